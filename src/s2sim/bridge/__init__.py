@@ -1,0 +1,1 @@
+"""Optional: recording gradient traces from PyTorch."""

@@ -1,0 +1,1 @@
+"""Replay of scripts on a simulated cluster."""

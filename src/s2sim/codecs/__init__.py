@@ -1,0 +1,1 @@
+"""Arrays to wire bytes and back, in pure NumPy."""

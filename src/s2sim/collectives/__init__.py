@@ -1,0 +1,1 @@
+"""Collective schedules as data, their closed forms, and the checker that runs them on values."""

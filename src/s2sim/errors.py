@@ -1,0 +1,62 @@
+"""One root for every mistake a user can make; the command line prints its text in one line and exits with 2."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class S2SimError(ValueError):
+    """Something that was asked for cannot be done; the text says what was asked, what was found, what to do."""
+
+
+class UnitError(S2SimError):
+    """A quantity without a unit, or with one that does not fit."""
+
+
+class UnknownNameError(S2SimError):
+    """A name that nothing answers to."""
+
+
+class OptionError(S2SimError):
+    """An option that does not exist, has a bad value, or would change nothing."""
+
+
+class CodecError(S2SimError):
+    """Bytes that are not a payload of this codec."""
+
+
+class TraceError(S2SimError):
+    """A gradient trace that is missing, damaged or does not fit what was asked."""
+
+
+class TopologyError(S2SimError):
+    """A cluster description that is missing, incomplete or contradicts itself."""
+
+
+class ContendedError(S2SimError):
+    """A closed form was asked for a fabric on which messages share a link direction."""
+
+
+class S2SimWarning(UserWarning):
+    """Something was done differently from what one might assume; the text says what and why."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for a close name, else the list of what there is.
+
+    >>> nearest("rnig", ["ring", "tree"])
+    " (did you mean 'ring'? known: ring, tree)"
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    listed = f"known: {', '.join(names)}" if names else "none is known"
+    return f" (did you mean {close[0]!r}? {listed})" if close else f" ({listed})"
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """Return the error for an unknown ``kind`` called ``name``, naming the nearest known one."""
+    return UnknownNameError(f"unknown {kind} {name!r}{nearest(name, known)}")

@@ -1,0 +1,116 @@
+"""A gradient in memory: ordered layers, each a dense array or rows + values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSparse:
+    """An array most of whose rows are zero, kept as the others.
+
+    Attributes
+    ----------
+    rows : int64 array, shape (k,)
+        Which rows are stored, strictly increasing.
+    values : array, shape (k, *shape[1:])
+        Their values.
+    shape : tuple of int
+        Shape of the whole array; a one-dimensional one has rows of a single element.
+    """
+
+    rows: NDArray[np.int64]
+    values: NDArray[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of one element."""
+        return self.values.dtype
+
+    @property
+    def size(self) -> int:
+        """Elements of the whole array, zeros included."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array, zeros included: what a dense collective sends."""
+        return self.size * self.values.dtype.itemsize
+
+    @property
+    def width(self) -> int:
+        """Elements in one row."""
+        return prod(self.shape[1:])
+
+    def to_dense(self) -> NDArray[Any]:
+        """Return the whole array, shape ``shape``."""
+        dense = np.zeros(self.shape, self.values.dtype)
+        dense[self.rows] = self.values
+        return dense
+
+    def with_values(self, values: NDArray[Any]) -> RowSparse:
+        """Return the same rows with other values, shape (k, *shape[1:])."""
+        return RowSparse(self.rows, values, self.shape)
+
+
+Layer: TypeAlias = "NDArray[Any] | RowSparse"
+
+
+def as_row_sparse(array: NDArray[Any]) -> RowSparse:
+    """Return the rows of ``array``, shape (n, ...), that hold a non-zero.
+
+    >>> as_row_sparse(np.array([[0.0, 0.0], [0.0, 3.0]], np.float32)).rows
+    array([1])
+    """
+    rows = np.flatnonzero(array.reshape(len(array), -1).any(axis=1)) if array.size else np.empty(0, np.int64)
+    return RowSparse(rows, array[rows], array.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gradient:
+    """One rank's gradient of one step.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Layer names, in the model's order.
+    layers : tuple of array or RowSparse
+        Float32 values, one entry a name.
+    """
+
+    names: tuple[str, ...]
+    layers: tuple[Layer, ...]
+
+    def __iter__(self) -> Iterator[tuple[str, Layer]]:
+        """Iterate over (name, layer)."""
+        return zip(self.names, self.layers, strict=True)
+
+    @property
+    def size(self) -> int:
+        """Elements of all layers, zeros included."""
+        return sum(layer.size for layer in self.layers)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all layers, zeros included."""
+        return sum(layer.nbytes for layer in self.layers)
+
+    def map(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Gradient:
+        """Return the gradient with ``function`` applied to the stored values; it must keep shapes and zeros."""
+        return Gradient(
+            self.names,
+            tuple(
+                layer.with_values(function(layer.values)) if isinstance(layer, RowSparse) else function(layer)
+                for layer in self.layers
+            ),
+        )

@@ -1,0 +1,1 @@
+"""Time for bytes on a topology."""

@@ -1,0 +1,90 @@
+"""Option strings, ``name:key=value,key=value``: parsed into a dataclass's fields and printed back the same way."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from s2sim.errors import OptionError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+T = TypeVar("T")
+
+
+def split_option_string(text: str) -> tuple[str, dict[str, str]]:
+    """Split ``name:key=value,...`` into its name and its options, in order.
+
+    >>> split_option_string("s2:rows=3,cells=2")
+    ('s2', {'rows': '3', 'cells': '2'})
+    """
+    name, _, tail = text.strip().partition(":")
+    if not name:
+        raise OptionError(f"{text!r} names nothing: write name or name:key=value,key=value")
+    options: dict[str, str] = {}
+    for item in filter(None, tail.split(",")):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not key or not value:
+            raise OptionError(f"{item!r} in {text!r} is not key=value")
+        if key in options:
+            raise OptionError(f"{key!r} stands twice in {text!r}")
+        options[key] = value
+    return name, options
+
+
+def join_option_string(name: str, options: Mapping[str, str]) -> str:
+    """Return the option string of ``name`` and ``options``; the inverse of `split_option_string`."""
+    return f"{name}:{','.join(f'{key}={value}' for key, value in options.items())}" if options else name
+
+
+def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        if text not in get_args(annotation):
+            raise OptionError(f"{owner}: {key}={text} is not one of {', '.join(map(str, get_args(annotation)))}")
+        return text
+    if origin in (Union, types.UnionType):
+        inner = [choice for choice in get_args(annotation) if choice is not type(None)]
+        return _convert(text, inner[0], key, owner)
+    if annotation is bool:
+        if text not in ("true", "false"):
+            raise OptionError(f"{owner}: {key}={text} is neither true nor false")
+        return text == "true"
+    try:
+        return annotation(text)
+    except ValueError as error:
+        raise OptionError(f"{owner}: {key}={text} is not a {annotation.__name__}") from error
+
+
+def build(cls: type[T], options: Mapping[str, str], owner: str) -> T:
+    """Return ``cls(**options)``, each text converted to its field's type.
+
+    Raises
+    ------
+    OptionError
+        For an option that ``cls`` has no field for (with the nearest name), or a value that its type or the
+        class's own check refuses.
+    """
+    fields = {field.name for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
+    hints = get_type_hints(cls)
+    values = {}
+    for key, text in options.items():
+        if key not in fields:
+            raise OptionError(f"{owner} has no option {key!r}{nearest(key, fields)}")
+        values[key] = _convert(text, hints[key], key, owner)
+    return cls(**values)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def non_default(instance: Any) -> dict[str, str]:
+    """Return the fields of a dataclass instance that differ from their defaults, as option texts."""
+    return {
+        field.name: _text(getattr(instance, field.name))
+        for field in dataclasses.fields(instance)
+        if field.init and getattr(instance, field.name) != field.default
+    }

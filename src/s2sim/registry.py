@@ -1,0 +1,61 @@
+"""One plug-in registry for codecs, reducers, collectives and topologies.
+
+Built-in entries are ``module:attribute`` texts, imported when first used. Installed packages add their own through
+entry points of the group ``s2sim.<kind>``, for example ``[project.entry-points."s2sim.reducers"]``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from s2sim.errors import S2SimWarning, unknown_name
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Names of one kind and what they stand for.
+
+    Attributes
+    ----------
+    kind : str
+        Singular word for messages, for example ``"reducer"``.
+    group : str
+        Entry-point group that adds to it.
+    builtin : dict of str to str
+        Name to ``module:attribute``.
+    """
+
+    kind: str
+    group: str
+    builtin: dict[str, str]
+
+    @cached_property
+    def _targets(self) -> dict[str, str]:
+        targets = dict(self.builtin)
+        for point in entry_points(group=self.group):
+            if targets.get(point.name, point.value) != point.value:
+                warnings.warn(
+                    f"{self.kind} {point.name!r} of {point.value} is ignored: the name is taken by "
+                    f"{targets[point.name]}",
+                    S2SimWarning,
+                    stacklevel=2,
+                )
+                continue
+            targets[point.name] = point.value
+        return targets
+
+    def names(self) -> list[str]:
+        """Return every known name, built-in ones first."""
+        return list(self._targets)
+
+    def get(self, name: str) -> Any:
+        """Return what ``name`` stands for, importing it; `UnknownNameError` names the nearest known one."""
+        if name not in self._targets:
+            raise unknown_name(self.kind, name, self._targets)
+        module, _, attribute = self._targets[name].partition(":")
+        return getattr(import_module(module), attribute)

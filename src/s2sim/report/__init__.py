@@ -1,0 +1,1 @@
+"""Tables and texts as functions of result rows."""

@@ -1,0 +1,1 @@
+"""Public conformance kits for plug-in authors."""

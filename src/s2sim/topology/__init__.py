@@ -1,0 +1,1 @@
+"""The graph of a cluster as arrays: builders, hardware catalogue, routing."""
