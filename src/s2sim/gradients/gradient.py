@@ -114,3 +114,28 @@ class Gradient:
                 for layer in self.layers
             ),
         )
+
+
+def _add_layers(left: Layer, right: Layer, sign: int) -> Layer:
+    if not isinstance(left, RowSparse) or not isinstance(right, RowSparse):
+        dense = np.array(left.to_dense() if isinstance(left, RowSparse) else left)
+        if isinstance(right, RowSparse):
+            dense[right.rows] += sign * right.values
+        else:
+            dense += sign * right
+        return dense
+    rows = np.union1d(left.rows, right.rows)
+    values = np.zeros((len(rows), *left.shape[1:]), left.dtype)
+    values[np.searchsorted(rows, left.rows)] = left.values
+    values[np.searchsorted(rows, right.rows)] += sign * right.values
+    return RowSparse(rows, values, left.shape)
+
+
+def add(left: Gradient, right: Gradient) -> Gradient:
+    """Return ``left + right``; a layer stays row-sparse where both are."""
+    return Gradient(left.names, tuple(map(_add_layers, left.layers, right.layers, [1] * len(left.layers))))
+
+
+def subtract(left: Gradient, right: Gradient) -> Gradient:
+    """Return ``left - right``; a layer stays row-sparse where both are."""
+    return Gradient(left.names, tuple(map(_add_layers, left.layers, right.layers, [-1] * len(left.layers))))

@@ -1,0 +1,102 @@
+"""What a reducer's program sees of the world: its rank, and the collectives it can post."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import Gradient, RowSparse
+    from s2sim.reducers.script import Work
+
+T = TypeVar("T")
+
+Payload: TypeAlias = "NDArray[Any] | RowSparse | Gradient | tuple[Payload, ...]"
+"""What a collective carries: an array, a row-sparse array (which travels as its dense form), or several of them
+packed into one buffer."""
+
+
+class Pending(Protocol):
+    """One or more collectives in flight; a program yields it to wait."""
+
+    def __and__(self, other: Pending) -> Pending:
+        """Return what waits for both."""
+
+    @property
+    def value(self) -> Any:
+        """The result, one read-only object for all ranks; an error before the program has waited for it."""
+
+
+class Rank(Protocol):
+    """One rank's handle on its process group.
+
+    Attributes
+    ----------
+    index, size : int
+        This rank and the number of ranks.
+    step : int
+        Which training step this is, from 0.
+    seed : int
+        Root seed, the same on all ranks.
+    """
+
+    index: int
+    size: int
+    step: int
+    seed: int
+
+    def all_reduce(self, payload: Payload, op: str = "sum", *, label: str, size_from_data: bool = False) -> Pending:
+        """Post an all-reduce ("sum", "max" or "or"); its value has the payload's structure, all arrays dense."""
+
+    def all_gather(self, payload: Payload, *, label: str, size_from_data: bool = False) -> Pending:
+        """Post an all-gather; its value is the tuple of all ranks' payloads, in rank order."""
+
+    def work(self, work: Work) -> None:
+        """Charge GPU time."""
+
+    def replicated(self, compute: Callable[[], T]) -> T:
+        """Return ``compute()``, which gives the same on every rank and is therefore run once for all of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduced:
+    """What a reduction leaves on one rank.
+
+    Attributes
+    ----------
+    mean : Gradient
+        The average over ranks as this rank ends with it.
+    sent : callable
+        Returns this rank's own decoded contribution; error feedback keeps ``input - sent()``. A function, because
+        decoding it costs as much as the reduction and only error feedback wants it.
+    """
+
+    mean: Gradient
+    sent: Callable[[], Gradient]
+
+
+Program: TypeAlias = "Generator[Pending, None, Reduced]"
+
+
+class Reducer:
+    """A gradient reducer: a dataclass of options with the program that every rank runs.
+
+    Every rank has its own instance, made with `dataclasses.replace`, which may keep state between steps.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    lossless: ClassVar[bool] = False
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Return the program: a generator that yields what it waits for and returns a `Reduced`."""
+        raise NotImplementedError
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return the indices of the layers that do not travel as plain float32."""
+        raise NotImplementedError

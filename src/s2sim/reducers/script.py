@@ -1,0 +1,108 @@
+"""A script: what one rank did in a reduction, without clock or topology; a cluster replays it in simulated time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Phase: TypeAlias = Literal["encode", "decode"]
+Kind: TypeAlias = Literal["all_reduce", "all_gather"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work of one GPU between collectives.
+
+    Attributes
+    ----------
+    phase : {"encode", "decode"}
+        Which time it counts to.
+    bytes_moved : int
+        Bytes read from and written to the GPU's memory.
+    launches : int
+        Kernels started.
+    dense_encode_bytes, dense_decode_bytes : int
+        Bytes of a dense table that is converted to or from element coordinates, in as many passes as the GPU's
+        catalogue entry says; 0 for codecs that work on rows + values.
+    """
+
+    phase: Phase
+    bytes_moved: int
+    launches: int = 1
+    dense_encode_bytes: int = 0
+    dense_decode_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One collective that all ranks take part in.
+
+    Attributes
+    ----------
+    kind : {"all_reduce", "all_gather"}
+        What it does.
+    op : {"sum", "max", "or", "gather"}
+        How contributions combine.
+    dtype : str
+        NumPy name of an element's type.
+    itemsize : int
+        Bytes of one element; an all-reduce is cut into chunks of whole elements.
+    elements : tuple of int
+        Elements that each rank contributes, in rank order; all equal for an all-reduce.
+    size_from_data : bool
+        Whether the size was known only from data, so that the host waits for the GPU before it can post.
+    label : str
+        What is sent, for people.
+    """
+
+    kind: Kind
+    op: str
+    dtype: str
+    itemsize: int
+    elements: tuple[int, ...]
+    size_from_data: bool
+    label: str
+
+    @property
+    def bytes_by_rank(self) -> tuple[int, ...]:
+        """Bytes that each rank contributes."""
+        return tuple(count * self.itemsize for count in self.elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """The rank hands its contribution to the collective ``call`` and goes on."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The rank waits until all of ``calls`` are complete for it."""
+
+    calls: tuple[int, ...]
+
+
+Step: TypeAlias = "Work | Post | Wait"
+Script: TypeAlias = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The scripts of all ranks and the collectives they share.
+
+    Attributes
+    ----------
+    calls : tuple of Call
+        Collectives in the order in which every rank posts them.
+    scripts : tuple of Script
+        One a rank.
+    """
+
+    calls: tuple[Call, ...]
+    scripts: tuple[Script, ...]
+
+    @property
+    def workers(self) -> int:
+        """Number of ranks."""
+        return len(self.scripts)
