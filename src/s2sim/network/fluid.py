@@ -1,0 +1,253 @@
+"""The fluid network: flows share links max-min fairly, and one SimPy event stands for all that complete together.
+
+A transfer first waits for its path's latency, then its bytes share links with all others in flight, and it is
+delivered when the last byte has gone. Rates change only when a flow comes or goes; then only the flows that are
+connected to the change through shared links are solved again, and solutions of sets of routes seen before are reused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.network.max_min import fair_rates
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import simpy
+    from numpy.typing import NDArray
+
+    from s2sim.topology.fabric import Fabric
+    from s2sim.topology.routes import Routes
+
+    OnDelivered = Callable[[NDArray[np.int64]], None]
+
+# Completions closer than this share of their duration are one event (DESIGN law 1).
+_TIE = 1e-9
+# After all ordinary events of an instant, so that everything that changes at once is solved once.
+_SETTLE_PRIORITY = 2
+_REMEMBERED_SOLUTIONS = 4096
+
+
+def gather_slices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the concatenation of ``range(starts[i], starts[i] + lengths[i])``, int64.
+
+    >>> gather_slices(np.array([5, 0]), np.array([2, 3]))
+    array([5, 6, 0, 1, 2])
+    """
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
+
+
+class FluidNetwork:
+    """Flows on a fabric, in simulated time.
+
+    Parameters
+    ----------
+    env : simpy.Environment
+        Its time is integer picoseconds.
+    fabric : Fabric
+        Links with their rates.
+    """
+
+    def __init__(self, env: simpy.Environment, fabric: Fabric) -> None:
+        self._env = env
+        self._capacity = fabric.rate_Bps / PS_PER_S  # bytes per picosecond
+        # All routes ever used, as one table: a flow is the number of its route.
+        self._route_start = np.zeros(0, np.int64)
+        self._route_length = np.zeros(0, np.int64)
+        self._route_latency_ps = np.zeros(0, np.int64)
+        self._links = np.zeros(0, np.int64)
+        self._weights = np.zeros(0)
+        self._solutions: dict[bytes, NDArray[np.float64]] = {}
+        # Flows in flight, by position.
+        self._route = np.zeros(0, np.int64)
+        self._remaining = np.zeros(0)
+        self._rate = np.zeros(0)
+        self._since_ps = np.zeros(0, np.int64)
+        self._entered_ps = np.zeros(0, np.int64)
+        self._finish_ps = np.zeros(0, np.int64)
+        self._owner = np.zeros(0, np.int64)
+        self._tag = np.zeros(0, np.int64)
+        self._owners: list[OnDelivered] = []
+        # Flows whose latency has passed, waiting for the instant to settle.
+        self._arriving: list[tuple[NDArray[np.int64], NDArray[np.float64], int, NDArray[np.int64]]] = []
+        self._settling = False
+        self._wake_ps = -1
+        self.solves = 0
+        self.events = 0
+
+    def add_routes(self, routes: Routes) -> NDArray[np.int64]:
+        """Make routes known and return their numbers, int64 of shape (routes,)."""
+        first = len(self._route_start)
+        self._route_start = np.concatenate([self._route_start, routes.offsets[:-1] + len(self._links)])
+        self._route_length = np.concatenate([self._route_length, np.diff(routes.offsets)])
+        self._route_latency_ps = np.concatenate([self._route_latency_ps, routes.latency_ps])
+        self._links = np.concatenate([self._links, routes.links])
+        self._weights = np.concatenate([self._weights, routes.weights])
+        return np.arange(first, len(self._route_start))
+
+    def add_owner(self, on_delivered: OnDelivered) -> int:
+        """Return the number under which transfers report their delivery to ``on_delivered(tags)``."""
+        self._owners.append(on_delivered)
+        return len(self._owners) - 1
+
+    def send(
+        self,
+        routes: NDArray[np.int64],
+        sizes_bytes: NDArray[np.int64],
+        owner: int,
+        tags: NDArray[np.int64],
+    ) -> None:
+        """Start transfers now; each is reported to ``owner`` under its tag when its last byte has arrived.
+
+        Parameters
+        ----------
+        routes : int64 array, shape (n,)
+            Numbers from `add_routes`.
+        sizes_bytes : int64 array, shape (n,)
+            Bytes of each; zero takes the latency alone.
+        owner : int
+            From `add_owner`.
+        tags : int64 array, shape (n,)
+            What the owner is told.
+        """
+        latency = self._route_latency_ps[routes]
+        sizes = sizes_bytes.astype(np.float64)
+        first = int(latency[0])
+        if (latency == first).all():
+            self._arrive_after(first, (routes, sizes, owner, tags))
+            return
+        for delay in np.unique(latency):
+            chosen = latency == delay
+            self._arrive_after(int(delay), (routes[chosen], sizes[chosen], owner, tags[chosen]))
+
+    def _arrive_after(
+        self, delay_ps: int, flows: tuple[NDArray[np.int64], NDArray[np.float64], int, NDArray[np.int64]]
+    ) -> None:
+        def arrive(_: object) -> None:
+            self._arriving.append(flows)
+            self._settle_soon()
+
+        if delay_ps == 0:
+            arrive(None)
+        else:
+            timeout = self._env.timeout(delay_ps)
+            assert timeout.callbacks is not None
+            timeout.callbacks.append(arrive)
+
+    def _settle_soon(self) -> None:
+        if not self._settling:
+            self._settling = True
+            event = self._env.event()
+            event._ok = True  # noqa: SLF001  (SimPy's own way to schedule an event with a priority of one's choice)
+            event._value = None  # noqa: SLF001
+            event.callbacks.append(self._settle)  # type: ignore[union-attr]
+            self._env.schedule(event, priority=_SETTLE_PRIORITY)  # type: ignore[arg-type]
+
+    def _settle(self, _: object) -> None:
+        """Take away what has completed, tell its owners, add what has arrived, and find the new rates."""
+        now = int(self._env.now)
+        self.events += 1
+        changed: list[NDArray[np.int64]] = []
+        slack = 1 + ((self._finish_ps - self._entered_ps) * _TIE).astype(np.int64)
+        done = self._finish_ps <= now + slack if len(self._finish_ps) else np.zeros(0, bool)
+        if done.any() and int(self._finish_ps[done].min()) <= now:
+            changed.append(self._route[done])
+            owners, tags = self._owner[done], self._tag[done]
+            self._keep(~done)
+            for owner in np.unique(owners):
+                self._owners[owner](tags[owners == owner])
+        if self._arriving:
+            arriving, self._arriving = self._arriving, []
+            changed.extend(routes for routes, _, _, _ in arriving)
+            self._enter(arriving, now)
+        self._settling = False
+        if len(self._route):
+            if changed:
+                self._share(np.concatenate(changed), now)
+            self._wake(int(self._finish_ps.min()))
+
+    def _keep(self, kept: NDArray[np.bool_]) -> None:
+        self._route, self._remaining, self._rate = self._route[kept], self._remaining[kept], self._rate[kept]
+        self._since_ps, self._finish_ps = self._since_ps[kept], self._finish_ps[kept]
+        self._entered_ps = self._entered_ps[kept]
+        self._owner, self._tag = self._owner[kept], self._tag[kept]
+
+    def _enter(
+        self,
+        arriving: list[tuple[NDArray[np.int64], NDArray[np.float64], int, NDArray[np.int64]]],
+        now: int,
+    ) -> None:
+        routes = np.concatenate([flows[0] for flows in arriving])
+        count = len(routes)
+        self._route = np.concatenate([self._route, routes])
+        self._remaining = np.concatenate([self._remaining, *(flows[1] for flows in arriving)])
+        self._rate = np.concatenate([self._rate, np.zeros(count)])
+        self._since_ps = np.concatenate([self._since_ps, np.full(count, now)])
+        self._entered_ps = np.concatenate([self._entered_ps, np.full(count, now)])
+        self._finish_ps = np.concatenate([self._finish_ps, np.full(count, now)])
+        self._owner = np.concatenate([self._owner, *(np.full(len(flows[0]), flows[2]) for flows in arriving)])
+        self._tag = np.concatenate([self._tag, *(flows[3] for flows in arriving)])
+
+    def _crossings(self, routes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return gather_slices(self._route_start[routes], self._route_length[routes])
+
+    def _touched(self, changed: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions of the flows connected to the changed routes through shared links."""
+        crossings = self._crossings(self._route)
+        links = self._links[crossings]
+        starts = np.concatenate([[0], np.cumsum(self._route_length[self._route])[:-1]])
+        marked = np.zeros(len(self._capacity), bool)
+        marked[self._links[self._crossings(changed)]] = True
+        reached = 0
+        while True:
+            touched = np.logical_or.reduceat(marked[links], starts)
+            count = int(np.count_nonzero(touched))
+            if count == reached:
+                return np.flatnonzero(touched)
+            reached = count
+            marked[links[np.repeat(touched, self._route_length[self._route])]] = True
+
+    def _share(self, changed: NDArray[np.int64], now: int) -> None:
+        """Find new rates for the flows that the change touches, and when they will finish."""
+        key = self._route.tobytes()
+        rates = self._solutions.get(key)
+        if rates is None:
+            touched = self._touched(changed)
+            rates = self._rate.copy()
+            if len(touched):
+                rates[touched] = self._solve(self._route[touched])
+            if len(self._solutions) >= _REMEMBERED_SOLUTIONS:
+                self._solutions.clear()
+            self._solutions[key] = rates
+        moved = rates != self._rate
+        if not moved.any():
+            return
+        elapsed = now - self._since_ps[moved]
+        self._remaining[moved] = np.maximum(self._remaining[moved] - self._rate[moved] * elapsed, 0.0)
+        self._rate[moved] = rates[moved]
+        self._since_ps[moved] = now
+        self._finish_ps[moved] = now + np.rint(self._remaining[moved] / rates[moved]).astype(np.int64)
+
+    def _solve(self, routes: NDArray[np.int64]) -> NDArray[np.float64]:
+        self.solves += 1
+        crossings = self._crossings(routes)
+        offsets = np.concatenate([[0], np.cumsum(self._route_length[routes])])
+        return fair_rates(offsets, self._links[crossings], self._weights[crossings], self._capacity)
+
+    def _wake(self, at_ps: int) -> None:
+        if at_ps == self._wake_ps and at_ps > self._env.now:
+            return
+        self._wake_ps = at_ps
+
+        def wake(_: object) -> None:
+            if self._wake_ps == at_ps:
+                self._settle_soon()
+
+        timeout = self._env.timeout(max(at_ps - int(self._env.now), 0))
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(wake)
