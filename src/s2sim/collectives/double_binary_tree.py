@@ -139,14 +139,16 @@ class DoubleBinaryTree:
         first_pair = 0
         for parent, (begin, end) in zip(parents, spans, strict=True):
             child = np.flatnonzero(parent >= 0)
-            count = max(1, min(chunks, end - begin))
+            # Chunks of one size but for the last, so that rounds repeat.
+            step = max(1, -(-(end - begin) // chunks))
+            count = max(1, -(-(end - begin) // step))
             halves.append(
                 _Half(
                     child=child,
                     parent=parent[child],
                     depth=_depth(parent)[child],
                     height=height,
-                    bounds=begin + np.arange(count + 1, dtype=np.int64) * (end - begin) // count,
+                    bounds=np.minimum(begin + np.arange(count + 1, dtype=np.int64) * step, end),
                     first_pair=first_pair,
                 )
             )

@@ -42,11 +42,12 @@ class Ring:
             chunk = (rank - k) % ranks
             return Round(rank, begin[chunk], end[chunk], np.full(ranks, k < adding))
 
+        sender = rank if ranks > 1 else rank[:0]
         return Schedule(
             demand=demand,
             algorithm=self.name,
-            src=rank,
-            dst=(rank + 1) % ranks,
+            src=sender,
+            dst=(sender + 1) % ranks,
             rounds=rounds,
             round_at=round_at,
             uniform=len(set(np.diff(bounds).tolist())) == 1,

@@ -1,0 +1,39 @@
+"""The closed form of a collective on a cluster, or a refusal where messages share a link direction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.collectives.recurrence import shares_links
+from s2sim.collectives.registry import make_algorithm
+from s2sim.errors import ContendedError
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from s2sim.collectives.schedule import Schedule
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.routes import Routes
+
+
+def closed_form_s(schedule: Schedule, cluster: Cluster, routes: Routes) -> float:
+    """Return the closed form of a schedule's algorithm, at the latency and rate of its slowest hop.
+
+    Raises
+    ------
+    ContendedError
+        Where two pairs share a link direction, hosts' own ports included: no closed form holds there.
+    """
+    demand = schedule.demand
+    if schedule.rounds == 0:
+        return 0.0
+    if shares_links(routes):
+        raise ContendedError(
+            f"{schedule.algorithm} on {cluster.shape.name} has no closed form: messages share link directions; "
+            "simulate it instead"
+        )
+    algorithm = make_algorithm(schedule.algorithm, demand.kind)
+    rates = np.minimum.reduceat(cluster.fabric.rate_Bps[routes.links] / routes.weights, routes.offsets[:-1])
+    hops = {(int(latency), float(rate)) for latency, rate in zip(routes.latency_ps, rates, strict=True)}
+    return max(algorithm.closed_form_s(demand, latency_s=latency / PS_PER_S, rate_Bps=rate) for latency, rate in hops)

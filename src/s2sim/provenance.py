@@ -1,0 +1,57 @@
+"""The run record: what a result was computed from, so that anybody can compute it again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import s2sim
+
+_PACKAGES = ("numpy", "simpy", "safetensors", "pydantic")
+
+
+def content_hash(value: Any) -> str:
+    """Return the SHA-256 of ``value`` as canonical JSON.
+
+    >>> content_hash({"b": 1, "a": 2}) == content_hash({"a": 2, "b": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def run_record(
+    *, spec: dict[str, Any], inputs: dict[str, Any], measured: list[str], assumed: list[str]
+) -> dict[str, Any]:
+    """Return the record that goes with a result.
+
+    Parameters
+    ----------
+    spec : dict
+        The experiment, as `s2sim run --spec` reads it.
+    inputs : dict
+        What it was computed from, each with its origin and hash.
+    measured, assumed : list of str
+        Which figures come from running real code on real arrays, and which from a model.
+    """
+    return {
+        "s2sim": s2sim.__version__,
+        "spec_sha256": content_hash(spec),
+        "inputs": inputs,
+        "measured": measured,
+        "assumed": assumed,
+        "environment": {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            **{package: _version(package) for package in _PACKAGES},
+        },
+    }

@@ -1,0 +1,246 @@
+"""Wires one experiment together: gradients, scripts, replays, rows, verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from s2sim.cluster.replay import Replay, replay
+from s2sim.collectives.timing import AUTO, Timer
+from s2sim.errors import OptionError
+from s2sim.gradients.load import load_trace
+from s2sim.provenance import content_hash, run_record
+from s2sim.reducers.factory import make_reducer, option_string
+from s2sim.study.break_even import find_crossings, scan_rates
+from s2sim.study.measure_rows import make_row, traffic
+from s2sim.study.progress import Silent
+from s2sim.study.record import Recorded, record
+from s2sim.study.result import Crossing, Result, Row
+from s2sim.study.spec import RunSpec
+from s2sim.study.verdict import give_verdict
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.describe import first_line
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.catalogue import load_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.gradients.load import AnyTrace
+    from s2sim.reducers.rank import Reducer
+    from s2sim.study.progress import Progress
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.shape import ClusterShape
+
+
+def run(
+    topology: str | None = None,
+    *,
+    workers: int | Sequence[int] | None = None,
+    reducers: Sequence[str] | None = None,
+    spec: RunSpec | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Result:
+    """Compare gradient reducers on a cluster.
+
+    Parameters
+    ----------
+    topology : str
+        Name of a shipped topology or path of a TOML file.
+    workers : int or sequence of int
+        Number of ranks; several give several rows a reducer.
+    reducers : sequence of str, optional
+        Option strings; without them the six that `s2sim run` compares.
+    spec : RunSpec, optional
+        The whole experiment as a value, instead of the other arguments.
+    progress : Progress, optional
+        Told what is being done.
+    **options
+        The other fields of `s2sim.study.spec.RunSpec`: ``trace``, ``overrides``, ``placement``, ``collective``, ``gpu``,
+        ``compute``, ``max_error``, ``seed``.
+
+    Returns
+    -------
+    Result
+        Rows, verdict and run record; shows as a table in a notebook.
+
+    Raises
+    ------
+    S2SimError
+        For anything that cannot be done as asked.
+    """
+    if spec is None:
+        if topology is None or workers is None:
+            raise OptionError("run needs a topology and a number of workers, or a spec")
+        counts = (workers,) if isinstance(workers, int) else tuple(workers)
+        chosen = {} if reducers is None else {"reducers": tuple(reducers)}
+        try:
+            spec = RunSpec(topology=topology, workers=counts, **chosen, **options)
+        except TypeError as error:
+            raise OptionError(f"run: {error}") from None
+    return _run(spec, progress or Silent())
+
+
+def _run(spec: RunSpec, progress: Progress) -> Result:
+    reducers = _with_dense(spec.reducers)
+    shape = load_shape(spec.topology, spec.overrides)
+    gpu = load_gpu(spec.gpu)
+    clusters = {count: _cluster(spec, shape, count) for count in spec.workers}
+    trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
+    rows: list[Row] = []
+    recorded: list[Recorded] = []
+    largest = max(spec.workers)
+    progress.start(sum(spec.workers) * (len(reducers) + 1), "reading gradients and running reducers")
+    for count in spec.workers:
+        gradients = []
+        for rank in range(count):
+            gradients.append(trace.gradient(0, rank))
+            progress.advance()
+        records = record(reducers, gradients, seed=spec.seed, on_rank=progress.advance)
+        rows += _rows(spec, records, clusters[count], gpu)
+        if count == largest:
+            recorded = records
+    field = _scanned_field(shape, clusters[largest])
+    crossings: tuple[Crossing, ...] = ()
+    ends: dict[str, tuple[bool, bool]] = {}
+    others = [item for item in recorded if item.reducer_name != "dense"]
+    if field is not None and others:
+        progress.start(len(scan_rates()), f"looking for break-even over {field}")
+        replays = _RateReplays(spec, largest, {item.option_string: item for item in recorded}, gpu, field)
+        crossings, ends = find_crossings(
+            [item.option_string for item in others], replays.times_at, field, on_rate=progress.advance
+        )
+    progress.stop()
+    verdict = give_verdict(
+        [row for row in rows if row.workers == largest],
+        max_error=spec.max_error,
+        field=field,
+        crossings=crossings,
+        ends=ends,
+    )
+    return Result(
+        spec=spec,
+        headline=first_line(clusters[largest]),
+        provenance=_provenance(spec, shape, gpu, trace),
+        rows=tuple(rows),
+        verdict=verdict,
+        notes=_notes(spec, trace, field),
+    )
+
+
+def _with_dense(reducers: Sequence[str]) -> list[Reducer]:
+    """Return the reducers, ``dense`` first where it is missing, each once."""
+    made = [make_reducer(text) for text in reducers]
+    if not any(reducer.name == "dense" for reducer in made):
+        made.insert(0, make_reducer("dense"))
+    seen: set[str] = set()
+    for reducer in made:
+        text = option_string(reducer)
+        if text in seen:
+            raise OptionError(f"the reducer {text} was asked for twice")
+        seen.add(text)
+    return made
+
+
+def _cluster(spec: RunSpec, shape: ClusterShape, workers: int) -> Cluster:
+    return build_cluster(shape, workers, placement=spec.placement, seed=spec.seed)
+
+
+def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, gpu: Gpu) -> list[Row]:
+    timer = Timer(cluster, spec.collective)
+    replays = [replay(item.recording, timer, gpu) for item in records]
+    ring = spec.collective == AUTO
+    dense = next(i for i, item in enumerate(records) if item.reducer_name == "dense")
+    dense_sent = int(traffic(replays[dense], ring=ring)[0].max())
+    return [
+        make_row(
+            item,
+            replayed,
+            cluster,
+            dense=(replays[dense], dense_sent),
+            ring=ring,
+            compute_ps=spec.compute_ps,
+        )
+        for item, replayed in zip(records, replays, strict=True)
+    ]
+
+
+def _scanned_field(shape: ClusterShape, cluster: Cluster) -> str | None:
+    """Return the rate whose break-even people ask for: of the network, or inside the only node."""
+    if cluster.workers == 1:
+        return None
+    if int(cluster.node_of_rank.max()) > 0:
+        return "nic.rate"
+    return "nvlink.rate" if shape.nvlink is not None else "pcie.rate"
+
+
+class _RateReplays:
+    """Total times of reducers on the same cluster at another rate, each computed once."""
+
+    def __init__(self, spec: RunSpec, workers: int, recorded: dict[str, Recorded], gpu: Gpu, field: str) -> None:
+        self._spec = spec
+        self._workers = workers
+        self._recorded = recorded
+        self._gpu = gpu
+        self._field = field
+        self._dense = next(text for text, item in recorded.items() if item.reducer_name == "dense")
+        self._timers: dict[float, Timer] = {}
+        self._totals: dict[tuple[float, str], int] = {}
+
+    def times_at(self, rate_Bps: float, reducer: str) -> tuple[int, int]:
+        """Return (dense, reducer) total times in picoseconds."""
+        return self._total(rate_Bps, self._dense), self._total(rate_Bps, reducer)
+
+    def _total(self, rate_Bps: float, reducer: str) -> int:
+        if rate_Bps not in self._timers:
+            overrides = (*self._spec.overrides, f"{self._field}={rate_Bps!r}B/s")
+            cluster = _cluster(self._spec, load_shape(self._spec.topology, overrides), self._workers)
+            self._timers[rate_Bps] = Timer(cluster, self._spec.collective)
+        key = (rate_Bps, reducer)
+        if key not in self._totals:
+            replayed: Replay = replay(self._recorded[reducer].recording, self._timers[rate_Bps], self._gpu)
+            self._totals[key] = replayed.total_ps
+        return self._totals[key]
+
+
+def _notes(spec: RunSpec, trace: AnyTrace, field: str | None) -> tuple[str, ...]:
+    """Return what a reader must know to read the numbers rightly."""
+    notes = ["first step of the trace, empty residuals"]
+    if trace.manifest.kind == "synthetic":
+        notes.append("the gradients are synthetic: errors and sizes are those of made-up data")
+    if spec.compute is None:
+        notes.append("communication phase only: give --compute, for example 120ms, for whole iterations")
+    else:
+        notes.append(f"iteration = {spec.compute} of compute + communication phase, without overlap")
+    if spec.max_error is None:
+        notes.append("a relative L2 error of 1 or more never wins; --max-error sets a stricter limit")
+    if len(spec.workers) > 1 and field is not None:
+        notes.append(f"verdict and break-even are for {max(spec.workers)} workers")
+    return tuple(notes)
+
+
+def _provenance(spec: RunSpec, shape: ClusterShape, gpu: Gpu, trace: AnyTrace) -> dict[str, Any]:
+    numbers = {
+        name: {item.field: {"value": item.value, "kind": item.kind, "source": item.source} for item in quantities}
+        for name, quantities in (("topology", shape.quantities), ("gpu", gpu.quantities))
+    }
+    return run_record(
+        spec=spec.to_json(),
+        inputs={
+            "topology": {
+                "name": shape.name,
+                "sha256": content_hash(numbers["topology"]),
+                "numbers": numbers["topology"],
+            },
+            "gpu": {"name": gpu.name, "sha256": content_hash(numbers["gpu"]), "numbers": numbers["gpu"]},
+            "trace": {
+                "name": trace.name,
+                "kind": trace.manifest.kind,
+                "sha256": content_hash(dict(trace.manifest.files)),
+            },
+            "seed": spec.seed,
+        },
+        measured=["bytes", "error"],
+        assumed=["time: simulated on the topology above; encode and decode: bytes over memory bandwidth and launches"],
+    )

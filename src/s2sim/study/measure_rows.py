@@ -1,0 +1,158 @@
+"""From a replay to a result row."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.cluster.replay import demand_of
+from s2sim.collectives.bounds import LowerBound, lower_bound
+from s2sim.collectives.timing import link_bytes
+from s2sim.reducers.script import Post, Wait
+from s2sim.reducers.traffic import ring_bytes
+from s2sim.study.result import CollectiveRow, Row
+from s2sim.units import PS_PER_S, format_rate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.cluster.replay import Replay
+    from s2sim.reducers.script import Call, Recording
+    from s2sim.study.record import Recorded
+    from s2sim.topology.cluster import Cluster
+
+
+def stages(recording: Recording) -> list[list[Call]]:
+    """Return the collectives in groups: all of a group are done on every rank before the next group is posted."""
+    groups: list[list[Call]] = [[]]
+    open_calls: set[int] = set()
+    for step in recording.scripts[0]:
+        if isinstance(step, Post):
+            if not open_calls and groups[-1]:
+                groups.append([])
+            groups[-1].append(recording.calls[step.call])
+            open_calls.add(step.call)
+        elif isinstance(step, Wait):
+            open_calls -= set(step.calls)
+    return groups
+
+
+def communication_bound(recording: Recording, cluster: Cluster) -> LowerBound:
+    """Return the bandwidth lower bound of a recording: its stages' bounds, one after another."""
+    cuts = cluster.cuts()
+    bounds = [lower_bound([demand_of(call) for call in group], cuts) for group in stages(recording)]
+    longest = max(bounds, key=lambda bound: bound.seconds)
+    return LowerBound(sum(bound.seconds for bound in bounds), longest.derivation)
+
+
+def traffic(replay: Replay, *, ring: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (sent, received) bytes of each rank over all collectives, of ring algorithms or of what ran."""
+    sent = np.zeros(len(replay.calls[0].call.elements) if replay.calls else 1, np.int64)
+    received = sent.copy()
+    for item in replay.calls:
+        out, into = ring_bytes(item.call) if ring else item.timed.schedule.traffic()
+        sent += out
+        received += into
+    return sent, received
+
+
+def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
+    """Return which phase takes most of the time, and which link was busiest in it."""
+    phases = {
+        "encoding": replay.encode_ps,
+        "communication": replay.communication_ps,
+        "decoding": replay.decode_ps,
+    }
+    if replay.total_ps == 0:
+        return "nothing takes time"
+    phase, longest = max(phases.items(), key=lambda item: item[1])
+    text = f"{phase} takes {longest / replay.total_ps:.0%} of the time"
+    carried = np.zeros(len(cluster.fabric.rate_Bps))
+    for item in replay.calls:
+        carried += link_bytes(item.timed.schedule, cluster, item.timed.routes)
+    busy_s = carried / cluster.fabric.rate_Bps
+    if replay.communication_ps == 0 or not busy_s.any():
+        return text
+    link = int(busy_s.argmax())
+    share = busy_s[link] * PS_PER_S / replay.communication_ps
+    rate = format_rate(float(cluster.fabric.rate_Bps[link]))
+    return f"{text}; the busiest link is {cluster.fabric.link_names[link]} ({rate}), busy {share:.0%} of communication"
+
+
+def make_row(
+    recorded: Recorded,
+    replay: Replay,
+    cluster: Cluster,
+    *,
+    dense: tuple[Replay, int],
+    ring: bool,
+    compute_ps: int | None,
+) -> Row:
+    """Return the row of one reducer.
+
+    Parameters
+    ----------
+    recorded : Recorded
+        The reducer, its scripts and its errors.
+    replay : Replay
+        In time, on ``cluster``.
+    dense : (Replay, int)
+        Of the dense reducer on the same cluster, and its bytes sent a rank.
+    ring : bool
+        Whether bytes are those of ring algorithms (the convention) or of the algorithm that was asked for.
+    compute_ps : int or None
+        Compute time of an iteration, without overlap.
+    """
+    sent, received = traffic(replay, ring=ring)
+    bound = communication_bound(recorded.recording, cluster)
+    dense_replay, dense_sent = dense
+    most_sent = int(sent.max())
+    base = compute_ps or 0
+    options: dict[str, Any] = {
+        item.name: getattr(recorded.options_of, item.name)
+        for item in dataclasses.fields(recorded.options_of)
+        if item.init
+    }
+    return Row(
+        reducer=recorded.reducer_name,
+        option_string=recorded.option_string,
+        options=options | ({"ef": True} if recorded.error_feedback else {}),
+        workers=cluster.workers,
+        lossless=recorded.lossless,
+        encode_s=replay.encode_ps / PS_PER_S,
+        communication_s=replay.communication_ps / PS_PER_S,
+        decode_s=replay.decode_ps / PS_PER_S,
+        total_s=replay.total_ps / PS_PER_S,
+        iteration_s=None if compute_ps is None else (compute_ps + replay.total_ps) / PS_PER_S,
+        bytes_sent_per_rank=most_sent,
+        bytes_received_per_rank=int(received.max()),
+        ratio=dense_sent / most_sent if most_sent else None,
+        error=recorded.error,
+        error_compressed=recorded.error_compressed,
+        error_per_layer=recorded.error_per_layer,
+        lower_bound_s=bound.seconds,
+        lower_bound_why=bound.derivation,
+        speedup_vs_dense=_ratio(base + dense_replay.total_ps, base + replay.total_ps),
+        collectives=tuple(
+            CollectiveRow(
+                kind=item.call.kind,
+                algorithm=item.timed.schedule.algorithm,
+                label=item.call.label,
+                bytes=max(item.call.bytes_by_rank),
+                time_s=(item.end_ps - item.start_ps) / PS_PER_S,
+                size_from_data=item.call.size_from_data,
+                why=item.timed.why,
+            )
+            for item in replay.calls
+        ),
+        bottleneck=bottleneck_text(replay, cluster),
+    )
+
+
+def _ratio(dense_ps: int, own_ps: int) -> float:
+    """Return the speed-up; 1 where neither takes time, as on one rank without compute."""
+    if own_ps == 0:
+        return 1.0 if dense_ps == 0 else float("inf")
+    return dense_ps / own_ps

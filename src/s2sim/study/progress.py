@@ -1,0 +1,31 @@
+"""What a long computation tells whoever watches it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Watches one phase after another; `s2sim.cli` draws a bar."""
+
+    def start(self, total: int, what: str) -> None:
+        """Begin a phase of ``total`` advances."""
+
+    def advance(self) -> None:
+        """Take one step of the phase."""
+
+    def stop(self) -> None:
+        """End the last phase."""
+
+
+class Silent:
+    """Watches without a word."""
+
+    def start(self, total: int, what: str) -> None:
+        """Do nothing."""
+
+    def advance(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""

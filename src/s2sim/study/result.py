@@ -1,0 +1,261 @@
+"""Result rows: plain values that reports are functions of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from s2sim.study.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """How far an aggregate is from the exact mean.
+
+    Attributes
+    ----------
+    relative_l2 : float or None
+        ||aggregate - mean|| / ||mean||; None where the mean is zero and the aggregate is not.
+    cosine : float or None
+        Cosine between them; None where one is zero.
+    """
+
+    relative_l2: float | None
+    cosine: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRow:
+    """One collective of a reduction, as it ran.
+
+    Attributes
+    ----------
+    kind, algorithm, label, why : str
+        What ran, what it carried, and why that algorithm.
+    bytes : int
+        Largest contribution of a rank.
+    time_s : float
+        From its last post to its end on the last rank.
+    size_from_data : bool
+        Whether the host had to wait for the GPU to know its size.
+    """
+
+    kind: str
+    algorithm: str
+    label: str
+    bytes: int
+    time_s: float
+    size_from_data: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One reducer on one number of workers.
+
+    Attributes
+    ----------
+    reducer, option_string : str
+        Name, and name with options.
+    options : dict
+        Every option with its value.
+    workers : int
+        Ranks.
+    lossless : bool
+        Whether the aggregate is exact but for rounding.
+    encode_s, communication_s, decode_s, total_s : float
+        Of the slowest rank; communication is the rest of the total, waiting included.
+    iteration_s : float or None
+        Compute plus total, where compute was given.
+    bytes_sent_per_rank, bytes_received_per_rank : int
+        Largest over ranks.
+    ratio : float or None
+        Dense bytes sent over bytes sent.
+    error, error_compressed : Error
+        Of all layers, and of those that do not travel as plain float32.
+    error_per_layer : dict of str to Error
+        By layer name.
+    lower_bound_s : float
+        No communication is faster.
+    lower_bound_why : str
+        The cut or partition that forces it.
+    speedup_vs_dense : float
+        Ratio of totals, or of iterations where compute was given.
+    collectives : tuple of CollectiveRow
+        In the order in which they were posted.
+    bottleneck : str
+        The phase and the link that the time goes to.
+    extrapolated : bool
+        Whether a script was scaled beyond what was recorded.
+    """
+
+    reducer: str
+    option_string: str
+    options: dict[str, Any]
+    workers: int
+    lossless: bool
+    encode_s: float
+    communication_s: float
+    decode_s: float
+    total_s: float
+    iteration_s: float | None
+    bytes_sent_per_rank: int
+    bytes_received_per_rank: int
+    ratio: float | None
+    error: Error
+    error_compressed: Error
+    error_per_layer: dict[str, Error]
+    lower_bound_s: float
+    lower_bound_why: str
+    speedup_vs_dense: float
+    collectives: tuple[CollectiveRow, ...]
+    bottleneck: str
+    extrapolated: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row with the keys that other programs rely on."""
+        return {
+            "reducer": self.reducer,
+            "option_string": self.option_string,
+            "options": self.options,
+            "collectives": [
+                {
+                    "kind": item.kind,
+                    "algorithm": item.algorithm,
+                    "label": item.label,
+                    "bytes": item.bytes,
+                    "time_s": item.time_s,
+                    "size_from_data": item.size_from_data,
+                    "why": item.why,
+                }
+                for item in self.collectives
+            ],
+            "workers": self.workers,
+            "lossless": self.lossless,
+            "time_s": {
+                "encode": self.encode_s,
+                "communication": self.communication_s,
+                "decode": self.decode_s,
+                "total": self.total_s,
+            },
+            "iteration_s": self.iteration_s,
+            "bytes_sent_per_rank": self.bytes_sent_per_rank,
+            "bytes_received_per_rank": self.bytes_received_per_rank,
+            "ratio": self.ratio,
+            "error": _error_json(self.error),
+            "error_compressed": _error_json(self.error_compressed),
+            "error_per_layer": {name: _error_json(error) for name, error in self.error_per_layer.items()},
+            "lower_bound_s": self.lower_bound_s,
+            "lower_bound_why": self.lower_bound_why,
+            "speedup_vs_dense": self.speedup_vs_dense,
+            "bottleneck": self.bottleneck,
+            "extrapolated": self.extrapolated,
+        }
+
+
+def _error_json(error: Error) -> dict[str, float | None]:
+    return {"relative_l2": error.relative_l2, "cosine": error.cosine}
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Where a reducer and dense take the same time.
+
+    Attributes
+    ----------
+    reducer : str
+        Option string.
+    field : str
+        The topology field that was varied.
+    pays : {"below", "above"}
+        On which side of the crossing the reducer is faster.
+    at_Bps : float
+        The value of the field there, in bytes per second.
+    """
+
+    reducer: str
+    field: str
+    pays: str
+    at_Bps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer in words, and what it rests on.
+
+    Attributes
+    ----------
+    text : str
+        One or more sentences.
+    best_exact : str
+        Option string of the fastest lossless reducer.
+    best_lossy : str or None
+        Option string of the fastest lossy one whose error is allowed.
+    break_even : tuple of Crossing
+        Every crossing found in the scanned range.
+    bottleneck : str
+        What dense waits for.
+    """
+
+    text: str
+    best_exact: str
+    best_lossy: str | None
+    break_even: tuple[Crossing, ...]
+    bottleneck: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict with the keys that other programs rely on."""
+        return {
+            "text": self.text,
+            "best_exact": self.best_exact,
+            "best_lossy": self.best_lossy,
+            "break_even": [
+                {"reducer": item.reducer, "field": item.field, "pays": item.pays, "at_Bps": item.at_Bps}
+                for item in self.break_even
+            ],
+            "bottleneck": self.bottleneck,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What `s2sim.run` returns.
+
+    Attributes
+    ----------
+    spec : RunSpec
+        What was computed.
+    headline : str
+        The cluster in one line.
+    provenance : dict
+        The run record.
+    rows : tuple of Row
+        One a reducer and number of workers.
+    verdict : Verdict
+        For the largest number of workers.
+    """
+
+    spec: RunSpec
+    headline: str
+    provenance: dict[str, Any]
+    rows: tuple[Row, ...]
+    verdict: Verdict
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {
+            "spec": self.spec.to_json(),
+            "provenance": self.provenance,
+            "cluster": self.headline,
+            "notes": list(self.notes),
+            "results": [row.to_json() for row in self.rows],
+            "verdict": self.verdict.to_json(),
+        }
+
+    def _repr_html_(self) -> str:
+        """Return the result as a table for notebooks."""
+        from s2sim.report.html import result_html
+
+        return result_html(self)

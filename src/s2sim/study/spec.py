@@ -1,0 +1,131 @@
+"""One experiment as a value, and its JSON form."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from s2sim.errors import OptionError, S2SimError
+from s2sim.units import parse_time_ps
+
+DEFAULT_REDUCERS = (
+    "dense",
+    "fp16",
+    "topk:density=0.01",
+    "union",
+    "s2:rows=3,cells=2",
+    "s2:preset=authors-gnmt",
+)
+DEFAULT_TRACE = "lstm-lm"
+DEFAULT_GPU = "a100"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What `s2sim.run` computes.
+
+    Attributes
+    ----------
+    topology : str
+        Name of a shipped topology or path of a TOML file.
+    workers : tuple of int
+        Numbers of ranks, one result row each and reducer.
+    reducers : tuple of str
+        Option strings; ``dense`` is added when it is missing.
+    trace : str
+        Name or path of a gradient trace, or ``synthetic:...``.
+    overrides : tuple of str
+        ``field=value`` on the topology's fields, in order.
+    placement : str
+        ``linear`` or ``round-robin``.
+    collective : str
+        Option string of an algorithm, or ``auto``.
+    gpu : str
+        Name in the hardware catalogue.
+    compute : str or None
+        Time of forward and backward, added without overlap.
+    max_error : float or None
+        A lossy reducer with a larger relative L2 error does not win a verdict.
+    seed : int
+        Root of all randomness.
+    """
+
+    topology: str
+    workers: tuple[int, ...]
+    reducers: tuple[str, ...] = DEFAULT_REDUCERS
+    trace: str = DEFAULT_TRACE
+    overrides: tuple[str, ...] = ()
+    placement: str = "linear"
+    collective: str = "auto"
+    gpu: str = DEFAULT_GPU
+    compute: str | None = None
+    max_error: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.workers:
+            raise OptionError("no number of workers was given; for example --workers 64")
+        for count in self.workers:
+            if count < 1:
+                raise OptionError(f"{count} workers were asked for; at least 1 is needed")
+        if len(set(self.workers)) < len(self.workers):
+            raise OptionError(f"a number of workers stands twice in {','.join(map(str, self.workers))}")
+        if not self.reducers:
+            raise OptionError("no reducer was given; for example --reducer union")
+        if self.max_error is not None and not self.max_error > 0:
+            raise OptionError(f"--max-error {self.max_error} must be greater than 0")
+        if self.seed < 0:
+            raise OptionError(f"--seed {self.seed} must not be negative")
+        if self.compute is not None:
+            parse_time_ps(self.compute)
+
+    @property
+    def compute_ps(self) -> int | None:
+        """Compute time in picoseconds, or None."""
+        return None if self.compute is None else parse_time_ps(self.compute)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the spec as JSON values, the inverse of `spec_from_json`."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()
+        }
+
+
+def spec_from_json(value: Any, origin: str) -> RunSpec:
+    """Return the spec of a JSON value: a spec, or a saved result, whose ``spec`` is taken.
+
+    Raises
+    ------
+    S2SimError
+        Naming every field that is missing, unknown or of the wrong type.
+    """
+    from pydantic import TypeAdapter, ValidationError
+    from pydantic.dataclasses import dataclass as checked
+
+    if isinstance(value, dict) and isinstance(value.get("spec"), dict):
+        value = value["spec"]
+    checker = TypeAdapter(checked(RunSpec, config={"extra": "forbid"}))
+    try:
+        parsed: RunSpec = checker.validate_python(value)
+    except ValidationError as error:
+        found = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'spec'}: {item['msg']}" for item in error.errors())
+        raise S2SimError(f"{origin} is not a run spec: {found}") from None
+    return parsed
+
+
+def load_spec(path: Path) -> RunSpec:
+    """Return the spec of a file that ``s2sim run --json`` or a person wrote."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise S2SimError(
+            f"cannot read the spec {path}: {getattr(error, 'strerror', None) or 'it is not text'}"
+        ) from None
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise S2SimError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
+    return spec_from_json(value, str(path))

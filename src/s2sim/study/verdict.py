@@ -1,0 +1,117 @@
+"""The answer in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s2sim.study.break_even import HIGHEST_BPS, LOWEST_BPS
+from s2sim.study.result import Verdict
+from s2sim.units import format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from s2sim.study.result import Crossing, Row
+
+# A gain below one per cent is within what models of this kind can tell apart.
+_WORTHWHILE = 1.01
+
+
+def acceptable(row: Row, max_error: float | None) -> bool:
+    """Return whether a reducer's error allows it to win: below 1, and not above what the user allows."""
+    if row.lossless:
+        return True
+    error = row.error.relative_l2
+    return error is not None and error < 1 and (max_error is None or error <= max_error)
+
+
+def _gain(row: Row, unit: str) -> str:
+    return f"{row.option_string} makes the {unit} {row.speedup_vs_dense:.2f}x as fast as dense"
+
+
+def _choice(exact: Row, lossy: Row | None, unit: str, rejected: Sequence[Row]) -> str:
+    """Return what to do on this cluster."""
+    exact_pays = exact.reducer != "dense" and exact.speedup_vs_dense >= _WORTHWHILE
+    lossy_pays = lossy is not None and lossy.speedup_vs_dense >= _WORTHWHILE * (
+        exact.speedup_vs_dense if exact_pays else 1.0
+    )
+    sentences = []
+    if exact_pays:
+        sentences.append(f"On this cluster use {exact.option_string}: {_gain(exact, unit)}, without error.")
+    if lossy_pays and lossy is not None:
+        opening = "If its error is acceptable," if exact_pays else "On this cluster, if its error is acceptable, use"
+        text = _gain(lossy, unit) if exact_pays else f"{lossy.option_string}: {_gain(lossy, unit)}"
+        sentences.append(f"{opening} {text}, at a relative L2 error of {lossy.error.relative_l2:.3g}.")
+    if not sentences:
+        best = lossy if lossy is not None and lossy.speedup_vs_dense > exact.speedup_vs_dense else exact
+        why = (
+            "no other reducer was compared"
+            if best.reducer == "dense" and not rejected
+            else "no reducer with an acceptable error is faster than dense"
+            if best.reducer == "dense"
+            else f"the fastest with an acceptable error, {best.option_string}, gains under 1 %"
+        )
+        sentences.append(f"On this cluster do not compress: {why}.")
+    tempting = [row for row in rejected if row.speedup_vs_dense >= _WORTHWHILE]
+    if tempting:
+        names = ", ".join(
+            f"{row.option_string} ({row.speedup_vs_dense:.2f}x, error "
+            f"{'undefined' if row.error.relative_l2 is None else format(row.error.relative_l2, '.3g')})"
+            for row in tempting
+        )
+        sentences.append(f"Faster, but too far from the exact mean: {names}.")
+    return " ".join(sentences)
+
+
+def _payoff(reducer: str, crossings: Sequence[Crossing], ends: tuple[bool, bool], field: str) -> str:
+    """Return at which rates a reducer pays."""
+    own = [crossing for crossing in crossings if crossing.reducer == reducer]
+    if not own:
+        span = f"{field} from {format_rate(LOWEST_BPS)} to {format_rate(HIGHEST_BPS)}"
+        return f"{reducer} {'pays' if ends[0] else 'does not pay'} at any {span}"
+    spans = ", ".join(f"{crossing.pays} {format_rate(crossing.at_Bps)}" for crossing in own)
+    return f"{reducer} pays {spans} of {field}"
+
+
+def give_verdict(
+    rows: Sequence[Row],
+    *,
+    max_error: float | None,
+    field: str | None,
+    crossings: tuple[Crossing, ...],
+    ends: Mapping[str, tuple[bool, bool]],
+) -> Verdict:
+    """Return the verdict on the rows of one number of workers.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        ``dense`` among them.
+    max_error : float or None
+        Largest relative L2 error that may win.
+    field : str or None
+        The topology field that was scanned; None where nothing crosses a link.
+    crossings, ends
+        From `s2sim.study.break_even.find_crossings`.
+    """
+    dense = next(row for row in rows if row.reducer == "dense")
+    allowed = [row for row in rows if acceptable(row, max_error)]
+    exact = max((row for row in allowed if row.lossless), key=lambda row: row.speedup_vs_dense)
+    lossy = max((row for row in allowed if not row.lossless), key=lambda row: row.speedup_vs_dense, default=None)
+    rejected = [row for row in rows if not acceptable(row, max_error)]
+    unit = "communication phase" if dense.iteration_s is None else "iteration"
+    sentences = [
+        f"{dense.workers} workers: {_choice(exact, lossy, unit, rejected)}"
+        if dense.workers > 1
+        else "1 worker: nothing is communicated, so do not compress."
+    ]
+    if field is not None and ends:
+        sentences.append("; ".join(_payoff(reducer, crossings, ends[reducer], field) for reducer in ends) + ".")
+    sentences.append(f"In dense, {dense.bottleneck}.")
+    return Verdict(
+        text=" ".join(sentences),
+        best_exact=exact.option_string,
+        best_lossy=None if lossy is None else lossy.option_string,
+        break_even=crossings,
+        bottleneck=dense.bottleneck,
+    )

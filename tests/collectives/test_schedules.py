@@ -1,0 +1,114 @@
+"""Law 3: schedules compute what they are called, and their bytes are those of the formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.collectives.checker import check_schedule, run_on_values
+from s2sim.collectives.double_binary_tree import DoubleBinaryTree
+from s2sim.collectives.registry import ALGORITHMS, make_algorithm
+from s2sim.collectives.ring import Ring
+from s2sim.collectives.schedule import Demand
+from s2sim.errors import OptionError, S2SimError
+from s2sim.reducers.script import Call
+from s2sim.reducers.traffic import ring_bytes
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+
+KINDS_OF = [(name, kind) for name in ALGORITHMS.names() for kind in ALGORITHMS.get(name).kinds]
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    shape = load_shape("fat-tree")
+    return {workers: build_cluster(shape, workers) for workers in [*range(1, 34), 65]}
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS_OF)
+@pytest.mark.parametrize("workers", [*range(1, 34), 65])
+def test_every_rank_count(name, kind, workers, clusters):
+    rng = np.random.default_rng(workers)
+    for size in (0, 1, workers, 101):
+        elements = (size,) * workers if kind == "all_reduce" else tuple(rng.integers(0, size + 1, workers).tolist())
+        demand = Demand(kind, elements, 4)
+        check_schedule(make_algorithm(name, kind).schedule(demand, clusters[workers]))
+
+
+@given(st.integers(2, 20), st.integers(0, 300), st.integers(1, 9))
+@settings(max_examples=40, deadline=None)
+def test_double_binary_tree_with_any_chunks(clusters, workers, elements, chunks):
+    demand = Demand("all_reduce", (elements,) * workers, 4)
+    schedule = DoubleBinaryTree(chunks=chunks).schedule(demand, clusters[workers])
+    check_schedule(schedule)
+    # Up once and down once over each of P - 1 edges of two trees with half of the buffer each.
+    assert schedule.pair_bytes().sum() == 2 * (workers - 1) * demand.buffer_bytes
+
+
+def test_the_checker_finds_a_wrong_schedule(clusters):
+    schedule = Ring().schedule(Demand("all_reduce", (8,) * 4, 4), clusters[4])
+    shortened = type(schedule)(
+        schedule.demand, "short ring", schedule.src, schedule.dst, schedule.rounds - 1, schedule.round_at
+    )
+    with pytest.raises(S2SimError, match="wrong all_reduce"):
+        check_schedule(shortened)
+
+
+def test_values_move_as_in_the_textbook_ring(clusters):
+    schedule = Ring().schedule(Demand("all_gather", (1, 2, 0), 4), clusters[3])
+    buffers = np.array([[7, 0, 0], [0, 8, 9], [0, 0, 0]])
+    assert run_on_values(schedule, buffers).tolist() == [[7, 8, 9]] * 3
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 64, 65])
+@pytest.mark.parametrize("elements", [0, 1, 10, 1000, 4099])
+def test_ring_traffic_is_the_pinned_formula(workers, elements, clusters, make_cluster, switch_fabric):
+    cluster = clusters.get(workers) or make_cluster(workers, switch_fabric)
+    demand = Demand("all_reduce", (elements,) * workers, 4)
+    sent, received = Ring().schedule(demand, cluster).traffic()
+    call = Call("all_reduce", "sum", "float32", 4, demand.elements, False, "x")
+    np.testing.assert_array_equal(sent, ring_bytes(call)[0])
+    np.testing.assert_array_equal(received, ring_bytes(call)[1])
+    if workers > 1:
+        assert sent.sum() == 2 * (workers - 1) * elements * 4
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_ring_all_gather_traffic_with_unequal_sizes(clusters, sizes):
+    demand = Demand("all_gather", tuple(sizes), 4)
+    sent, received = Ring().schedule(demand, clusters[len(sizes)]).traffic()
+    call = Call("all_gather", "gather", "float32", 4, demand.elements, False, "x")
+    np.testing.assert_array_equal(sent, ring_bytes(call)[0])
+    np.testing.assert_array_equal(received, ring_bytes(call)[1])
+    if len(sizes) > 1:
+        assert received.tolist() == [4 * (sum(sizes) - own) for own in sizes]
+
+
+def test_trees_use_every_port_both_ways(clusters):
+    """A rank with children in one tree is a leaf of the other, but for the odd rank that has none."""
+    from s2sim.collectives.double_binary_tree import _binary_tree, _second_tree
+
+    for workers in range(2, 66):
+        first = _binary_tree(workers)
+        second = _second_tree(first)
+        inner = [{int(p) for p in tree if p >= 0} for tree in (first, second)]
+        assert not inner[0] & inner[1]
+        for tree in (first, second):
+            assert (tree < 0).sum() == 1
+            assert np.bincount(tree[tree >= 0], minlength=workers).max() <= 2
+
+
+def test_refusals():
+    with pytest.raises(OptionError, match="does not run all_gather; these do: ring"):
+        make_algorithm("double-binary-tree", "all_gather")
+    with pytest.raises(S2SimError, match="did you mean 'ring'"):
+        make_algorithm("rnig", "all_reduce")
+    with pytest.raises(OptionError, match="no option 'chunk'.*did you mean 'chunks'"):
+        make_algorithm("double-binary-tree:chunk=3", "all_reduce")
+    with pytest.raises(OptionError, match="at least 1"):
+        make_algorithm("double-binary-tree:chunks=0", "all_reduce")
+    with pytest.raises(S2SimError, match="same number of elements"):
+        Demand("all_reduce", (1, 2), 4)

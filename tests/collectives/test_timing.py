@@ -1,0 +1,183 @@
+"""Laws 1, 2 and 4: fluid against closed forms, fast paths against the plain path, nothing under its bound."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.collectives.bounds import lower_bound
+from s2sim.collectives.closed_form import closed_form_s
+from s2sim.collectives.double_binary_tree import DoubleBinaryTree
+from s2sim.collectives.recurrence import private_times_ps, shares_links
+from s2sim.collectives.registry import make_algorithm
+from s2sim.collectives.ring import Ring
+from s2sim.collectives.schedule import Demand
+from s2sim.collectives.timing import Timer, simulate
+from s2sim.errors import ContendedError
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.routes import Routes
+
+RATE_BPS = 50 * 2**30
+SIZE = 104_857_600
+PS = 1e12
+
+
+def ring_of(cluster, kind="all_reduce", elements=SIZE // 4):
+    demand = Demand(kind, (elements,) * cluster.workers, 4)
+    schedule = Ring().schedule(demand, cluster)
+    return schedule, cluster.routes(schedule.src, schedule.dst)
+
+
+@pytest.mark.parametrize("workers", [16, 64, 256, 1024])
+@pytest.mark.parametrize(
+    ("fabric", "latency_s"),
+    [
+        ('kind = "ring"\n[fabric.link]\nlatency = "500ns"', 500e-9),
+        ('kind = "single-switch"\n[fabric.link]\nlatency = "250ns"', 500e-9),
+        ('kind = "single-switch"\n[fabric.link]\nlatency = "500ns"', 1000e-9),
+    ],
+    ids=["S1 ring", "S1 crossbar", "S2"],
+)
+def test_scenarios_s1_and_s2(workers, fabric, latency_s, make_cluster):
+    cluster = make_cluster(workers, fabric)
+    schedule, routes = ring_of(cluster)
+    expected = 2 * (workers - 1) * (latency_s + SIZE / (workers * RATE_BPS))
+    tolerance = max(1e-6 * expected, schedule.rounds / PS)
+    assert closed_form_s(schedule, cluster, routes) == pytest.approx(expected, rel=1e-12)
+    assert Timer(cluster, "ring").time(schedule.demand).duration_ps / PS == pytest.approx(expected, abs=tolerance)
+
+
+@pytest.mark.parametrize("placement", ["linear", "round-robin"])
+@pytest.mark.parametrize("routing", ["d-mod-k", "spray"])
+def test_scenarios_s3_and_s4(placement, routing, make_cluster):
+    """In order one flow leaves each leaf; dealt round robin every hop crosses the 2:1 core at half rate."""
+    for workers in (16, 64):
+        side = math.isqrt(workers)
+        fabric = f'kind = "fat-tree"\nlevels = 2\nhosts_per_leaf = {side}\nuplinks_per_leaf = {side // 2}\n'
+        cluster = make_cluster(
+            workers,
+            fabric + '[fabric.link]\nlatency = "250ns"',
+            routing=f'routing = "{routing}"',
+            placement=placement,
+        )
+        share = 1 if placement == "linear" else 2
+        expected = 2 * (workers - 1) * (1e-6 + share * SIZE / (workers * RATE_BPS))
+        timed = Timer(cluster, "ring").time(ring_of(cluster)[0].demand)
+        assert timed.duration_ps / PS == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 7, 16])
+def test_all_gather_closed_form(workers, make_cluster, switch_fabric):
+    cluster = make_cluster(workers, switch_fabric)
+    schedule, routes = ring_of(cluster, "all_gather", 1000)
+    expected = (workers - 1) * (1e-6 + 4000 / RATE_BPS)
+    assert Timer(cluster, "ring").time(schedule.demand).duration_ps / PS == pytest.approx(expected, rel=1e-6)
+    assert closed_form_s(schedule, cluster, routes) == pytest.approx(expected)
+
+
+def test_a_closed_form_refuses_a_contended_fabric(make_cluster, switch_fabric):
+    cluster = make_cluster(8, switch_fabric)
+    schedule = DoubleBinaryTree().schedule(Demand("all_reduce", (1000,) * 8, 4), cluster)
+    with pytest.raises(ContendedError, match="share link directions"):
+        closed_form_s(schedule, cluster, cluster.routes(schedule.src, schedule.dst))
+
+
+@given(
+    workers=st.integers(2, 13),
+    gpus=st.integers(1, 4),
+    elements=st.integers(0, 5000),
+    gather=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_recurrence_equals_the_plain_path_to_the_picosecond(workers, gpus, elements, gather, data):
+    shape = load_shape("fat-tree", [f"node.gpus={gpus}"])
+    cluster = build_cluster(shape, workers)
+    sizes = (
+        tuple(data.draw(st.lists(st.integers(0, elements), min_size=workers, max_size=workers)))
+        if gather
+        else (elements,) * workers
+    )
+    schedule = Ring().schedule(Demand("all_gather" if gather else "all_reduce", sizes, 4), cluster)
+    routes = cluster.routes(schedule.src, schedule.dst)
+    if shares_links(routes):
+        return
+    fast = private_times_ps(schedule, cluster.fabric, routes)
+    np.testing.assert_array_equal(fast, simulate(schedule, cluster, routes))
+
+
+@given(
+    workers=st.integers(1, 18),
+    topology=st.sampled_from(["fat-tree", "leaf-spine", "single-switch", "ring"]),
+    placement=st.sampled_from(["linear", "round-robin"]),
+    algorithm=st.sampled_from(["ring", "double-binary-tree"]),
+    elements=st.integers(0, 300_000),
+)
+@settings(max_examples=60, deadline=None)
+def test_never_under_the_bound(workers, topology, placement, algorithm, elements):
+    cluster = build_cluster(load_shape(topology), workers, placement=placement)
+    demand = Demand("all_reduce", (elements,) * workers, 4)
+    bound = lower_bound([demand], cluster.cuts())
+    timed = Timer(cluster, algorithm).time(demand)
+    assert timed.duration_ps / PS >= bound.seconds * (1 - 1e-9)
+    assert bound.seconds > 0 or workers == 1 or elements == 0
+
+
+def test_the_bound_is_the_textbook_one(make_cluster, switch_fabric):
+    cluster = make_cluster(10, switch_fabric)
+    demand = Demand("all_reduce", (SIZE // 4,) * 10, 4)
+    assert lower_bound([demand], cluster.cuts()).seconds == pytest.approx(2 * 9 / 10 * SIZE / RATE_BPS)
+    gather = Demand("all_gather", (100, 0, 0, 0, 0, 0, 0, 0, 0, 500), 4)
+    assert lower_bound([gather], cluster.cuts()).seconds == pytest.approx(2400 / RATE_BPS)
+
+
+@pytest.mark.parametrize("elements", [10, 30_000, 3_000_000])
+def test_auto_takes_the_fastest_and_says_why(elements):
+    cluster = build_cluster(load_shape("fat-tree"), 24)
+    demand = Demand("all_reduce", (elements,) * 24, 4)
+    times = {name: Timer(cluster, name).time(demand).duration_ps for name in ("ring", "double-binary-tree")}
+    chosen = Timer(cluster).time(demand)
+    assert chosen.duration_ps == min(times.values())
+    assert chosen.why.startswith("fastest: ")
+
+
+def test_both_algorithms_win_somewhere():
+    cluster = build_cluster(load_shape("fat-tree"), 64)
+    names = {
+        Timer(cluster).time(Demand("all_reduce", (n,) * 64, 4)).schedule.algorithm.partition(":")[0]
+        for n in (10, 30_000_000)
+    }
+    assert names == {"ring", "double-binary-tree"}
+
+
+def test_one_rank_takes_no_time():
+    cluster = build_cluster(load_shape("fat-tree"), 1)
+    for kind in ("all_reduce", "all_gather"):
+        assert Timer(cluster).time(Demand(kind, (1000,), 4)).duration_ps == 0
+
+
+@pytest.mark.parametrize("workers", [2, 5, 9, 16])
+def test_double_binary_tree_follows_its_closed_form_where_nothing_is_shared(workers):
+    """Every pair of the schedule has a link of its own, so each round takes one chunk's time."""
+    count = 4 * (workers - 1)
+    mesh = SimpleNamespace(
+        workers=workers,
+        node_of_rank=np.arange(workers),
+        shape=SimpleNamespace(name="mesh"),
+        fabric=SimpleNamespace(rate_Bps=np.full(count, 1e9)),
+        routes=lambda src, _dst: Routes(
+            np.arange(len(src) + 1), np.arange(len(src)), np.ones(len(src)), np.full(len(src), 1_000_000)
+        ),
+    )
+    demand = Demand("all_reduce", (8000,) * workers, 4)
+    schedule = make_algorithm("double-binary-tree:chunks=4", "all_reduce").schedule(demand, mesh)
+    routes = mesh.routes(schedule.src, schedule.dst)
+    expected = closed_form_s(schedule, mesh, routes)
+    assert simulate(schedule, mesh, routes).max() / PS == pytest.approx(expected, rel=1e-9)
+    assert private_times_ps(schedule, mesh.fabric, routes).max() / PS == pytest.approx(expected, rel=1e-9)

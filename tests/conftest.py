@@ -1,0 +1,38 @@
+"""Cluster files that many tests write for themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+
+RATE = "50GiB/s"
+RATE_BPS = 50 * 2**30
+
+
+@pytest.fixture
+def cluster_file(tmp_path):
+    """Write a topology file from its fabric table; hosts have one GPU and one port of 50 GiB/s."""
+
+    def write(fabric, *, node="gpus = 1", extra="", nic=f'rate = "{RATE}"', routing=""):
+        path = tmp_path / f"cluster{len(list(tmp_path.iterdir()))}.toml"
+        path.write_text(f"{routing}\n[node]\n{node}\n{extra}\n[nic]\n{nic}\n[fabric]\n{fabric}\n")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def make_cluster(cluster_file):
+    """Build a cluster from the same arguments."""
+
+    def build(workers, fabric, *, placement="linear", **tables):
+        return build_cluster(load_shape(cluster_file(fabric, **tables)), workers, placement=placement)
+
+    return build
+
+
+@pytest.fixture
+def switch_fabric():
+    return 'kind = "single-switch"\n[fabric.link]\nlatency = "500ns"'

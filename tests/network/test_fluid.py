@@ -1,0 +1,139 @@
+"""The fluid network: sharing, arrivals in the middle, ties, and an oracle that solves everything at every event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.network.fluid import FluidNetwork
+from s2sim.network.max_min import fair_rates
+from s2sim.topology.routes import Routes
+
+
+class Links:
+    """Just the rates of a fabric."""
+
+    def __init__(self, rates_Bps):
+        self.rate_Bps = np.array(rates_Bps, float)
+
+
+def routes_of(paths, latencies_ps):
+    return Routes(
+        offsets=np.concatenate([[0], np.cumsum([len(path) for path in paths])]),
+        links=np.concatenate(paths).astype(np.int64),
+        weights=np.ones(sum(len(path) for path in paths)),
+        latency_ps=np.array(latencies_ps, np.int64),
+    )
+
+
+def finish_times(rates_Bps, transfers):
+    """Run (start_ps, path, latency_ps, bytes) transfers and return when each is delivered."""
+    env = simpy.Environment(initial_time=0)
+    network = FluidNetwork(env, Links(rates_Bps))
+    numbers = network.add_routes(routes_of([t[1] for t in transfers], [t[2] for t in transfers]))
+    finish = np.full(len(transfers), -1)
+
+    def delivered(tags):
+        finish[tags] = env.now
+
+    owner = network.add_owner(delivered)
+
+    def sender(index):
+        yield env.timeout(transfers[index][0])
+        one = np.array([index])
+        network.send(numbers[one], np.array([transfers[index][3]]), owner, one)
+
+    for index in range(len(transfers)):
+        env.process(sender(index))
+    env.run()
+    return finish
+
+
+def oracle(rates_Bps, transfers):
+    """Solve all flows in flight anew at every arrival and completion, in floating-point seconds."""
+    capacity = np.array(rates_Bps, float)
+    arrivals = sorted((start * 1e-12 + latency * 1e-12, i) for i, (start, _, latency, _) in enumerate(transfers))
+    left = {}
+    finish = np.zeros(len(transfers))
+    now = 0.0
+    while arrivals or left:
+        rates = {}
+        if left:
+            flows = list(left)
+            paths = [transfers[i][1] for i in flows]
+            offsets = np.concatenate([[0], np.cumsum([len(p) for p in paths])])
+            solved = fair_rates(offsets, np.concatenate(paths), np.ones(offsets[-1]), capacity)
+            rates = dict(zip(flows, solved, strict=True))
+        ends = {i: now + left[i] / rates[i] for i in left}
+        then = min([*ends.values(), *([arrivals[0][0]] if arrivals else [])])
+        for i in left:
+            left[i] -= rates[i] * (then - now)
+        now = then
+        for i in [i for i in left if left[i] <= 1e-9 * max(1, transfers[i][3])]:
+            finish[i] = now
+            del left[i]
+        while arrivals and arrivals[0][0] <= now + 1e-15:
+            _, i = arrivals.pop(0)
+            left[i] = float(transfers[i][3])
+    return finish
+
+
+def test_one_flow_takes_latency_plus_bytes_over_its_narrowest_link():
+    assert finish_times([1e9, 5e8], [(0, [0, 1], 2_000_000, 1000)])[0] == 2_000_000 + 2_000_000
+
+
+def test_two_flows_share_a_link_and_the_rest_goes_at_full_rate():
+    # 1000 B and 3000 B at 1 GB/s: both at half rate until 2 us, the rest of the second takes 2 us more.
+    finish = finish_times([1e9], [(0, [0], 0, 1000), (0, [0], 0, 3000)])
+    assert finish.tolist() == [2_000_000, 4_000_000]
+
+
+def test_a_flow_that_comes_in_the_middle_slows_the_first_down():
+    # 1000 B alone for 0.5 us, then shared: 500 B left at half rate take 1 us.
+    finish = finish_times([1e9], [(0, [0], 0, 1000), (500_000, [0], 0, 4000)])
+    assert finish[0] == 1_500_000
+    assert finish[1] == 5_000_000
+
+
+def test_latency_passes_before_bytes_share():
+    finish = finish_times([1e9], [(0, [0], 0, 1000), (0, [0], 1_000_000, 1000)])
+    assert finish.tolist() == [1_000_000, 2_000_000]
+
+
+def test_nothing_takes_its_latency():
+    assert finish_times([1e9], [(3, [0], 77, 0)])[0] == 80
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_equal_flows_are_one_event(count):
+    env = simpy.Environment(initial_time=0)
+    network = FluidNetwork(env, Links([1e9]))
+    numbers = network.add_routes(routes_of([[0]] * count, [5] * count))
+    told = []
+    owner = network.add_owner(lambda tags: told.append(tags.tolist()))
+    network.send(numbers, np.full(count, 1000), owner, np.arange(count))
+    env.run()
+    assert told == [list(range(count))]
+    assert network.solves == 1
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3_000_000),
+            st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True),
+            st.sampled_from([0, 100, 500_000]),
+            st.integers(1, 5000),
+        ),
+        min_size=1,
+        max_size=10,
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_equals_an_oracle_that_solves_everything_every_time(transfers):
+    rates = [1e9, 2e9, 5e8, 1e9, 3e9]
+    expected = oracle(rates, transfers) * 1e12
+    np.testing.assert_allclose(finish_times(rates, transfers), expected, rtol=1e-6, atol=20)

@@ -1,0 +1,66 @@
+"""Max-min fairness: against a naive oracle, and by its definition."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.network.max_min import fair_rates
+
+
+def naive(paths, weights, capacity):
+    """Raise all rates together; freeze the flows of whatever link is full first. Textbook, one link at a time."""
+    rates = {flow: 0.0 for flow in range(len(paths))}
+    active = set(rates)
+    left = dict(enumerate(capacity))
+    while active:
+        load = {
+            link: sum(w for flow in active for at, w in zip(paths[flow], weights[flow], strict=True) if at == link)
+            for link in left
+        }
+        room = {link: left[link] / load[link] for link in left if load[link] > 0}
+        tightest = min(room, key=room.get)
+        rise = room[tightest]
+        for flow in active:
+            rates[flow] += rise
+        for link in room:
+            left[link] -= rise * load[link]
+        active -= {flow for flow in active if tightest in paths[flow]}
+    return [rates[flow] for flow in range(len(paths))]
+
+
+@st.composite
+def networks(draw):
+    links = draw(st.integers(1, 7))
+    paths = draw(
+        st.lists(st.lists(st.integers(0, links - 1), min_size=1, max_size=links, unique=True), min_size=1, max_size=12)
+    )
+    weights = [draw(st.lists(st.sampled_from([0.25, 0.5, 1.0]), min_size=len(p), max_size=len(p))) for p in paths]
+    capacity = draw(st.lists(st.floats(0.5, 100), min_size=links, max_size=links))
+    return paths, weights, np.array(capacity)
+
+
+def solve(paths, weights, capacity):
+    offsets = np.concatenate([[0], np.cumsum([len(path) for path in paths])])
+    return fair_rates(offsets, np.concatenate(paths).astype(np.int64), np.concatenate(weights), capacity)
+
+
+@given(networks())
+@settings(max_examples=200, deadline=None)
+def test_equals_the_naive_oracle(network):
+    np.testing.assert_allclose(solve(*network), naive(*network), rtol=1e-9)
+
+
+@given(networks())
+@settings(max_examples=100, deadline=None)
+def test_is_feasible_and_every_flow_has_a_bottleneck_where_it_is_largest(network):
+    paths, weights, capacity = network
+    rates = solve(*network)
+    used = np.zeros(len(capacity))
+    for path, weight, rate in zip(paths, weights, rates, strict=True):
+        used[path] += np.array(weight) * rate
+    assert (used <= capacity * (1 + 1e-9)).all()
+    for path, rate in zip(paths, rates, strict=True):
+        others = {link: max(r for p, r in zip(paths, rates, strict=True) if link in p) for link in path}
+        assert any(used[link] >= capacity[link] * (1 - 1e-9) and rate >= others[link] * (1 - 1e-9) for link in path)
