@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s2sim.collectives.checker import check_schedule, run_on_values
-from s2sim.collectives.double_binary_tree import DoubleBinaryTree
+from s2sim.collectives.double_binary_tree import DoubleBinaryTree, _binary_tree, _second_tree
 from s2sim.collectives.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.ring import Ring
 from s2sim.collectives.schedule import Demand
@@ -87,10 +87,8 @@ def test_ring_all_gather_traffic_with_unequal_sizes(clusters, sizes):
         assert received.tolist() == [4 * (sum(sizes) - own) for own in sizes]
 
 
-def test_trees_use_every_port_both_ways(clusters):
+def test_trees_use_every_port_both_ways():
     """A rank with children in one tree is a leaf of the other, but for the odd rank that has none."""
-    from s2sim.collectives.double_binary_tree import _binary_tree, _second_tree
-
     for workers in range(2, 66):
         first = _binary_tree(workers)
         second = _second_tree(first)
@@ -106,7 +104,7 @@ def test_refusals():
         make_algorithm("double-binary-tree", "all_gather")
     with pytest.raises(S2SimError, match="did you mean 'ring'"):
         make_algorithm("rnig", "all_reduce")
-    with pytest.raises(OptionError, match="no option 'chunk'.*did you mean 'chunks'"):
+    with pytest.raises(OptionError, match=r"no option 'chunk'.*did you mean 'chunks'"):
         make_algorithm("double-binary-tree:chunk=3", "all_reduce")
     with pytest.raises(OptionError, match="at least 1"):
         make_algorithm("double-binary-tree:chunks=0", "all_reduce")

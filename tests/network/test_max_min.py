@@ -11,7 +11,7 @@ from s2sim.network.max_min import fair_rates
 
 def naive(paths, weights, capacity):
     """Raise all rates together; freeze the flows of whatever link is full first. Textbook, one link at a time."""
-    rates = {flow: 0.0 for flow in range(len(paths))}
+    rates = dict.fromkeys(range(len(paths)), 0.0)
     active = set(rates)
     left = dict(enumerate(capacity))
     while active:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from s2sim.codecs.half import to_half
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.script import Call, Post, Recording, Step, Wait, Work
@@ -52,26 +53,32 @@ class _Accumulator:
         self._op = op
         self._structure = payload
         self._dtypes = [leaf.dtype for leaf in _leaves(payload)]
-        self._totals = [
-            np.zeros(leaf.shape, np.float32 if leaf.dtype == np.float16 else leaf.dtype) for leaf in _leaves(payload)
-        ]
+        self._totals = [_dense_copy(leaf) for leaf in _leaves(payload)]
 
     def add(self, payload: Payload) -> None:
         combine = _COMBINE[self._op]
         for total, leaf in zip(self._totals, _leaves(payload), strict=True):
-            if isinstance(leaf, RowSparse):
-                total[leaf.rows] = combine(total[leaf.rows], leaf.values)
-            else:
+            if not isinstance(leaf, RowSparse):
                 combine(total, leaf, out=total)
+            elif self._op == "max":
+                # The one operation under which the zeros of rows that are not stored count.
+                combine(total, leaf.to_dense(), out=total)
+            else:
+                total[leaf.rows] = combine(total[leaf.rows], leaf.values)
 
     def result(self) -> Any:
         totals = [
-            total.astype(dtype) if total.dtype != dtype else total
+            to_half(total) if dtype == np.float16 else total
             for total, dtype in zip(self._totals, self._dtypes, strict=True)
         ]
         for total in totals:
             total.setflags(write=False)
         return _rebuild(self._structure, totals)
+
+
+def _dense_copy(leaf: NDArray[Any] | RowSparse) -> NDArray[Any]:
+    dense = leaf.to_dense() if isinstance(leaf, RowSparse) else leaf.copy()
+    return dense.astype(np.float32) if dense.dtype == np.float16 else dense
 
 
 class _Collective:
@@ -86,37 +93,34 @@ class _Collective:
         self.dtypes = [leaf.dtype for leaf in leaves]
         self.shapes = [leaf.shape for leaf in leaves]
         self.sizes_bytes: list[int] = []
-        self.complete = False
-        self._accumulator = _Accumulator(payload, op) if kind == "all_reduce" else None
+        self.value: Any = None
+        self._accumulator: _Accumulator | None = None
         self._gathered: list[Payload] = []
-        self._value: Any = None
 
-    def add(self, kind: Kind, op: str, payload: Payload, label: str, rank: int) -> None:
+    def add(self, kind: Kind, op: str, payload: Payload, label: str, size_from_data: bool, rank: int) -> None:
         leaves = _leaves(payload)
-        if (kind, op, label) != (self.kind, self.op, self.label):
+        if (kind, op, label, size_from_data) != (self.kind, self.op, self.label, self.size_from_data):
             raise S2SimError(
                 f"rank {rank} posts {kind} {label!r} where rank 0 posts {self.kind} {self.label!r}: "
                 "all ranks must post the same collectives in the same order"
             )
-        if self._accumulator is not None:
-            if [leaf.shape for leaf in leaves] != self.shapes or [leaf.dtype for leaf in leaves] != self.dtypes:
-                raise S2SimError(f"rank {rank} posts {label!r} with another shape or type than rank 0")
-            self._accumulator.add(payload)
-        else:
+        # A gather takes another number of elements from each rank; all else is the same for all.
+        if [leaf.dtype for leaf in leaves] != self.dtypes or (
+            kind == "all_reduce" and [leaf.shape for leaf in leaves] != self.shapes
+        ):
+            raise S2SimError(f"rank {rank} posts {label!r} with another shape or type than rank 0")
+        if kind == "all_gather":
             self._gathered.append(payload)
+        elif self._accumulator is None:
+            self._accumulator = _Accumulator(payload, op)
+        else:
+            self._accumulator.add(payload)
         self.sizes_bytes.append(sum(leaf.nbytes for leaf in leaves))
 
     def finish(self) -> None:
-        self._value = self._accumulator.result() if self._accumulator is not None else tuple(self._gathered)
+        self.value = self._accumulator.result() if self._accumulator is not None else tuple(self._gathered)
         self._accumulator = None
         self._gathered = []
-        self.complete = True
-
-    @property
-    def value(self) -> Any:
-        if not self.complete:
-            raise S2SimError(f"the value of {self.label!r} was read before the program waited for it: yield it first")
-        return self._value
 
     def record(self) -> Call:
         """Return what the script keeps: mixed types count as bytes."""
@@ -129,16 +133,16 @@ class _Collective:
 class _Handle:
     """What a program holds of collectives in flight."""
 
-    def __init__(self, group: _Group, calls: tuple[int, ...]) -> None:
-        self._group = group
+    def __init__(self, rank: _Rank, calls: tuple[int, ...]) -> None:
+        self._rank = rank
         self.calls = calls
 
     def __and__(self, other: Any) -> _Handle:
-        return _Handle(self._group, self.calls + other.calls)
+        return _Handle(self._rank, self.calls + other.calls)
 
     @property
     def value(self) -> Any:
-        values = [self._group.collectives[call].value for call in self.calls]
+        values = [self._rank.value(call) for call in self.calls]
         return values[0] if len(values) == 1 else tuple(values)
 
 
@@ -151,7 +155,8 @@ class _Rank:
     size: int
     step: int
     seed: int
-    script: list[Step]
+    script: list[Step] = dataclasses.field(default_factory=list)
+    waited: set[int] = dataclasses.field(default_factory=set)
     posted: int = 0
     shared: int = 0
 
@@ -168,9 +173,21 @@ class _Rank:
         self.posted += 1
         if call == len(self.group.collectives):
             self.group.collectives.append(_Collective(kind, op, payload, label, size_from_data))
-        self.group.collectives[call].add(kind, op, payload, label, self.index)
+        self.group.collectives[call].add(kind, op, payload, label, size_from_data, self.index)
         self.script.append(Post(call))
-        return _Handle(self.group, (call,))
+        return _Handle(self, (call,))
+
+    def wait(self, calls: tuple[int, ...]) -> None:
+        self.script.append(Wait(calls))
+        self.waited.update(calls)
+
+    def value(self, call: int) -> Any:
+        collective = self.group.collectives[call]
+        if call not in self.waited:
+            raise S2SimError(
+                f"the value of {collective.label!r} was read before the program waited for it: yield it first"
+            )
+        return collective.value
 
     def work(self, work: Work) -> None:
         self.script.append(work)
@@ -217,7 +234,7 @@ def run_group(
     """
     size = len(gradients)
     group = _Group()
-    ranks = [_Rank(group, index, size, step, seed, []) for index in range(size)]
+    ranks = [_Rank(group, index, size, step, seed) for index in range(size)]
     programs: list[Program] = [
         reducer.reduce(rank, gradient) for reducer, rank, gradient in zip(reducers, ranks, gradients, strict=True)
     ]
@@ -232,7 +249,7 @@ def run_group(
                 results[rank.index] = stop.value
             else:
                 calls = handle.calls  # type: ignore[attr-defined]
-                rank.script.append(Wait(calls))
+                rank.wait(calls)
                 waits.append(calls)
             on_rank()
         if waits and (results or len(set(waits)) > 1):
@@ -244,6 +261,9 @@ def run_group(
         for collective in group.collectives[finished:]:
             collective.finish()
         finished = len(group.collectives)
+    if forgotten := set(range(finished)) - set[int]().union(*(rank.waited for rank in ranks)):
+        label = group.collectives[min(forgotten)].label
+        raise S2SimError(f"the ranks' programs end without waiting for {label!r}: its buffers would still be in use")
     recording = Recording(
         tuple(collective.record() for collective in group.collectives),
         tuple(tuple(rank.script) for rank in ranks),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from s2sim.study.result import Crossing
@@ -61,7 +62,7 @@ def find_crossings(
     for reducer in reducers:
         signed = [(rate, gain) for rate, gain in zip(rates, gains[reducer], strict=True) if gain != 0]
         ends[reducer] = (bool(signed) and signed[0][1] > 0, bool(signed) and signed[-1][1] > 0)
-        for (low, gain_low), (high, gain_high) in zip(signed, signed[1:], strict=False):
+        for (low, gain_low), (high, gain_high) in pairwise(signed):
             if (gain_low > 0) == (gain_high > 0):
                 continue
 

@@ -13,9 +13,9 @@ from s2sim.collectives.registry import make_algorithm
 from s2sim.collectives.schedule import KINDS, Demand, Kind
 from s2sim.collectives.timing import AUTO, Timer, link_bytes
 from s2sim.errors import ContendedError, OptionError, unknown_name
+from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
-from s2sim.topology.catalogue import load_shape
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from s2sim.study.record import Recorded, record
 from s2sim.study.result import Crossing, Result, Row
 from s2sim.study.spec import RunSpec
 from s2sim.study.verdict import give_verdict
+from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
 from s2sim.topology.hardware import load_gpu
-from s2sim.topology.catalogue import load_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,8 +57,8 @@ def run(
     progress : Progress, optional
         Told what is being done.
     **options
-        The other fields of `s2sim.study.spec.RunSpec`: ``trace``, ``overrides``, ``placement``, ``collective``, ``gpu``,
-        ``compute``, ``max_error``, ``seed``.
+        The other fields of `s2sim.study.spec.RunSpec`: ``trace``, ``overrides``, ``placement``, ``collective``,
+        ``gpu``, ``compute``, ``max_error``, ``seed``.
 
     Returns
     -------

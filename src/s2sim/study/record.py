@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from s2sim.reducers.error_feedback import ErrorFeedback
-from s2sim.reducers.factory import make_reducer, option_string
-from s2sim.reducers.group import make_instances, run_group
-from s2sim.reducers.measure import error_of
 from s2sim.study.result import Error
 
 if TYPE_CHECKING:

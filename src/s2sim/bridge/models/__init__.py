@@ -1,0 +1,1 @@
+"""Models to record gradients from, one a file."""

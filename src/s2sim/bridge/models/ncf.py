@@ -1,0 +1,137 @@
+"""Neural collaborative filtering: two embedding tables and a small network (He et al., 2017, arXiv:1708.05031)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from s2sim.bridge.stdlib import standard_library_interactions
+from s2sim.bridge.task import Task, initialise, require_positive
+from s2sim.errors import S2SimError
+from s2sim.gradients.seeds import named_generator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import torch
+    from numpy.typing import NDArray
+
+    from s2sim.bridge.stdlib import Interactions
+
+
+@dataclass(frozen=True, slots=True)
+class Ncf:
+    """Settings of the recommender.
+
+    Attributes
+    ----------
+    width : int
+        Width of each embedding table.
+    positives : int
+        Observed pairs in one rank's mini-batch.
+    negatives : int
+        Unobserved pairs drawn for each of them (the paper uses 4).
+    warmup_steps : int
+        Training steps before the first recorded one.
+    optimizer, learning_rate : str, float
+        What moves the weights along the mean gradient: plain gradient descent or Adam, and its step size.
+    """
+
+    needs_text: ClassVar[bool] = False
+
+    width: int = 32
+    positives: int = 128
+    negatives: int = 4
+    warmup_steps: int = 100
+    optimizer: Literal["sgd", "adam"] = "adam"
+    learning_rate: float = 0.003
+
+    def __post_init__(self) -> None:
+        require_positive(
+            "ncf",
+            width=self.width,
+            positives=self.positives,
+            negatives=self.negatives,
+            warmup_steps=self.warmup_steps,
+            learning_rate=self.learning_rate,
+        )
+
+    def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
+        """Collect the interactions, deal them out to the ranks, and build the model."""
+        assert not text
+        return self.prepare_from(standard_library_interactions(), workers=workers, seed=seed)
+
+    def prepare_from(self, interactions: Interactions, *, workers: int, seed: int) -> Task:
+        """Build the task on given interactions."""
+        import torch
+
+        order = named_generator(seed, "shards").permutation(len(interactions.users))
+        per_rank = len(order) // workers
+        if per_rank < self.positives:
+            raise S2SimError(
+                f"there are {len(order)} interactions; {workers} workers with {self.positives} positives each need "
+                f"{workers * self.positives}: use fewer workers"
+            )
+        batches = per_rank // self.positives
+        module = torch.nn.ModuleDict(
+            {
+                "embed_user": torch.nn.Embedding(interactions.user_count, self.width),
+                "embed_item": torch.nn.Embedding(interactions.item_count, self.width),
+                "mlp": torch.nn.Sequential(
+                    torch.nn.Linear(2 * self.width, 2 * self.width),
+                    torch.nn.ReLU(),
+                    torch.nn.Linear(2 * self.width, self.width),
+                    torch.nn.ReLU(),
+                    torch.nn.Linear(self.width, 1),
+                ),
+            }
+        )
+        sparse = frozenset({"embed_user.weight", "embed_item.weight"})
+        initialise(module, sparse, seed, embedding_scale=0.1)
+        observed = interactions.users * interactions.item_count + interactions.items  # increasing: sorted pairs
+
+        def loss(step: int, rank: int) -> torch.Tensor:
+            start = rank * per_rank + (step % batches) * self.positives
+            chosen = order[start : start + self.positives]
+            generator = named_generator(seed, "negatives", step, rank)
+            users, items, labels = self._batch(interactions, observed, chosen, generator)
+            vectors = [module["embed_user"](torch.from_numpy(users)), module["embed_item"](torch.from_numpy(items))]
+            logits = module["mlp"](torch.cat(vectors, dim=1)).squeeze(1)
+            return torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(labels))
+
+        return Task(
+            module=module,
+            sparse=sparse,
+            loss=loss,
+            batch=self.positives * (1 + self.negatives),
+            model=(
+                f"neural collaborative filtering, {interactions.user_count} files x {interactions.item_count} "
+                f"identifiers, width {self.width}"
+            ),
+            origin=interactions.origin,
+        )
+
+    def _batch(
+        self,
+        interactions: Interactions,
+        observed: NDArray[np.int64],
+        chosen: NDArray[np.int64],
+        generator: np.random.Generator,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+        """Return users, items and labels of the chosen pairs and of unobserved ones for the same users."""
+        users, items = interactions.users[chosen], interactions.items[chosen]
+        other_users = np.repeat(users, self.negatives)
+        other_items = generator.integers(interactions.item_count, size=len(other_users))
+        keys = other_users * interactions.item_count + other_items
+        # A drawn pair that was observed is no negative: it is left out.
+        at = np.minimum(np.searchsorted(observed, keys), len(observed) - 1)
+        unobserved = observed[at] != keys
+        labels = np.concatenate([np.ones(len(users), np.float32), np.zeros(int(unobserved.sum()), np.float32)])
+        return (
+            np.concatenate([users, other_users[unobserved]]),
+            np.concatenate([items, other_items[unobserved]]),
+            labels,
+        )

@@ -1,0 +1,108 @@
+"""A small transformer language model: a row-sparse input embedding and a dense full-softmax output layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from s2sim.bridge.task import Task, initialise, require_positive
+from s2sim.bridge.texts import read_corpus, shard_windows
+from s2sim.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Transformer:
+    """Settings of the transformer language model.
+
+    Attributes
+    ----------
+    width, heads, blocks : int
+        Width of the model, attention heads (a divisor of it), and layers.
+    vocabulary : int
+        Most frequent words kept; all others become one.
+    sequences, length : int
+        One rank's mini-batch: so many sequences of so many words.
+    warmup_steps : int
+        Training steps before the first recorded one.
+    optimizer, learning_rate : str, float
+        What moves the weights along the mean gradient: plain gradient descent or Adam, and its step size.
+    """
+
+    needs_text: ClassVar[bool] = True
+
+    width: int = 64
+    heads: int = 4
+    blocks: int = 2
+    vocabulary: int = 8000
+    sequences: int = 16
+    length: int = 32
+    warmup_steps: int = 40
+    optimizer: Literal["sgd", "adam"] = "adam"
+    learning_rate: float = 0.002
+
+    def __post_init__(self) -> None:
+        require_positive(
+            "transformer",
+            width=self.width,
+            heads=self.heads,
+            blocks=self.blocks,
+            sequences=self.sequences,
+            length=self.length,
+            warmup_steps=self.warmup_steps,
+            learning_rate=self.learning_rate,
+        )
+        if self.width % self.heads:
+            raise OptionError(f"model transformer: width={self.width} is no multiple of heads={self.heads}")
+        if self.vocabulary < 2:
+            raise OptionError(f"model transformer: vocabulary={self.vocabulary} is less than 2")
+
+    def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
+        """Read the text, give each rank a contiguous shard, and build the model."""
+        import torch
+
+        corpus = read_corpus(text, vocabulary=self.vocabulary)
+        words = corpus.vocabulary_size
+        windows = torch.from_numpy(
+            shard_windows(corpus.tokens, workers=workers, sequences=self.sequences, length=self.length)
+        )
+        blocks = torch.nn.ModuleList(
+            torch.nn.TransformerEncoderLayer(
+                self.width, self.heads, 4 * self.width, dropout=0.0, batch_first=True, norm_first=True
+            )
+            for _ in range(self.blocks)
+        )
+        module = torch.nn.ModuleDict(
+            {
+                "encoder": torch.nn.Embedding(words, self.width),
+                "position": torch.nn.Embedding(self.length, self.width),
+                "blocks": blocks,
+                "norm": torch.nn.LayerNorm(self.width),
+                "decoder": torch.nn.Linear(self.width, words),
+            }
+        )
+        sparse = frozenset({"encoder.weight"})
+        initialise(module, sparse, seed, embedding_scale=0.1)
+        mask = torch.nn.Transformer.generate_square_subsequent_mask(self.length)
+
+        def loss(step: int, rank: int) -> torch.Tensor:
+            window = windows[rank, step % windows.shape[1]]
+            hidden = module["encoder"](window[:, :-1]) + module["position"].weight
+            for block in blocks:
+                hidden = block(hidden, src_mask=mask, is_causal=True)
+            logits = module["decoder"](module["norm"](hidden))
+            return torch.nn.functional.cross_entropy(logits.reshape(-1, words), window[:, 1:].reshape(-1))
+
+        return Task(
+            module=module,
+            sparse=sparse,
+            loss=loss,
+            batch=self.sequences * self.length,
+            model=f"transformer language model, {words} words, width {self.width}, {self.blocks} layers, full softmax",
+            origin=corpus.origin,
+        )

@@ -1,0 +1,189 @@
+"""Trains a real model on real data with W shards and records every rank's gradient at the same weights."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s2sim.bridge.task import missing_extra, reproducible_torch
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient, as_row_sparse
+from s2sim.gradients.manifest import Origin
+from s2sim.gradients.write import check_target, write_trace
+from s2sim.options import build, split_option_string
+from s2sim.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from s2sim.bridge.task import Model, Task
+    from s2sim.gradients.trace import Trace
+
+MODELS = Registry(
+    "model",
+    "s2sim.models",
+    {
+        "lstm": "s2sim.bridge.models.lstm:Lstm",
+        "ncf": "s2sim.bridge.models.ncf:Ncf",
+        "cnn": "s2sim.bridge.models.cnn:Cnn",
+        "transformer": "s2sim.bridge.models.transformer:Transformer",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """Gradients in memory as a source to write from: step, then rank."""
+
+    gradients: tuple[tuple[Gradient, ...], ...]
+
+    @property
+    def steps(self) -> int:
+        return len(self.gradients)
+
+    @property
+    def world_size(self) -> int:
+        return len(self.gradients[0])
+
+    def gradient(self, step: int, rank: int) -> Gradient:
+        return self.gradients[step][rank]
+
+
+def _command(model: str, *, workers: int, steps: int, seed: int, text: Sequence[Path], out: Path) -> str:
+    """Return the command line that records this trace; absolute paths are cut to their names."""
+    shown = [path.name if path.is_absolute() else path.as_posix() for path in text]
+    words = ["s2sim", "trace", "record", model, "--workers", str(workers), "--steps", str(steps), "--seed", str(seed)]
+    for name in shown:
+        words += ["--text", name]
+    return shlex.join([*words, "--out", out.name])
+
+
+def _capture(arrays: dict[str, NDArray[np.float32]], sparse: frozenset[str]) -> Gradient:
+    layers = tuple(as_row_sparse(array) if name in sparse else array.copy() for name, array in arrays.items())
+    return Gradient(tuple(arrays), layers)
+
+
+def _train(
+    task: Task,
+    model: Model,
+    *,
+    workers: int,
+    steps: int,
+    progress: Callable[[int, int], None] | None,
+) -> _Recorded:
+    import torch
+
+    parameters = dict(task.module.named_parameters())
+    total_steps = model.warmup_steps + steps
+    optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+    optimizer = optimizers[model.optimizer](parameters.values(), lr=model.learning_rate)
+    recorded = []
+    for step in range(total_steps):
+        sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+        captured = []
+        for rank in range(workers):
+            task.module.zero_grad(set_to_none=True)
+            task.loss(step, rank).backward()  # type: ignore[no-untyped-call,unused-ignore]
+            gradients = {
+                name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                for name, parameter in parameters.items()
+            }
+            if step >= model.warmup_steps:
+                captured.append(_capture({name: grad.numpy() for name, grad in gradients.items()}, task.sparse))
+            for name, grad in gradients.items():
+                sums[name] += grad
+            if progress is not None:
+                progress(step * workers + rank + 1, total_steps * workers)
+        if captured:
+            recorded.append(tuple(captured))
+        for name, parameter in parameters.items():
+            parameter.grad = sums[name] / workers
+        optimizer.step()
+    return _Recorded(tuple(recorded))
+
+
+def record(
+    model: str,
+    *,
+    workers: int,
+    steps: int,
+    out: str | Path,
+    text: str | Path | Sequence[str | Path] | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Trace:
+    """Train ``model`` on ``workers`` shards and write every rank's mini-batch gradient of ``steps`` steps.
+
+    All ranks' gradients of a step are taken at the same weights; between steps the model's optimizer applies their
+    mean, warm-up steps first.
+
+    Parameters
+    ----------
+    model : str
+        ``lstm``, ``ncf``, ``cnn`` or ``transformer``, or an option string such as ``lstm:width=32``.
+    workers, steps : int
+        Shards, and consecutive steps to record.
+    out : path
+        Directory to write.
+    text : path or several
+        UTF-8 text for the language models, read one after the other.
+    seed : int
+        Root seed of the initial weights, shards and negative samples.
+    overwrite : bool
+        Replace a trace that is there already.
+    progress : callable or None
+        Called with (mini-batches done, mini-batches in all).
+
+    Raises
+    ------
+    S2SimError
+        If the model is unknown, the text is missing, unreadable or too short, or PyTorch is not installed.
+    """
+    name, options = split_option_string(model)
+    settings_class = MODELS.get(name)
+    settings: Model = build(settings_class, options, f"model {name}")
+    for what, number in (("workers", workers), ("steps", steps)):
+        if number < 1:
+            raise OptionError(f"{what}={number} is less than 1")
+    if seed < 0:
+        raise OptionError(f"seed={seed} is negative")
+    given = [text] if isinstance(text, str | Path) else list(text or [])
+    paths = [Path(path) for path in given]
+    if settings.needs_text and not paths:
+        raise OptionError(f"model {name} learns from text: name a file with --text")
+    if paths and not settings.needs_text:
+        raise OptionError(f"model {name} reads no text: leave --text out")
+    target = Path(out)
+    check_target(target, overwrite=overwrite)
+    try:
+        with reproducible_torch():
+            task = settings.prepare(workers=workers, seed=seed, text=paths)
+            gradients = _train(task, settings, workers=workers, steps=steps, progress=progress)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
+    return write_trace(
+        target,
+        gradients,
+        kind="recorded",
+        model=task.model,
+        origin=Origin(
+            data=task.origin.data,
+            licence=task.origin.licence,
+            source=task.origin.source,
+            command=_command(model, workers=workers, steps=steps, seed=seed, text=paths, out=target),
+            training=(
+                f"{settings.warmup_steps} warm-up steps, then the recorded ones; after each step {settings.optimizer} "
+                f"(learning rate {settings.learning_rate:g}) applies the mean gradient of all ranks"
+            ),
+        ),
+        batch=task.batch,
+        warmup_steps=settings.warmup_steps,
+        seed=seed,
+        overwrite=overwrite,
+    )

@@ -1,0 +1,129 @@
+"""What a recorder needs to know of a model: its parameters, its loss on a rank's mini-batch, and its origin."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from s2sim.errors import S2SimError
+from s2sim.gradients.seeds import named_generator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class DataOrigin:
+    """Where training data come from.
+
+    Attributes
+    ----------
+    data, licence, source : str
+        What they are, under which licence, and where to find them.
+    """
+
+    data: str
+    licence: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A model with its data, ready to train.
+
+    Attributes
+    ----------
+    module : torch.nn.Module
+        The parameters; their names become the layer names.
+    sparse : frozenset of str
+        Parameters whose gradient has few non-zero rows.
+    loss : callable
+        (step, rank) to the mean loss of that rank's mini-batch at the current parameters.
+    batch : int
+        Samples in one rank's mini-batch; for language models, predicted tokens.
+    model : str
+        One line on the model.
+    origin : DataOrigin
+        Where the data come from.
+    """
+
+    module: torch.nn.Module
+    sparse: frozenset[str]
+    loss: Callable[[int, int], torch.Tensor]
+    batch: int
+    model: str
+    origin: DataOrigin
+
+
+class Model(Protocol):
+    """A model's settings, a frozen dataclass filled from an option string, and the way to a task."""
+
+    needs_text: ClassVar[bool]
+
+    @property
+    def warmup_steps(self) -> int:
+        """Training steps before the first recorded one."""
+
+    @property
+    def optimizer(self) -> Literal["sgd", "adam"]:
+        """What moves the weights along the mean gradient."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Its step size."""
+
+    def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
+        """Read the data, split it into ``workers`` shards and build the model."""
+
+
+def require_positive(owner: str, **values: float) -> None:
+    """Refuse a setting that is not above zero."""
+    for key, value in values.items():
+        if not value > 0:
+            raise S2SimError(f"model {owner}: {key}={value} is not above 0")
+
+
+def missing_extra(error: ImportError) -> S2SimError:
+    """Return the error for a package of the extra ``torch`` that is not installed."""
+    return S2SimError(f"recording trains a model and needs {error.name}: pip install 's2sim[torch]'")
+
+
+def initialise(module: torch.nn.Module, sparse: frozenset[str], seed: int, *, embedding_scale: float) -> None:
+    """Draw every parameter from its own named generator, so that no library version changes the start.
+
+    Embedding tables are uniform within ±``embedding_scale``, other matrices and kernels within ±1/sqrt(inputs)
+    (the default of PyTorch's layers), biases zero; normalisation weights keep their ones.
+    """
+    import numpy as np
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            shape = tuple(parameter.shape)
+            if len(shape) >= 2:
+                limit = embedding_scale if name in sparse else 1 / sqrt(prod(shape[1:]))
+                drawn = named_generator(seed, "initial", name).uniform(-limit, limit, shape).astype(np.float32)
+                parameter.copy_(torch.from_numpy(drawn))
+            elif "bias" in name:
+                parameter.zero_()
+
+
+@contextmanager
+def reproducible_torch() -> Iterator[None]:
+    """One thread, deterministic algorithms, and PyTorch's own random state left as it was."""
+    import torch
+
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(mode=True)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(mode=deterministic)
+        torch.set_num_threads(threads)

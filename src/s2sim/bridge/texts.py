@@ -1,0 +1,122 @@
+"""Word-level text: vocabulary, shards, and the origin of texts that are known by their checksum."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.bridge.task import DataOrigin
+from s2sim.errors import S2SimError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+_END_OF_LINE = "<eos>"
+_UNKNOWN = "<unk>"
+# SHA-256 of a text to the part of WikiText-2 it is.
+_WIKITEXT_2 = {
+    "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8": "validation",
+    "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0": "test",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Corpus:
+    """A text as word numbers.
+
+    Attributes
+    ----------
+    tokens : int64 array, shape (n,)
+        Word numbers in reading order; 0 is the most frequent word.
+    vocabulary_size : int
+        Number of distinct words.
+    origin : DataOrigin
+        Where the text comes from.
+    """
+
+    tokens: NDArray[np.int64]
+    vocabulary_size: int
+    origin: DataOrigin
+
+
+def _origin(paths: Sequence[Path], contents: Sequence[bytes]) -> DataOrigin:
+    parts = [_WIKITEXT_2.get(hashlib.sha256(content).hexdigest()) for content in contents]
+    known = [part for part in parts if part is not None]
+    if len(known) == len(parts):
+        return DataOrigin(
+            data=f"WikiText-2 (Merity et al., 2016), {' and '.join(known)} part, text from Wikipedia",
+            licence="CC BY-SA 3.0",
+            source="Merity, Xiong, Bradbury, Socher: Pointer Sentinel Mixture Models, arXiv:1609.07843",
+        )
+    digests = ", ".join(
+        f"{path.name} (SHA-256 {hashlib.sha256(content).hexdigest()[:12]})"
+        for path, content in zip(paths, contents, strict=True)
+    )
+    return DataOrigin(data=f"text of the user: {digests}", licence="not stated", source="files of the user")
+
+
+def read_corpus(paths: Sequence[Path], *, vocabulary: int | None = None) -> Corpus:
+    """Read texts one after the other, words split at white space, one end mark a line.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        UTF-8 text files.
+    vocabulary : int or None
+        Keep the most frequent words, this many with the mark that replaces all others; None keeps all.
+    """
+    contents = []
+    words: list[str] = []
+    for path in paths:
+        try:
+            content = path.read_bytes()
+            lines = content.decode("utf-8").splitlines()
+        except OSError as error:
+            raise S2SimError(f"the text {path} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise S2SimError(f"the text {path} is not UTF-8: {error.reason} at byte {error.start}") from error
+        contents.append(content)
+        words += [word for line in lines for word in (*line.split(), _END_OF_LINE)]
+    counts = Counter(words)
+    if vocabulary is not None and len(counts) > vocabulary:
+        kept = {word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: vocabulary - 1]}
+        words = [word if word in kept else _UNKNOWN for word in words]
+        counts = Counter(words)
+    # Ties by spelling, so that the numbers do not depend on the order of reading.
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    numbers = {word: number for number, word in enumerate(ranked)}
+    tokens = np.fromiter((numbers[word] for word in words), np.int64, len(words))
+    return Corpus(tokens, len(ranked), _origin(paths, contents))
+
+
+def shard_windows(tokens: NDArray[np.int64], *, workers: int, sequences: int, length: int) -> NDArray[np.int64]:
+    """Split a text into one contiguous shard a rank and each shard into windows for truncated training.
+
+    Returns
+    -------
+    int64 array, shape (workers, windows, sequences, length + 1)
+        Inputs are all but the last word of a window, targets all but the first.
+
+    Raises
+    ------
+    S2SimError
+        If a shard does not fill one window.
+    """
+    per_sequence = len(tokens) // (workers * sequences)
+    windows = (per_sequence - 1) // length
+    if windows < 1:
+        raise S2SimError(
+            f"the text has {len(tokens)} words; {workers} workers with {sequences} sequences of {length} need at "
+            f"least {workers * sequences * (length + 1)}: use a longer text or fewer workers"
+        )
+    streams = tokens[: workers * sequences * per_sequence].reshape(workers, sequences, per_sequence)
+    starts = np.arange(windows) * length
+    positions = starts[:, None] + np.arange(length + 1)
+    return np.ascontiguousarray(streams[:, :, positions].transpose(0, 2, 1, 3))

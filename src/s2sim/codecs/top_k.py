@@ -1,0 +1,141 @@
+"""Top-k selection: the k elements of largest magnitude, exactly, ties to the lower index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from s2sim.codecs.base import Combination, float32_vector
+from s2sim.codecs.hashing import check_key_space
+from s2sim.codecs.payload import Payload
+from s2sim.errors import CodecError, OptionError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def elements_kept(n: int, density: float) -> int:
+    """Return how many of ``n`` elements a density keeps: to the nearest, and at least one if there are any.
+
+    >>> elements_kept(1000, 0.01), elements_kept(3, 0.01), elements_kept(0, 0.01)
+    (10, 1, 0)
+    """
+    return min(n, max(1, round(n * density)))
+
+
+def _check_k(k: int, n: int) -> None:
+    if not 0 <= k <= n:
+        raise CodecError(f"{k} of {n} elements were to be kept: k must lie between 0 and {n}")
+
+
+def select_top_k(values: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """Return where the ``k`` elements of largest magnitude are, in increasing order; ties go to the lower index.
+
+    Linear in n: the k-th largest magnitude is found by a partition, not by a sort.
+
+    Parameters
+    ----------
+    values : float32 array, shape (n,)
+        Finite values.
+    k : int
+        How many to keep, 0 to n.
+
+    Returns
+    -------
+    int64 array, shape (k,)
+
+    Examples
+    --------
+    >>> select_top_k(np.array([1.0, -3.0, 0.0, 1.0], np.float32), 2)
+    array([0, 1])
+    """
+    n = len(values)
+    _check_k(k, n)
+    if k == 0:
+        return np.empty(0, np.int64)
+    magnitudes = np.abs(values)
+    if k == n:
+        return np.arange(n)
+    threshold = np.partition(magnitudes, n - k)[n - k]
+    kept = magnitudes > threshold
+    tied = np.flatnonzero(magnitudes == threshold)
+    kept[tied[: k - np.count_nonzero(kept)]] = True
+    return np.flatnonzero(kept)
+
+
+def select_top_k_sparse(positions: NDArray[np.int64], values: NDArray[np.float32], n: int, k: int) -> NDArray[np.int64]:
+    """Return what `select_top_k` returns for the vector of ``n`` elements that is zero but for some, unbuilt.
+
+    Parameters
+    ----------
+    positions : int64 array, shape (m,)
+        Where values are stored, strictly increasing, each in [0, n).
+    values : float32 array, shape (m,)
+        The values there; zeros may be among them.
+    n : int
+        Length of the vector.
+    k : int
+        How many to keep, 0 to n. Where fewer are non-zero, zeros at the lowest indices fill up.
+
+    Returns
+    -------
+    int64 array, shape (k,)
+
+    Examples
+    --------
+    >>> select_top_k_sparse(np.array([2, 7]), np.array([5.0, -6.0], np.float32), n=10, k=3)
+    array([0, 2, 7])
+    """
+    _check_k(k, n)
+    nonzero = np.flatnonzero(values)
+    if k <= len(nonzero):
+        return positions[nonzero[select_top_k(values[nonzero], k)]]
+    occupied = positions[nonzero]
+    # The k lowest indices hold enough zeros: at most len(nonzero) of them are occupied.
+    free = np.ones(k, np.bool_)
+    free[occupied[: np.searchsorted(occupied, k)]] = False
+    zeros = np.flatnonzero(free)[: k - len(nonzero)]
+    return np.sort(np.concatenate((occupied, zeros)))
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """The codec that keeps the elements of largest magnitude as (uint32 index, float32 value) pairs.
+
+    Attributes
+    ----------
+    density : float
+        Fraction of the elements that is kept, in (0, 1].
+    """
+
+    density: float = 0.01
+
+    name: ClassVar[str] = "top-k"
+    summary: ClassVar[str] = "the k elements of largest magnitude, as index and value"
+    source: ClassVar[str] = "Aji and Heafield, Sparse Communication for Distributed Gradient Descent, EMNLP 2017"
+    combine: ClassVar[Combination] = {"indices": "gather", "values": "gather"}
+
+    def __post_init__(self) -> None:
+        if not 0 < self.density <= 1:
+            raise OptionError(f"top-k: density={self.density} is not in (0, 1]")
+
+    def encode(self, array: NDArray[np.float32]) -> Payload:
+        """Return the payload of ``array``, float32 of shape (n,)."""
+        vector = float32_vector(array, self.name)
+        check_key_space(0, len(vector))
+        kept = select_top_k(vector, elements_kept(len(vector), self.density))
+        return Payload.of(self, len(vector), indices=kept.astype(np.uint32), values=vector[kept])
+
+    def decode(self, payload: Payload) -> NDArray[np.float32]:
+        """Return the kept elements in their places and zeros elsewhere, float32 of shape (n,)."""
+        indices, values = payload.expect(self, "indices", "values")
+        n = payload.elements
+        if indices.dtype != np.uint32 or values.dtype != np.float32 or indices.shape != values.shape:
+            raise CodecError(f"top-k pairs are uint32 and float32 of one shape; found {indices.dtype}, {values.dtype}")
+        if indices.shape != (elements_kept(n, self.density),) or (len(indices) and indices.max() >= n):
+            raise CodecError(f"the indices of this top-k payload do not lie in a vector of {n} elements")
+        array = np.zeros(n, np.float32)
+        array[indices] = values
+        return array

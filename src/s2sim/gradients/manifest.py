@@ -1,0 +1,208 @@
+"""What a trace says about itself: the content of its ``manifest.json`` as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite, prod
+from pathlib import PurePosixPath
+from typing import ClassVar, Literal
+
+from s2sim.errors import TraceError
+
+SCHEMA_VERSION: Literal[1] = 1
+SCALING = (
+    "float32 value = stored value x scales[i] (a power of two, so exact); scales is a float32 tensor in each file, "
+    "one entry a layer in the order of this manifest"
+)
+
+# Read by pydantic where the file is checked; an unknown key there is an error, never dropped quietly.
+_STRICT = {"extra": "forbid"}
+
+
+def gradient_file_name(step: int, rank: int) -> str:
+    """Return the name, relative to the trace, of the file that holds one rank's gradient of one step.
+
+    >>> gradient_file_name(0, 63)
+    'step-0000/rank-0063.safetensors'
+    """
+    return f"step-{step:04d}/rank-{rank:04d}.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEntry:
+    """One layer of the recorded model.
+
+    Attributes
+    ----------
+    name : str
+        The parameter's name in the model.
+    shape : tuple of int
+        Shape of the whole array.
+    sparse : bool
+        Whether it is stored as rows + values.
+    dtype : str
+        Type of the stored values; they are read as float32.
+    storage_error : float
+        Largest relative L2 difference, over ranks and steps, between what training produced and what is stored.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    name: str
+    shape: tuple[int, ...]
+    sparse: bool
+    dtype: Literal["float16", "float32"]
+    storage_error: float
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise TraceError("a layer has an empty name")
+        if not self.shape or min(self.shape) < 1:
+            raise TraceError(
+                f"layer {self.name!r} has the shape {list(self.shape)}; every dimension must be at least 1"
+            )
+        if not (isfinite(self.storage_error) and self.storage_error >= 0):
+            raise TraceError(f"layer {self.name!r} has the storage error {self.storage_error}")
+
+    @property
+    def size(self) -> int:
+        """Elements of the layer, zeros included."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a trace comes from.
+
+    Attributes
+    ----------
+    data : str
+        What the model was trained on.
+    licence : str
+        Licence of that data.
+    source : str
+        Address of the data, or what was done to get it.
+    command : str
+        The command that recorded the trace.
+    training : str
+        How the model was trained up to and between the recorded steps.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    data: str
+    licence: str
+    source: str
+    command: str
+    training: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How sparse and how heavy-tailed a layer (or the whole gradient) is; means over ranks and steps.
+
+    Attributes
+    ----------
+    density : float
+        Share of rows stored (row-sparse layer) or of elements that are not zero (dense layer), of one rank.
+    union_density : tuple of float
+        The same share for the union of the first k ranks, for each k of `Statistics.union_ranks`.
+    top_percent_energy : float or None
+        Share of the squared L2 norm in the 1 % largest stored values; None where the norm is zero.
+    kurtosis : float or None
+        Fourth central moment of the stored values over their squared variance (3 for a Gaussian); None where
+        they do not vary.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    density: float
+    union_density: tuple[float, ...]
+    top_percent_energy: float | None
+    kurtosis: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Statistics of a trace.
+
+    Attributes
+    ----------
+    union_ranks : tuple of int
+        Numbers of ranks for which the union was measured: 1, 2, 4, ..., world size.
+    layers : dict of str to Spread
+        One entry a layer.
+    whole : Spread
+        The whole gradient; its densities count elements.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    union_ranks: tuple[int, ...]
+    layers: dict[str, Spread]
+    whole: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a trace says about itself.
+
+    Attributes
+    ----------
+    schema_version : int
+        Version of this format.
+    kind : str
+        ``"recorded"`` by training, ``"imported"`` from a user's arrays, or ``"synthetic"``.
+    model : str
+        One line on the model.
+    layers : tuple of LayerEntry
+        The layers in the model's order.
+    scaling : str
+        How stored values become float32 gradients.
+    batch : int or None
+        Samples (tokens, for language models) in one rank's mini-batch; None where unknown.
+    steps, world_size : int
+        Steps and ranks recorded.
+    warmup_steps : int or None
+        Training steps before the first recorded one; None where unknown.
+    seed : int or None
+        Root seed of the recording; None where there was none.
+    origin : Origin
+        Data, licence and command.
+    statistics : Statistics or None
+        Measured on the stored values; None for a synthetic trace, which is drawn on demand.
+    files : dict of str to str
+        File name to SHA-256 of its bytes, in hexadecimal digits.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    schema_version: Literal[1]
+    kind: Literal["recorded", "imported", "synthetic"]
+    model: str
+    layers: tuple[LayerEntry, ...]
+    scaling: str
+    batch: int | None
+    steps: int
+    world_size: int
+    warmup_steps: int | None
+    seed: int | None
+    origin: Origin
+    statistics: Statistics | None
+    files: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.world_size < 1:
+            raise TraceError(f"{self.steps} steps of {self.world_size} ranks: there must be at least one of each")
+        names = [layer.name for layer in self.layers]
+        if not names or len(set(names)) != len(names):
+            raise TraceError("there must be at least one layer and no two of one name")
+        for name in self.files:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
+                raise TraceError(f"file name {name!r} leads out of the trace; a trace names only files inside itself")
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all layers."""
+        return sum(layer.size for layer in self.layers)

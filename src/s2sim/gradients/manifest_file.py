@@ -1,0 +1,71 @@
+"""Reads and writes ``manifest.json``: the one place where a trace's description is checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+from s2sim.errors import TraceError
+from s2sim.gradients.manifest import SCHEMA_VERSION, Manifest, gradient_file_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MANIFEST_NAME = "manifest.json"
+
+
+def _first_name(names: set[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{min(names)}{more}"
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Return the checked manifest of the trace in ``directory``.
+
+    Raises
+    ------
+    TraceError
+        If it is missing, is not JSON, lacks a field, has one that this version does not know, or lists other
+        gradient files than its steps and ranks need; all problems are named in one line.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    path = directory / MANIFEST_NAME
+    try:
+        text = path.read_bytes()
+        version = json.loads(text).get("schema_version")
+    except FileNotFoundError:
+        raise TraceError(
+            f"{directory} holds no {MANIFEST_NAME}: a trace is a directory written by 's2sim trace record' or "
+            "'s2sim trace import'"
+        ) from None
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, AttributeError) as error:
+        raise TraceError(f"{path} is not a JSON object ({error}): record or copy the trace again") from error
+    if version != SCHEMA_VERSION:
+        raise TraceError(f"{path} has schema_version {version!r}; this s2sim reads {SCHEMA_VERSION}")
+    try:
+        manifest = TypeAdapter(Manifest).validate_json(text, strict=True)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'manifest'}: {problem['msg']}"
+            for problem in error.errors(include_url=False)
+        )
+        raise TraceError(f"{path} is not a valid manifest: {problems}") from error
+    needed = {gradient_file_name(step, rank) for step in range(manifest.steps) for rank in range(manifest.world_size)}
+    if missing := needed - set(manifest.files):
+        raise TraceError(f"{path} lists no checksum for {_first_name(missing)}: record or copy the trace again")
+    if unused := set(manifest.files) - needed:
+        raise TraceError(
+            f"{path} lists {_first_name(unused)}, which none of its {manifest.steps} steps and "
+            f"{manifest.world_size} ranks uses: record or copy the trace again"
+        )
+    return manifest
+
+
+def write_manifest(manifest: Manifest, directory: Path) -> None:
+    """Write ``manifest`` into ``directory``, ending with a newline, keys in the order of its fields."""
+    text = json.dumps(dataclasses.asdict(manifest), indent=1, allow_nan=False, ensure_ascii=False)
+    (directory / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")

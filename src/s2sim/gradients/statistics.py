@@ -1,0 +1,116 @@
+"""Statistics of gradients: density, union density against the number of ranks, and the tail of the values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.manifest import Spread, Statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import Gradient, Layer
+
+
+class GradientSource(Protocol):
+    """Anything that yields the gradient of every rank at every step."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+
+    def gradient(self, step: int, rank: int) -> Gradient:
+        """Return one rank's gradient of one step."""
+
+
+def union_ranks(world_size: int) -> tuple[int, ...]:
+    """Return the numbers of ranks at which a union is measured.
+
+    >>> union_ranks(6)
+    (1, 2, 4, 6)
+    """
+    powers = [2**k for k in range(world_size.bit_length()) if 2**k < world_size]
+    return (*powers, world_size)
+
+
+def support(layer: Layer) -> NDArray[np.bool_]:
+    """Return which rows are stored (row-sparse, shape (rows,)) or which elements are not zero (dense, flat)."""
+    if isinstance(layer, RowSparse):
+        mask = np.zeros(layer.shape[0], np.bool_)
+        mask[layer.rows] = True
+        return mask
+    return np.asarray(layer.reshape(-1) != 0)
+
+
+def stored_values(layer: Layer) -> NDArray[Any]:
+    """Return the values of the stored rows, or the whole dense layer, flat."""
+    return (layer.values if isinstance(layer, RowSparse) else layer).reshape(-1)
+
+
+def top_percent_energy(values: NDArray[Any]) -> float | None:
+    """Return the share of the squared L2 norm in the 1 % largest of ``values`` (at least one); None without any."""
+    squares = np.square(values.astype(np.float64))
+    total = squares.sum()
+    if total == 0:
+        return None
+    count = max(1, len(squares) // 100)
+    return float(np.partition(squares, len(squares) - count)[-count:].sum() / total)
+
+
+def kurtosis(values: NDArray[Any]) -> float | None:
+    """Return the fourth central moment over the squared variance, 3 for a Gaussian; None for equal values."""
+    if not len(values):
+        return None
+    # Kurtosis has no unit: scaled by the largest value, no fourth power overflows or underflows.
+    scaled = values.astype(np.float64) / (np.abs(values).max() or 1.0)
+    squares = np.square(scaled - scaled.mean())
+    variance = squares.mean()
+    return float(np.square(squares).mean() / variance**2) if variance > 0 else None
+
+
+def _mean(numbers: Sequence[float | None]) -> float | None:
+    known = [number for number in numbers if number is not None]
+    return float(np.mean(known)) if known else None
+
+
+def trace_statistics(source: GradientSource) -> Statistics:
+    """Measure density, union density and tail of a trace, reading every gradient once.
+
+    Densities of a layer count rows where it is row-sparse and elements where it is dense; those of the whole
+    gradient weigh the layers by their elements. All figures are means over ranks and steps; the union takes the
+    first k ranks.
+    """
+    counts = union_ranks(source.world_size)
+    first = source.gradient(0, 0)
+    names = first.names
+    sizes = np.array([layer.size for layer in first.layers], np.float64)
+    densities: list[list[float]] = []  # (step, rank) x layer
+    unions = np.zeros((source.steps, len(counts), len(names)))
+    tails: list[list[tuple[float | None, float | None]]] = []  # (step, rank) x (layers + the whole)
+    for step in range(source.steps):
+        merged: list[NDArray[np.bool_]] = []
+        for rank in range(source.world_size):
+            gradient = source.gradient(step, rank)
+            masks = [support(layer) for layer in gradient.layers]
+            densities.append([float(mask.mean()) for mask in masks])
+            merged = [old | new for old, new in zip(merged, masks, strict=True)] if merged else masks
+            if rank + 1 in counts:
+                unions[step, counts.index(rank + 1)] = [mask.mean() for mask in merged]
+            values = [stored_values(layer) for layer in gradient.layers]
+            tails.append([(top_percent_energy(v), kurtosis(v)) for v in [*values, np.concatenate(values)]])
+    density = np.mean(densities, axis=0)
+    union = unions.mean(axis=0)
+    tail = [[_mean([row[index][part] for row in tails]) for part in (0, 1)] for index in range(len(names) + 1)]
+    weights = sizes / sizes.sum()
+    layers = {name: Spread(float(density[i]), tuple(map(float, union[:, i])), *tail[i]) for i, name in enumerate(names)}
+    whole = Spread(float(density @ weights), tuple(map(float, union @ weights)), *tail[-1])
+    return Statistics(counts, layers, whole)

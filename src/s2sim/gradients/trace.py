@@ -1,0 +1,196 @@
+"""Opens gradient traces and reads them lazily, one rank's gradient of one step at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.errors import TraceError, unknown_name
+from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.manifest import gradient_file_name
+from s2sim.gradients.manifest_file import read_manifest
+from s2sim.gradients.safetensors_file import parse_safetensors
+from s2sim.gradients.shipped import shipped_directories
+from s2sim.gradients.statistics import trace_statistics
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.manifest import LayerEntry, Manifest, Statistics
+    from s2sim.gradients.safetensors_file import StoredTensor
+
+_FORMAT_NAMES = {"float16": "F16", "float32": "F32", "int32": "I32"}
+# Statistics in a manifest are rounded by nothing but JSON; another order of summation may still move the last digits.
+_STATISTICS_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """Gradients of every rank at some steps of a training, on disk.
+
+    Attributes
+    ----------
+    name : str
+        Name of a shipped trace, else of its directory.
+    directory : Path
+        Where it lies.
+    manifest : Manifest
+        What it says about itself.
+    """
+
+    name: str
+    directory: Path
+    manifest: Manifest
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks recorded."""
+        return self.manifest.world_size
+
+    @property
+    def steps(self) -> int:
+        """Number of steps recorded."""
+        return self.manifest.steps
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """Names of the layers in the model's order."""
+        return tuple(layer.name for layer in self.manifest.layers)
+
+    def gradient(self, step: int, rank: int) -> Gradient:
+        """Return one rank's gradient of one step: float32 arrays, row-sparse layers as rows + values.
+
+        The file is read now, and what is read is what is checked: structure, checksum, shapes, types, rows in
+        range and increasing, values finite.
+
+        Raises
+        ------
+        TraceError
+            If there is no such step or rank, or the file fails a check.
+        """
+        for what, number, count in (("step", step, self.steps), ("rank", rank, self.world_size)):
+            if not 0 <= number < count:
+                raise TraceError(f"trace {self.name} has no {what} {number}: its {what}s are 0 to {count - 1}")
+        file_name = gradient_file_name(step, rank)
+        label = f"trace {self.name}, {file_name}"
+        try:
+            data = (self.directory / file_name).read_bytes()
+        except FileNotFoundError:
+            raise TraceError(f"{label} is missing: record or copy the trace again") from None
+        except OSError as error:
+            raise TraceError(f"{label} cannot be read: {error.strerror}") from error
+        tensors = parse_safetensors(data, label)
+        found = hashlib.sha256(data).hexdigest()
+        if found != self.manifest.files[file_name]:
+            raise TraceError(
+                f"{label} has changed: SHA-256 {found[:12]}..., manifest {self.manifest.files[file_name][:12]}...; "
+                "record or copy the trace again"
+            )
+        return _gradient(tensors, self.manifest.layers, label)
+
+    def statistics(self) -> Statistics:
+        """Return the manifest's statistics, measured now if it has none."""
+        return self.manifest.statistics or trace_statistics(self)
+
+    def verify(self) -> None:
+        """Read every gradient with all its checks and measure the statistics again.
+
+        Raises
+        ------
+        TraceError
+            For the first file that fails a check, or if the manifest's statistics are not those of the files.
+        """
+        measured = trace_statistics(self)
+        if self.manifest.statistics is not None and (field := _difference(self.manifest.statistics, measured)):
+            raise TraceError(
+                f"trace {self.name}: {field} in the manifest is not that of the files; record or copy the trace again"
+            )
+
+
+def _tensor(
+    tensors: dict[str, StoredTensor], name: str, dtype: str, shape: tuple[int, ...] | None, label: str
+) -> NDArray[Any]:
+    """Return one tensor after checking its type and, unless None, its shape."""
+    if name not in tensors:
+        raise TraceError(f"{label} lacks the tensor {name!r}: record or copy the trace again")
+    tensor = tensors[name]
+    if tensor.dtype != _FORMAT_NAMES[dtype]:
+        raise TraceError(f"{label}: tensor {name!r} has the type {tensor.dtype}, the manifest says {dtype}")
+    if shape is not None and tensor.array.shape != shape:
+        raise TraceError(f"{label}: tensor {name!r} has the shape {list(tensor.array.shape)}, not {list(shape)}")
+    return tensor.array
+
+
+def _gradient(tensors: dict[str, StoredTensor], entries: tuple[LayerEntry, ...], label: str) -> Gradient:
+    scales = _tensor(tensors, "scales", "float32", (len(entries),), label)
+    layers: list[NDArray[Any] | RowSparse] = []
+    expected = {"scales"}
+    for entry, scale in zip(entries, scales, strict=True):
+        expected.add(values_name := f"{entry.name}/values")
+        rows, shape = None, entry.shape
+        if entry.sparse:
+            expected.add(rows_name := f"{entry.name}/rows")
+            stored = _tensor(tensors, rows_name, "int32", None, label)
+            rows = stored.astype(np.int64).reshape(-1)
+            if stored.ndim != 1 or (rows[1:] <= rows[:-1]).any():
+                raise TraceError(f"{label}: tensor {rows_name!r} is not a strictly increasing list of rows")
+            if len(rows) and (rows[0] < 0 or rows[-1] >= entry.shape[0]):
+                raise TraceError(f"{label}: tensor {rows_name!r} has rows outside 0 to {entry.shape[0] - 1}")
+            shape = (len(rows), *entry.shape[1:])
+        values = _tensor(tensors, values_name, entry.dtype, shape, label).astype(np.float32)
+        if scale != 1:
+            # Finite halves times a scale cannot warn usefully: the check below names the tensor instead.
+            with np.errstate(over="ignore", invalid="ignore"):
+                values *= scale
+        if not np.isfinite(values).all():
+            raise TraceError(f"{label}: tensor {values_name!r} holds NaN or infinity; record the trace again")
+        layers.append(values if rows is None else RowSparse(rows, values, entry.shape))
+    if unknown := set(tensors) - expected:
+        raise TraceError(f"{label} holds the tensor {min(unknown)!r}, which the manifest does not name")
+    return Gradient(tuple(entry.name for entry in entries), tuple(layers))
+
+
+def _difference(claimed: Statistics, measured: Statistics) -> str | None:
+    """Return the first field in which two statistics differ, or None."""
+    if claimed.union_ranks != measured.union_ranks or set(claimed.layers) != set(measured.layers):
+        return "the list of layers or of rank counts"
+    pairs = [("the whole gradient", claimed.whole, measured.whole)]
+    pairs += [(f"layer {name!r}", claimed.layers[name], measured.layers[name]) for name in measured.layers]
+    for owner, left, right in pairs:
+        for field in ("density", "union_density", "top_percent_energy", "kurtosis"):
+            # None stands for "undefined" and must meet None: NaN equals NaN here.
+            a, b = (np.atleast_1d(np.array(getattr(side, field), np.float64)) for side in (left, right))
+            if a.shape != b.shape or not np.allclose(a, b, rtol=_STATISTICS_TOLERANCE, atol=0, equal_nan=True):
+                return f"{field} of {owner}"
+    return None
+
+
+def open_trace(path_or_name: str | Path) -> Trace:
+    """Return the trace of a shipped name or in a directory; gradients are read when asked for.
+
+    A shipped name wins over a directory of the same name; write ``./name`` for the directory.
+
+    Raises
+    ------
+    UnknownNameError
+        If neither a shipped trace nor a directory is called so.
+    TraceError
+        If the directory is no trace.
+    """
+    shipped = shipped_directories()
+    text = str(path_or_name)
+    if isinstance(path_or_name, str) and text in shipped:
+        return Trace(text, shipped[text], read_manifest(shipped[text]))
+    path = Path(path_or_name)
+    if path.is_dir():
+        return Trace(path.resolve().name, path, read_manifest(path))
+    if path.exists():
+        raise TraceError(f"{text} is a file; a trace is a directory (import a file with 's2sim trace import {text}')")
+    if os.sep in text or "/" in text:
+        raise TraceError(f"there is no trace directory {text}; record one with 's2sim trace record'")
+    raise unknown_name("trace", text, shipped)

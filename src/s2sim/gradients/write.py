@@ -1,0 +1,225 @@
+"""Writes gradient traces: all of one, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import shutil
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from s2sim.errors import TraceError
+from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.manifest import SCALING, SCHEMA_VERSION, LayerEntry, Manifest, Origin, gradient_file_name
+from s2sim.gradients.manifest_file import MANIFEST_NAME, write_manifest
+from s2sim.gradients.statistics import GradientSource, stored_values, trace_statistics
+from s2sim.gradients.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import Gradient
+
+    Storage = Literal["float16", "float32"]
+
+# A layer whose relative L2 error in half precision reaches this is stored in single precision.
+MAX_STORAGE_ERROR = 1e-3
+# Halves hold 65504 at most; the largest magnitude is scaled to between 2^14 and 2^15.
+_HALF_EXPONENT = 15
+
+
+def _scale_exponent(values: NDArray[np.float32]) -> int:
+    """Return e such that ``values / 2^e`` fills the range of a half; 2^e itself must be a normal float32."""
+    peak = float(np.abs(values).max(initial=0.0))
+    return max(int(np.frexp(peak)[1]) - _HALF_EXPONENT, -126) if peak else 0
+
+
+def _to_half(values: NDArray[np.float32]) -> tuple[NDArray[np.float16], float]:
+    """Return ``values`` in half precision and the power of two to multiply them with."""
+    exponent = _scale_exponent(values)
+    return np.ldexp(values, -exponent).astype(np.float16), float(np.ldexp(1.0, exponent))
+
+
+def _half_error(values: NDArray[np.float32]) -> float:
+    """Return the relative L2 error of ``values`` in scaled half precision."""
+    half, scale = _to_half(values)
+    exact = values.astype(np.float64)
+    norm = float(np.linalg.norm(exact))
+    return float(np.linalg.norm(half.astype(np.float64) * scale - exact)) / norm if norm else 0.0
+
+
+def _check_same_layers(gradient: Gradient, first: Gradient, label: str) -> None:
+    expected = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in first]
+    found = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in gradient]
+    if found != expected:
+        raise TraceError(f"{label} has other layers than step 0, rank 0: all ranks need the same names and shapes")
+    for name, layer in gradient:
+        if layer.dtype != np.float32:
+            raise TraceError(f"{label}: layer {name!r} has the type {layer.dtype}; gradients are float32")
+        if not np.isfinite(stored_values(layer)).all():
+            raise TraceError(f"{label}: layer {name!r} holds NaN or infinity")
+
+
+def _all(source: GradientSource) -> Iterator[tuple[int, int, Gradient]]:
+    for step in range(source.steps):
+        for rank in range(source.world_size):
+            yield step, rank, source.gradient(step, rank)
+
+
+def _layer_entries(source: GradientSource, storage: Storage) -> tuple[LayerEntry, ...]:
+    """Check every gradient and choose how each layer is stored."""
+    first = source.gradient(0, 0)
+    errors = dict.fromkeys(first.names, 0.0)
+    for step, rank, gradient in _all(source):
+        _check_same_layers(gradient, first, f"the gradient of step {step}, rank {rank}")
+        if storage == "float16":
+            for name, layer in gradient:
+                errors[name] = max(errors[name], _half_error(stored_values(layer)))
+    entries = []
+    for name, layer in first:
+        half = storage == "float16" and errors[name] < MAX_STORAGE_ERROR
+        entries.append(
+            LayerEntry(
+                name=name,
+                shape=layer.shape,
+                sparse=isinstance(layer, RowSparse),
+                dtype="float16" if half else "float32",
+                storage_error=errors[name] if half else 0.0,
+            )
+        )
+    return tuple(entries)
+
+
+def _encode(gradient: Gradient, entries: tuple[LayerEntry, ...]) -> bytes:
+    """Return the safetensors file of one gradient."""
+    from safetensors.numpy import save
+
+    tensors: dict[str, NDArray[Any]] = {}
+    scales = np.ones(len(entries), np.float32)
+    for index, (entry, layer) in enumerate(zip(entries, gradient.layers, strict=True)):
+        values: NDArray[Any] = layer.values if isinstance(layer, RowSparse) else layer
+        if entry.dtype == "float16":
+            values, scales[index] = _to_half(values)
+        tensors[f"{entry.name}/values"] = np.ascontiguousarray(values)
+        if isinstance(layer, RowSparse):
+            tensors[f"{entry.name}/rows"] = layer.rows.astype(np.int32)
+    tensors["scales"] = scales
+    return save(tensors)
+
+
+def _write_files(directory: Path, source: GradientSource, entries: tuple[LayerEntry, ...]) -> dict[str, str]:
+    checksums = {}
+    for step, rank, gradient in _all(source):
+        name = gradient_file_name(step, rank)
+        data = _encode(gradient, entries)
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_bytes(data)
+        checksums[name] = hashlib.sha256(data).hexdigest()
+    return checksums
+
+
+def check_target(directory: Path, *, overwrite: bool) -> None:
+    """Refuse a target without a parent, or one that would lose data: a file, or a non-empty directory unless it is a trace to overwrite."""
+    if directory.exists() and not directory.is_dir():
+        raise TraceError(f"{directory} is a file: name a new directory")
+    if not directory.absolute().parent.is_dir():
+        raise TraceError(f"{directory} cannot be written: there is no directory {directory.parent}; create it first")
+    if not directory.is_dir() or not any(directory.iterdir()):
+        return
+    if not overwrite:
+        raise TraceError(f"{directory} is not empty: name a new directory, or ask to overwrite it")
+    if not (directory / MANIFEST_NAME).is_file():
+        raise TraceError(f"{directory} holds something else than a trace and is not overwritten: name a new directory")
+
+
+def _move_into_place(partial: Path, directory: Path) -> None:
+    """Rename ``partial`` to ``directory``; an old trace there is deleted only once the new one stands."""
+    old = directory.with_name(f".{directory.name}.old-{os.getpid()}")
+    if directory.exists():
+        directory.rename(old)
+    try:
+        partial.rename(directory)
+    except BaseException:
+        if old.exists():
+            old.rename(directory)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_trace(
+    directory: Path,
+    source: GradientSource,
+    *,
+    kind: Literal["recorded", "imported", "synthetic"],
+    model: str,
+    origin: Origin,
+    batch: int | None = None,
+    warmup_steps: int | None = None,
+    seed: int | None = None,
+    storage: Storage = "float16",
+    overwrite: bool = False,
+) -> Trace:
+    """Write every gradient of ``source`` as a trace; whatever goes wrong, nothing half-written stays.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the trace will lie; its parent must exist.
+    source : GradientSource
+        Float32 gradients; each is asked for more than once.
+    kind, model, origin, batch, warmup_steps, seed
+        See `Manifest`.
+    storage : str
+        ``"float16"`` halves the size: values are scaled by a power of two per layer, step and rank, and a layer
+        that would lose 1e-3 of its L2 norm is kept in float32. ``"float32"`` keeps all bits.
+    overwrite : bool
+        Replace a trace that is there already.
+
+    Returns
+    -------
+    Trace
+        The trace as it lies on disk; its statistics are those of the stored values.
+
+    Raises
+    ------
+    TraceError
+        If the target is in use, a gradient is not finite float32 or unlike the first, or writing fails.
+    """
+    directory = directory.absolute()
+    check_target(directory, overwrite=overwrite)
+    partial = directory.with_name(f".{directory.name}.partial-{os.getpid()}")
+    entries = _layer_entries(source, storage)
+    try:
+        partial.mkdir()
+        manifest = Manifest(
+            schema_version=SCHEMA_VERSION,
+            kind=kind,
+            model=model,
+            layers=entries,
+            scaling=SCALING,
+            batch=batch,
+            steps=source.steps,
+            world_size=source.world_size,
+            warmup_steps=warmup_steps,
+            seed=seed,
+            origin=origin,
+            statistics=None,
+            files=_write_files(partial, source, entries),
+        )
+        # Measured on what was written, so that the figures are those of the gradients any reader gets.
+        measured = trace_statistics(Trace(directory.name, partial, manifest))
+        manifest = dataclasses.replace(manifest, statistics=measured)
+        write_manifest(manifest, partial)
+        _move_into_place(partial, directory)
+    except OSError as error:
+        raise TraceError(f"the trace cannot be written to {directory}: {error.strerror}; nothing was kept") from error
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(partial, ignore_errors=True)
+    return Trace(directory.name, directory, manifest)

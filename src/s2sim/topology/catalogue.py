@@ -1,0 +1,58 @@
+"""Finds cluster descriptions by name or path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s2sim.data import data_directory
+from s2sim.errors import unknown_name
+from s2sim.registry import Registry
+from s2sim.topology.read import read_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.topology.shape import ClusterShape
+
+HARDWARE_FILE = "hardware.toml"
+
+# An installed package adds its own: an entry point of this group names the path of a TOML file.
+_PLUGINS = Registry("topology", "s2sim.topologies", {})
+
+
+def _shipped() -> dict[str, Path]:
+    directory = data_directory("topologies")
+    return {path.stem: path for path in sorted(directory.glob("*.toml")) if path.name != HARDWARE_FILE}
+
+
+def _path_of(name_or_path: str) -> Path:
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        return Path(name_or_path).expanduser()
+    shipped = _shipped()
+    if name_or_path in shipped:
+        return shipped[name_or_path]
+    installed = _PLUGINS.names()
+    if name_or_path not in installed:
+        raise unknown_name("topology", name_or_path, [*shipped, *installed])
+    return Path(_PLUGINS.get(name_or_path))
+
+
+def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> ClusterShape:
+    """Return the shape of a shipped topology (a name) or of the user's own file (a path).
+
+    Parameters
+    ----------
+    name_or_path : str or path
+        A text with a slash, or one that ends in ``.toml``, is a path.
+    overrides : sequence of str
+        ``"field=value"`` each, for example ``"nic.rate=100Gbps"``; later ones win.
+    """
+    path = name_or_path if isinstance(name_or_path, Path) else _path_of(name_or_path)
+    return read_shape(path, overrides)
+
+
+def shipped_topologies() -> list[tuple[str, str, str]]:
+    """Return (name, one-line summary, source) of every shipped topology."""
+    shapes = [(name, read_shape(path)) for name, path in _shipped().items()]
+    return [(name, shape.description, shape.source) for name, shape in shapes]

@@ -1,0 +1,116 @@
+"""What a GPU costs to run kernels on: the hardware catalogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from s2sim.data import data_directory
+from s2sim.errors import TopologyError, nearest, unknown_name
+from s2sim.topology.catalogue import HARDWARE_FILE
+from s2sim.topology.quantity import Quantity, number, rate_Bps, read_quantity, text, time_ps
+from s2sim.topology.read import load_toml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TEXTS = ("description", "source")
+_QUANTITIES = (
+    "memory_bandwidth",
+    "memory_efficiency",
+    "kernel_launch",
+    "host_sync",
+    "dense_encode_passes",
+    "dense_decode_passes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of the catalogue.
+
+    Attributes
+    ----------
+    name, description, source : str
+        For reading.
+    memory_bandwidth_Bps : float
+        Bytes per second of the datasheet.
+    memory_efficiency : float
+        Share of the datasheet's bandwidth that a streaming kernel reaches, in (0, 1].
+    kernel_launch_ps : int
+        Picoseconds that one more kernel on a stream costs.
+    host_sync_ps : int
+        Picoseconds until the host knows a value that the GPU computed.
+    dense_encode_passes, dense_decode_passes : float
+        The published PyTorch code of S2 Reducer: passes over the dense table, at the datasheet's bandwidth, that take
+        as long as its encode and decode.
+    quantities : tuple of Quantity
+        Every number with kind and source.
+    """
+
+    name: str
+    description: str
+    source: str
+    memory_bandwidth_Bps: float
+    memory_efficiency: float
+    kernel_launch_ps: int
+    host_sync_ps: int
+    dense_encode_passes: float
+    dense_decode_passes: float
+    quantities: tuple[Quantity, ...]
+
+    @property
+    def stream_Bps(self) -> float:
+        """Bytes per second that a streaming kernel reaches."""
+        return self.memory_bandwidth_Bps * self.memory_efficiency
+
+
+def read_hardware(path: Path) -> dict[str, Gpu]:
+    """Return the GPUs of a catalogue file by name."""
+    where = path.name
+    tables = load_toml(path).get("gpu")
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise TopologyError(f"{where}: no [gpu.NAME] table was found")
+    return {name: _read_gpu(name, table, where) for name, table in tables.items()}
+
+
+def _read_gpu(name: str, table: dict[str, Any], where: str) -> Gpu:
+    for key in table:
+        if key not in (*_TEXTS, *_QUANTITIES):
+            raise TopologyError(f"{where}: gpu.{name} has an unknown field {key!r}{nearest(key, _QUANTITIES)}")
+    for key in _QUANTITIES:
+        if key not in table:
+            raise TopologyError(f"{where}: gpu.{name}.{key} is missing")
+    given = {key: read_quantity(value, f"gpu.{name}.{key}", where) for key, value in table.items()}
+    texts = {key: text(given[key], where) if key in given else "" for key in _TEXTS}
+    efficiency = number(given["memory_efficiency"], where)
+    if efficiency > 1:
+        raise TopologyError(f"{where}: gpu.{name}.memory_efficiency = {efficiency} is a share: write at most 1")
+    return Gpu(
+        name=name,
+        memory_bandwidth_Bps=rate_Bps(given["memory_bandwidth"], where),
+        memory_efficiency=efficiency,
+        kernel_launch_ps=time_ps(given["kernel_launch"], where),
+        host_sync_ps=time_ps(given["host_sync"], where),
+        dense_encode_passes=number(given["dense_encode_passes"], where),
+        dense_decode_passes=number(given["dense_decode_passes"], where),
+        quantities=tuple(given[key] for key in _QUANTITIES),
+        **texts,
+    )
+
+
+def _catalogue() -> dict[str, Gpu]:
+    return read_hardware(data_directory("topologies") / HARDWARE_FILE)
+
+
+def load_gpu(name: str) -> Gpu:
+    """Return the GPU called ``name``; `UnknownNameError` names the nearest known one."""
+    gpus = _catalogue()
+    if name not in gpus:
+        raise unknown_name("GPU", name, gpus)
+    return gpus[name]
+
+
+def list_hardware() -> list[tuple[str, str, str]]:
+    """Return (name, one-line summary, source) of every GPU of the catalogue."""
+    return [(gpu.name, gpu.description, gpu.source) for gpu in _catalogue().values()]

@@ -1,0 +1,99 @@
+"""A value of a description file together with where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from s2sim.errors import S2SimError, TopologyError, UnitError, nearest
+from s2sim.units import parse_rate_Bps, parse_time_ps
+
+KINDS = ("datasheet", "measured", "estimated", "user")
+_KEYS = ("value", "kind", "source")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One value as a file states it.
+
+    Attributes
+    ----------
+    field : str
+        Dotted name, for example ``"nic.rate"``.
+    value : str, int or float
+        As written: ``"100Gbps"``, ``4``.
+    kind : str
+        ``"datasheet"``, ``"measured"``, ``"estimated"`` or ``"user"``.
+    source : str
+        Where it comes from; empty for a plain value.
+    """
+
+    field: str
+    value: Any
+    kind: str
+    source: str
+
+
+def read_quantity(raw: Any, field: str, where: str) -> Quantity:
+    """Return a plain value, or an inline table ``{ value, kind, source }``, as a quantity; ``where`` names the file."""
+    if not isinstance(raw, dict):
+        return Quantity(field, raw, "user", "")
+    for key in raw:
+        if key not in _KEYS:
+            raise TopologyError(f"{where}: {field} has an unknown key {key!r}{nearest(key, _KEYS)}")
+    if "value" not in raw:
+        raise TopologyError(f"{where}: {field} is a table without a value: write {{ value = ..., kind, source }}")
+    kind, source = raw.get("kind", "user"), raw.get("source", "")
+    if kind not in KINDS:
+        raise TopologyError(f"{where}: {field} has the kind {kind!r}{nearest(str(kind), KINDS)}")
+    if not isinstance(source, str) or (kind != "user" and not source.strip()):
+        raise TopologyError(f"{where}: {field} is {kind} and names no source: add source = '...'")
+    return Quantity(field, raw["value"], kind, source)
+
+
+def _with_place(error: S2SimError, quantity: Quantity, where: str) -> S2SimError:
+    return type(error)(f"{where}: {quantity.field}: {error}")
+
+
+def rate_Bps(quantity: Quantity, where: str) -> float:
+    """Return a rate in bytes per second."""
+    try:
+        return parse_rate_Bps(quantity.value)
+    except UnitError as error:
+        raise _with_place(error, quantity, where) from error
+
+
+def time_ps(quantity: Quantity, where: str) -> int:
+    """Return a time in picoseconds."""
+    try:
+        return parse_time_ps(quantity.value)
+    except UnitError as error:
+        raise _with_place(error, quantity, where) from error
+
+
+def count(quantity: Quantity, where: str) -> int:
+    """Return a whole number of things, at least one."""
+    value = quantity.value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TopologyError(f"{where}: {quantity.field} = {value!r} is not a whole number")
+    if value < 1:
+        raise TopologyError(f"{where}: {quantity.field} = {value} must be at least 1")
+    return value
+
+
+def number(quantity: Quantity, where: str) -> float:
+    """Return a positive number without a unit."""
+    value = quantity.value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise TopologyError(f"{where}: {quantity.field} = {value!r} is not a positive number")
+    return float(value)
+
+
+def text(quantity: Quantity, where: str, choices: tuple[str, ...] = ()) -> str:
+    """Return a text, one of ``choices`` where there are any."""
+    value = quantity.value
+    if not isinstance(value, str):
+        raise TopologyError(f"{where}: {quantity.field} = {value!r} is not a text")
+    if choices and value not in choices:
+        raise TopologyError(f"{where}: {quantity.field} = {value!r} is unknown{nearest(value, choices)}")
+    return value

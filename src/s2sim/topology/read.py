@@ -1,0 +1,185 @@
+"""Reads a cluster description (TOML), applies overrides and checks that every field means something."""
+
+from __future__ import annotations
+
+import tomllib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from s2sim.errors import S2SimWarning, TopologyError, nearest
+from s2sim.topology.quantity import Quantity, count, rate_Bps, read_quantity, text, time_ps
+from s2sim.topology.shape import FABRIC_KINDS, ROUTINGS, ClusterShape, LinkSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_TEXTS = ("name", "description", "source", "routing", "fabric.kind")
+_COUNTS = (
+    "node.gpus",
+    "nic.count",
+    "fabric.levels",
+    "fabric.hosts_per_leaf",
+    "fabric.uplinks_per_leaf",
+    "fabric.leaves_per_pod",
+    "fabric.uplinks_per_aggregation",
+    "fabric.nodes",
+)
+_LINKS = ("nvlink", "pcie", "nic", "fabric.link")
+FIELDS = (*_TEXTS, *_COUNTS, *(f"{link}.{part}" for link in _LINKS for part in ("rate", "latency")))
+
+# Fields that say how a tree is built, and the number of switch levels from which on they mean something.
+_FROM_LEVEL = {
+    "fabric.hosts_per_leaf": 2,
+    "fabric.uplinks_per_leaf": 2,
+    "fabric.leaves_per_pod": 3,
+    "fabric.uplinks_per_aggregation": 3,
+}
+_LEVELS = {"fat-tree": (2, 3), "leaf-spine": (2,), "single-switch": (1,)}
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file; `TopologyError` says what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise TopologyError(f"there is no file {path}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise TopologyError(f"{path} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise TopologyError(f"{path} is not valid TOML: {error}") from error
+
+
+def _unknown_field(field: str, where: str) -> TopologyError:
+    table = field.rpartition(".")[0]
+    beside = [known for known in FIELDS if table and known.startswith(f"{table}.")]
+    return TopologyError(f"{where}: unknown field {field!r}{nearest(field, beside or FIELDS)}")
+
+
+def _flatten(table: Mapping[str, Any], where: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        field = prefix + key
+        if field in FIELDS:
+            yield field, value
+        elif isinstance(value, dict) and any(known.startswith(f"{field}.") for known in FIELDS):
+            yield from _flatten(value, where, f"{field}.")
+        else:
+            raise _unknown_field(field, where)
+
+
+def _overridden(overrides: Sequence[str], where: str) -> Iterator[Quantity]:
+    for override in overrides:
+        field, equals, value = (part.strip() for part in override.partition("="))
+        if not equals or not field or not value:
+            raise TopologyError(f"{override!r} is not field=value: write for example nic.rate=100Gbps")
+        if field not in FIELDS:
+            raise _unknown_field(field, where)
+        is_count = field in _COUNTS and value.removeprefix("-").isdecimal()
+        yield Quantity(field, int(value) if is_count else value, "user", "override")
+
+
+class _Fields:
+    """The given fields by dotted name, read with errors that name file and field."""
+
+    def __init__(self, given: dict[str, Quantity], where: str) -> None:
+        self.given, self.where = given, where
+
+    def text(self, field: str, default: str | None, choices: tuple[str, ...] = ()) -> str:
+        if field not in self.given and default is not None:
+            return default
+        return text(self.required(field), self.where, choices)
+
+    def count(self, field: str) -> int | None:
+        return count(self.given[field], self.where) if field in self.given else None
+
+    def rate(self, field: str) -> float | None:
+        return rate_Bps(self.given[field], self.where) if field in self.given else None
+
+    def latency(self, field: str) -> int:
+        return time_ps(self.given[field], self.where) if field in self.given else 0
+
+    def required(self, field: str) -> Quantity:
+        if field not in self.given:
+            raise TopologyError(f"{self.where}: {field} is missing")
+        return self.given[field]
+
+    def optional_link(self, table: str) -> LinkSpec | None:
+        if not any(field.startswith(f"{table}.") for field in self.given):
+            return None
+        return LinkSpec(rate_Bps(self.required(f"{table}.rate"), self.where), self.latency(f"{table}.latency"))
+
+    def network_rates(self) -> tuple[float, float]:
+        """Return the rates of an interface and of a link between switches; either stands for both."""
+        nic, link = self.rate("nic.rate"), self.rate("fabric.link.rate")
+        either = nic or link
+        if either is None:
+            raise TopologyError(f"{self.where}: nic.rate is missing: write for example nic.rate = '100Gbps'")
+        return nic or either, link or either
+
+
+def _levels(fields: _Fields, kind: str) -> int:
+    """Return how many levels of switches there are, and refuse fields that describe levels which are not."""
+    asked = fields.count("fabric.levels")
+    possible = _LEVELS.get(kind, (0,))
+    if asked is not None and asked not in possible:
+        allowed = " or ".join(map(str, possible)) if kind in _LEVELS else "none"
+        raise TopologyError(f"{fields.where}: fabric.levels = {asked} does not fit a {kind}: it has {allowed}")
+    levels = possible[0] if asked is None else asked
+    for field, from_level in _FROM_LEVEL.items():
+        if field in fields.given and levels < from_level:
+            shape = f"{kind} of {levels} levels" if levels > 1 else kind
+            raise TopologyError(f"{fields.where}: {field} has no effect on a {shape}: leave it out")
+    if levels < 2 and "routing" in fields.given:
+        warnings.warn(
+            f"{fields.where}: routing has no effect on a {kind}, where there is one way", S2SimWarning, stacklevel=4
+        )
+    return levels
+
+
+def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
+    """Return the shape that the file at ``path`` describes, with fields replaced by ``overrides`` (``"field=value"``).
+
+    Raises
+    ------
+    TopologyError
+        For a missing or broken file, an unknown, missing or contradictory field, or one that would have no effect.
+    UnitError
+        For a quantity without a unit or with the wrong one.
+    """
+    where = path.name
+    given = {field: read_quantity(raw, field, where) for field, raw in _flatten(load_toml(path), where)}
+    given |= {quantity.field: quantity for quantity in _overridden(overrides, where)}
+    fields = _Fields(given, where)
+    gpus = count(fields.required("node.gpus"), where)
+    nics = fields.count("nic.count") or 1
+    nvlink, pcie = fields.optional_link("nvlink"), fields.optional_link("pcie")
+    if gpus > 1 and nvlink is None and pcie is None:
+        raise TopologyError(f"{where}: node.gpus = {gpus} needs [nvlink] or [pcie] to join them: add one with a rate")
+    if nics > gpus:
+        raise TopologyError(
+            f"{where}: nic.count = {nics} for node.gpus = {gpus}: a GPU uses one interface, so write at most {gpus}"
+        )
+    kind = fields.text("fabric.kind", None, FABRIC_KINDS)
+    levels = _levels(fields, kind)
+    nic_rate_Bps, link_rate_Bps = fields.network_rates()
+    return ClusterShape(
+        name=fields.text("name", path.stem),
+        description=fields.text("description", ""),
+        source=fields.text("source", ""),
+        file=str(path),
+        gpus_per_node=gpus,
+        nvlink=nvlink,
+        pcie=pcie,
+        nics_per_node=nics,
+        nic=LinkSpec(nic_rate_Bps, fields.latency("nic.latency")),
+        kind=kind,
+        levels=levels,
+        hosts_per_leaf=fields.count("fabric.hosts_per_leaf"),
+        uplinks_per_leaf=fields.count("fabric.uplinks_per_leaf"),
+        leaves_per_pod=fields.count("fabric.leaves_per_pod"),
+        uplinks_per_aggregation=fields.count("fabric.uplinks_per_aggregation"),
+        max_nodes=fields.count("fabric.nodes"),
+        link=LinkSpec(link_rate_Bps, fields.latency("fabric.link.latency")),
+        routing=fields.text("routing", "d-mod-k", ROUTINGS),
+        quantities=tuple(given.values()),
+    )

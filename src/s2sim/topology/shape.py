@@ -1,0 +1,92 @@
+"""A cluster's shape as its file states it: what a node holds and how nodes are joined, for any number of workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from s2sim.topology.quantity import Quantity
+
+FABRIC_KINDS = ("fat-tree", "leaf-spine", "single-switch", "ring")
+ROUTINGS = ("ecmp", "d-mod-k", "spray")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """What one direction of a link does.
+
+    Attributes
+    ----------
+    rate_Bps : float
+        Bytes per second.
+    latency_ps : int
+        Picoseconds from the first bit sent to the first bit received.
+    """
+
+    rate_Bps: float
+    latency_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """One description file, checked.
+
+    Attributes
+    ----------
+    name, description, source, file : str
+        For reading; ``source`` tells where the shape comes from, ``file`` which file was read.
+    gpus_per_node : int
+        GPUs of a full node.
+    nvlink, pcie : LinkSpec or None
+        Each GPU's port to the others of its node, and to the node's network interfaces.
+    nics_per_node : int
+        Network interfaces of a node; GPU g uses number ``g * nics_per_node // gpus_per_node``.
+    nic : LinkSpec
+        One interface.
+    kind : str
+        One of `FABRIC_KINDS`.
+    levels : int
+        Levels of switches of a tree; 1 for a single switch, 0 for a ring.
+    hosts_per_leaf, uplinks_per_leaf, leaves_per_pod, uplinks_per_aggregation : int or None
+        None where the smallest non-blocking tree is to be taken.
+    max_nodes : int or None
+        As many nodes as the fabric has places for; None for any number.
+    link : LinkSpec
+        One link between switches, or between neighbours on a ring.
+    routing : str
+        One of `ROUTINGS`.
+    quantities : tuple of Quantity
+        Every field that was given, with kind and source.
+    """
+
+    name: str
+    description: str
+    source: str
+    file: str
+    gpus_per_node: int
+    nvlink: LinkSpec | None
+    pcie: LinkSpec | None
+    nics_per_node: int
+    nic: LinkSpec
+    kind: str
+    levels: int
+    hosts_per_leaf: int | None
+    uplinks_per_leaf: int | None
+    leaves_per_pod: int | None
+    uplinks_per_aggregation: int | None
+    max_nodes: int | None
+    link: LinkSpec
+    routing: str
+    quantities: tuple[Quantity, ...]
+
+    @property
+    def host_link(self) -> LinkSpec:
+        """What joins a network interface to the fabric.
+
+        On a tree one link, through the interface and the cable; on a ring the interface alone, because the links of
+        the ring stand for themselves.
+        """
+        if self.kind == "ring":
+            return self.nic
+        return LinkSpec(min(self.nic.rate_Bps, self.link.rate_Bps), self.nic.latency_ps + self.link.latency_ps)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.codecs.top_k import select_top_k, select_top_k_sparse
+from s2sim.errors import CodecError
+
+
+def naive_top_k(values, k):
+    """Sort by falling magnitude, then by index."""
+    order = np.lexsort((np.arange(len(values)), -np.abs(values)))
+    return np.sort(order[:k])
+
+
+# Few distinct values, so that ties are everywhere.
+vectors = st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 1e-45, 3e38]), max_size=40)
+
+
+@settings(max_examples=50, deadline=None)
+@given(vectors, st.data())
+def test_equals_a_sort(entries, data):
+    values = np.array(entries, np.float32)
+    k = data.draw(st.integers(0, len(values)))
+    selected = select_top_k(values, k)
+    assert selected.dtype == np.int64
+    assert np.array_equal(selected, naive_top_k(values, k))
+
+
+@settings(max_examples=50, deadline=None)
+@given(vectors, st.data())
+def test_sparse_equals_dense(entries, data):
+    values = np.array(entries, np.float32)
+    k = data.draw(st.integers(0, len(values)))
+    zeros = np.flatnonzero(values == 0)
+    # Some of the zeros are stored, as a row-sparse layer stores them.
+    stored = np.sort(np.concatenate((np.flatnonzero(values), zeros[::2])))
+    selected = select_top_k_sparse(stored, values[stored], len(values), k)
+    assert selected.dtype == np.int64
+    assert np.array_equal(selected, naive_top_k(values, k))
+
+
+def test_large_random_vector():
+    values = np.random.default_rng(0).standard_normal(200_000, np.float32).round(2)
+    assert np.array_equal(select_top_k(values, 2_000), naive_top_k(values, 2_000))
+
+
+def test_sparse_needs_no_memory_for_the_zeros():
+    selected = select_top_k_sparse(np.array([10**15]), np.array([1.0], np.float32), 10**16, 3)
+    assert selected.tolist() == [0, 1, 10**15]
+
+
+@pytest.mark.parametrize("k", [-1, 4])
+def test_impossible_k_is_refused(k):
+    with pytest.raises(CodecError, match="between 0 and 3"):
+        select_top_k(np.ones(3, np.float32), k)

@@ -1,0 +1,59 @@
+"""The hardware catalogue."""
+
+import pytest
+
+from s2sim.errors import TopologyError, UnitError, UnknownNameError
+from s2sim.topology import list_hardware, load_gpu
+from s2sim.topology.hardware import read_hardware
+
+
+def test_catalogue():
+    a100, turing = load_gpu("a100"), load_gpu("rtx-2080")
+    assert (a100.memory_bandwidth_Bps, turing.memory_bandwidth_Bps) == (1555e9, 448e9)
+    assert a100.stream_Bps == pytest.approx(1555e9 * a100.memory_efficiency)
+    assert 10_000_000 <= a100.host_sync_ps <= 30_000_000
+    assert [name for name, _, _ in list_hardware()] == ["a100", "rtx-2080"]
+    assert all(summary and source for _, summary, source in list_hardware())
+
+
+def test_passes_explain_the_published_timings():
+    gpu = load_gpu("rtx-2080")
+    table_bytes = 32317 * 1024 * 4
+    encode_s = gpu.dense_encode_passes * table_bytes / gpu.memory_bandwidth_Bps
+    decode_s = gpu.dense_decode_passes * table_bytes / gpu.memory_bandwidth_Bps
+    assert 2 * encode_s == pytest.approx(2.972e-3, rel=1e-3)
+    assert 2 * decode_s == pytest.approx(7.247e-3, rel=1e-3)
+
+
+def test_refused(tmp_path):
+    with pytest.raises(UnknownNameError, match=r"unknown GPU 'a10'.*'a100'"):
+        load_gpu("a10")
+    path = tmp_path / "hardware.toml"
+    good = {
+        "memory_bandwidth": '"100GB/s"',
+        "memory_efficiency": "0.9",
+        "kernel_launch": '"5us"',
+        "host_sync": '"20us"',
+        "dense_encode_passes": "5",
+        "dense_decode_passes": "12.0",
+    }
+
+    def read(**changes):
+        lines = [f"{key} = {value}" for key, value in (good | changes).items() if value]
+        path.write_text("\n".join(["[gpu.mine]", *lines]))
+        return read_hardware(path)
+
+    assert read()["mine"].dense_encode_passes == 5.0
+    for changes, error, message in [
+        ({"memory_efficiency": "1.2"}, TopologyError, "is a share"),
+        ({"memory_efficiency": "0"}, TopologyError, "not a positive number"),
+        ({"kernel_launch": ""}, TopologyError, "gpu.mine.kernel_launch is missing"),
+        ({"kernel_lunch": '"5us"'}, TopologyError, "'kernel_lunch'.*'kernel_launch'"),
+        ({"host_sync": "20"}, UnitError, "gpu.mine.host_sync: 20 is not a time"),
+        ({"memory_bandwidth": '"100GB"'}, UnitError, "unit 'GB'"),
+    ]:
+        with pytest.raises(error, match=message):
+            read(**changes)
+    path.write_text("gpu = 3")
+    with pytest.raises(TopologyError, match=r"no \[gpu.NAME\] table"):
+        read_hardware(path)
