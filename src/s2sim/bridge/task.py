@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
-from s2sim.errors import S2SimError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.seeds import named_generator
 
 if TYPE_CHECKING:
@@ -82,10 +82,17 @@ class Model(Protocol):
 
 
 def require_positive(owner: str, **values: float) -> None:
-    """Refuse a setting that is not above zero."""
+    """Refuse a setting that is not a finite number above zero."""
     for key, value in values.items():
-        if not value > 0:
-            raise S2SimError(f"model {owner}: {key}={value} is not above 0")
+        if not 0 < value < inf:
+            raise OptionError(f"model {owner}: {key}={value} is not above 0")
+
+
+def require_not_negative(owner: str, **values: int) -> None:
+    """Refuse a setting that is below zero."""
+    for key, value in values.items():
+        if value < 0:
+            raise OptionError(f"model {owner}: {key}={value} is negative")
 
 
 def missing_extra(error: ImportError) -> S2SimError:

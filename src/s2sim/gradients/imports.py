@@ -186,6 +186,6 @@ def import_trace(
         kind="imported",
         model=model,
         origin=origin,
-        storage="float32",
+        max_storage_error=0.0,
         overwrite=overwrite,
     )

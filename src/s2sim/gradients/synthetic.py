@@ -11,10 +11,13 @@ from s2sim.errors import OptionError, TraceError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.manifest import SCHEMA_VERSION, LayerEntry, Manifest, Origin
 from s2sim.gradients.seeds import named_generator
+from s2sim.gradients.statistics import trace_statistics
 from s2sim.options import join_option_string, non_default
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from s2sim.gradients.manifest import Statistics
 
 _DENSE_LAYER = "dense"
 
@@ -166,6 +169,10 @@ class SyntheticTrace:
             generator = named_generator(self.seed, "dense values", step, rank)
             layers.append(_draw(generator, self.options.tail, (self.options.dense,)))
         return Gradient(self.layer_names, tuple(layers))
+
+    def statistics(self) -> Statistics:
+        """Return density, union density and tail, measured on what is drawn."""
+        return trace_statistics(self)
 
     def _sparse_layer(self, step: int, rank: int, index: int) -> RowSparse:
         options = self.options

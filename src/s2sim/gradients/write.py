@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
     from s2sim.gradients.gradient import Gradient
 
-    Storage = Literal["float16", "float32"]
-
-# A layer whose relative L2 error in half precision reaches this is stored in single precision.
-MAX_STORAGE_ERROR = 1e-3
 # Halves hold 65504 at most; the largest magnitude is scaled to between 2^14 and 2^15.
 _HALF_EXPONENT = 15
 
@@ -72,18 +68,17 @@ def _all(source: GradientSource) -> Iterator[tuple[int, int, Gradient]]:
             yield step, rank, source.gradient(step, rank)
 
 
-def _layer_entries(source: GradientSource, storage: Storage) -> tuple[LayerEntry, ...]:
+def _layer_entries(source: GradientSource, max_storage_error: float) -> tuple[LayerEntry, ...]:
     """Check every gradient and choose how each layer is stored."""
     first = source.gradient(0, 0)
     errors = dict.fromkeys(first.names, 0.0)
     for step, rank, gradient in _all(source):
         _check_same_layers(gradient, first, f"the gradient of step {step}, rank {rank}")
-        if storage == "float16":
-            for name, layer in gradient:
-                errors[name] = max(errors[name], _half_error(stored_values(layer)))
+        for name, layer in gradient:
+            errors[name] = max(errors[name], _half_error(stored_values(layer)))
     entries = []
     for name, layer in first:
-        half = storage == "float16" and errors[name] < MAX_STORAGE_ERROR
+        half = errors[name] <= max_storage_error
         entries.append(
             LayerEntry(
                 name=name,
@@ -125,7 +120,7 @@ def _write_files(directory: Path, source: GradientSource, entries: tuple[LayerEn
 
 
 def check_target(directory: Path, *, overwrite: bool) -> None:
-    """Refuse a target without a parent, or one that would lose data: a file, or a non-empty directory unless it is a trace to overwrite."""
+    """Refuse a target without a parent, a file, and a non-empty directory unless it is a trace to overwrite."""
     if directory.exists() and not directory.is_dir():
         raise TraceError(f"{directory} is a file: name a new directory")
     if not directory.absolute().parent.is_dir():
@@ -162,7 +157,7 @@ def write_trace(
     batch: int | None = None,
     warmup_steps: int | None = None,
     seed: int | None = None,
-    storage: Storage = "float16",
+    max_storage_error: float = 1e-3,
     overwrite: bool = False,
 ) -> Trace:
     """Write every gradient of ``source`` as a trace; whatever goes wrong, nothing half-written stays.
@@ -175,9 +170,9 @@ def write_trace(
         Float32 gradients; each is asked for more than once.
     kind, model, origin, batch, warmup_steps, seed
         See `Manifest`.
-    storage : str
-        ``"float16"`` halves the size: values are scaled by a power of two per layer, step and rank, and a layer
-        that would lose 1e-3 of its L2 norm is kept in float32. ``"float32"`` keeps all bits.
+    max_storage_error : float
+        Relative L2 error up to which a layer is stored in halves, scaled by a power of two per step and rank; a
+        layer that would lose more is kept in float32. 0 keeps every bit, and still halves what halves can hold.
     overwrite : bool
         Replace a trace that is there already.
 
@@ -194,7 +189,7 @@ def write_trace(
     directory = directory.absolute()
     check_target(directory, overwrite=overwrite)
     partial = directory.with_name(f".{directory.name}.partial-{os.getpid()}")
-    entries = _layer_entries(source, storage)
+    entries = _layer_entries(source, max_storage_error)
     try:
         partial.mkdir()
         manifest = Manifest(

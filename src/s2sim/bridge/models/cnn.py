@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from s2sim.bridge.task import DataOrigin, Task, initialise, require_positive
+from s2sim.bridge.task import DataOrigin, Task, initialise, require_not_negative, require_positive
 from s2sim.errors import S2SimError
 from s2sim.gradients.seeds import named_generator
 
@@ -52,9 +52,9 @@ class Cnn:
             channels=self.channels,
             hidden=self.hidden,
             images=self.images,
-            warmup_steps=self.warmup_steps,
             learning_rate=self.learning_rate,
         )
+        require_not_negative("cnn", warmup_steps=self.warmup_steps)
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Load the digits, deal them out to the ranks, and build the network."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from s2sim.bridge.stdlib import standard_library_interactions
-from s2sim.bridge.task import Task, initialise, require_positive
+from s2sim.bridge.task import Task, initialise, require_not_negative, require_positive
 from s2sim.errors import S2SimError
 from s2sim.gradients.seeds import named_generator
 
@@ -55,9 +55,9 @@ class Ncf:
             width=self.width,
             positives=self.positives,
             negatives=self.negatives,
-            warmup_steps=self.warmup_steps,
             learning_rate=self.learning_rate,
         )
+        require_not_negative("ncf", warmup_steps=self.warmup_steps)
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Collect the interactions, deal them out to the ranks, and build the model."""

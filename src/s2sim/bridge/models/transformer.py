@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from s2sim.bridge.task import Task, initialise, require_positive
+from s2sim.bridge.task import Task, initialise, require_not_negative, require_positive
 from s2sim.bridge.texts import read_corpus, shard_windows
 from s2sim.errors import OptionError
 
@@ -54,9 +54,9 @@ class Transformer:
             blocks=self.blocks,
             sequences=self.sequences,
             length=self.length,
-            warmup_steps=self.warmup_steps,
             learning_rate=self.learning_rate,
         )
+        require_not_negative("transformer", warmup_steps=self.warmup_steps)
         if self.width % self.heads:
             raise OptionError(f"model transformer: width={self.width} is no multiple of heads={self.heads}")
         if self.vocabulary < 2:

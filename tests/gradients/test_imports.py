@@ -1,0 +1,164 @@
+"""Importing a user's own gradients from each format."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from s2sim.errors import TraceError
+from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.imports import import_trace, read_arrays
+from s2sim.gradients.trace import open_trace
+
+
+def _layers(rank, dtype=np.float32):
+    rng = np.random.default_rng(rank)
+    table = np.zeros((20, 3), dtype)
+    table[rng.choice(20, 5, replace=False)] = rng.standard_normal((5, 3))
+    return {
+        "table": table,
+        "dense": rng.standard_normal((4, 3)).astype(dtype),
+        "bias": rng.standard_normal(6).astype(dtype),
+    }
+
+
+def _save_bfloat16(path, arrays):
+    """Write a safetensors file of bfloat16 tensors by hand: NumPy has no such type."""
+    header, body = {}, b""
+    for name, array in arrays.items():
+        data = (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
+        header[name] = {"dtype": "BF16", "shape": list(array.shape), "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def _check(trace, expected):
+    assert open_trace(trace.directory).manifest.kind == "imported"
+    trace.verify()
+    for rank, layers in enumerate(expected):
+        gradient = trace.gradient(0, rank)
+        assert set(gradient.names) == set(layers)
+        for name, layer in gradient:
+            assert isinstance(layer, RowSparse) == (name == "table")
+            dense = layer.to_dense() if isinstance(layer, RowSparse) else layer
+            assert dense.dtype == np.float32
+            np.testing.assert_array_equal(dense, layers[name].astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_archives_of_layers(tmp_path, suffix, dtype):
+    expected = [_layers(rank, dtype) for rank in range(3)]
+    files = [tmp_path / f"rank{rank}{suffix}" for rank in range(3)]
+    for file, layers in zip(files, expected, strict=True):
+        np.savez(file, **layers) if suffix == ".npz" else save_file(layers, file)
+    trace = import_trace(files, tmp_path / "out", model="mine", licence="MIT")
+    assert trace.manifest.model == "mine"
+    assert trace.manifest.origin.licence == "MIT"
+    assert str(tmp_path) not in (trace.directory / "manifest.json").read_text()
+    _check(trace, expected)
+    # Halves are kept as halves; what they cannot hold exactly is kept in float32.
+    assert {layer.dtype for layer in trace.manifest.layers} == {"float16" if dtype == np.float16 else "float32"}
+
+
+def test_bfloat16_is_widened_exactly(tmp_path):
+    expected, files = [], []
+    for rank in range(2):
+        layers = _layers(rank)
+        files.append(tmp_path / f"{rank}.safetensors")
+        _save_bfloat16(files[-1], layers)
+        # Truncation to the upper 16 bits is what was written, so that is what must come back.
+        expected.append({n: (a.view(np.uint32) & 0xFFFF0000).view(np.float32) for n, a in layers.items()})
+    _check(import_trace(files, tmp_path / "out"), expected)
+
+
+def test_npy_of_one_dimension_is_one_dense_layer(tmp_path):
+    arrays = [np.arange(5, dtype=np.float64) * (rank + 1) for rank in range(2)]
+    for rank, array in enumerate(arrays):
+        np.save(tmp_path / f"{rank}.npy", array)
+    trace = import_trace([tmp_path / "0.npy", tmp_path / "1.npy"], tmp_path / "out")
+    assert trace.layer_names == ("gradient",)
+    np.testing.assert_array_equal(trace.gradient(0, 1).layers[0], arrays[1].astype(np.float32))
+
+
+def test_layer_is_sparse_only_if_it_is_on_every_rank(tmp_path):
+    sparse, full = np.eye(4, 3, dtype=np.float32)[:, :1] * np.ones((4, 3), np.float32), np.ones((4, 3), np.float32)
+    np.save(tmp_path / "0.npy", sparse)
+    np.save(tmp_path / "1.npy", full)
+    both = import_trace([tmp_path / "0.npy", tmp_path / "1.npy"], tmp_path / "out")
+    assert not both.manifest.layers[0].sparse
+    alone = import_trace([tmp_path / "0.npy"], tmp_path / "alone")
+    assert alone.manifest.layers[0].sparse
+    np.testing.assert_array_equal(alone.gradient(0, 0).layers[0].to_dense(), sparse)
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.array([1.0, np.nan]), "NaN"),
+        (np.array([1.0, 1e300]), "too large"),
+        (np.array([1, 2]), "type int64"),
+        (np.array([1j]), "type complex128"),
+        (np.array(1.0), r"shape \[\]"),
+        (np.empty((0, 3)), r"shape \[0, 3\]"),
+        (np.array([{}], object), "allow_pickle=False"),
+    ],
+)
+def test_arrays_that_are_no_gradients_are_refused(tmp_path, array, text):
+    np.save(tmp_path / "0.npy", array, allow_pickle=True)
+    with pytest.raises(TraceError, match=text) as caught:
+        import_trace([tmp_path / "0.npy"], tmp_path / "out")
+    assert "0.npy" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_integer_tensor_in_safetensors_is_refused(tmp_path):
+    save_file({"a": np.arange(3)}, tmp_path / "0.safetensors")
+    with pytest.raises(TraceError, match="type I64"):
+        read_arrays(tmp_path / "0.safetensors")
+
+
+def test_ranks_must_have_the_same_layers(tmp_path):
+    np.savez(tmp_path / "0.npz", a=np.ones(3), b=np.ones(2))
+    np.savez(tmp_path / "1.npz", a=np.ones(3))
+    np.savez(tmp_path / "2.npz", a=np.ones(3), b=np.ones(4))
+    for other, text in (("1.npz", "'b' is missing"), ("2.npz", r"'b' is \(4,\), in .*0\.npz it is \(2,\)")):
+        with pytest.raises(TraceError, match=text):
+            import_trace([tmp_path / "0.npz", tmp_path / other], tmp_path / "out")
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "text.npy").write_text("hello")
+    (tmp_path / "text.npz").write_text("hello")
+    (tmp_path / "text.safetensors").write_text("hello")
+    (tmp_path / "text.csv").write_text("1,2")
+    for name in ("text.npy", "text.npz", "text.safetensors", "text.csv", "none.npy"):
+        with pytest.raises(TraceError, match=name.replace(".", r"\.")) as caught:
+            import_trace([tmp_path / name], tmp_path / "out")
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TraceError, match="no file to import"):
+        import_trace([], tmp_path / "out")
+
+
+def test_altered_files_raise_nothing_but_trace_errors(tmp_path):
+    rng = np.random.default_rng(5)
+    np.save(tmp_path / "a.npy", np.ones((4, 3)))
+    np.savez_compressed(tmp_path / "a.npz", **_layers(0))
+    save_file(_layers(0), tmp_path / "a.safetensors")
+    refused = 0
+    for suffix in (".npy", ".npz", ".safetensors"):
+        whole = (tmp_path / f"a{suffix}").read_bytes()
+        for _ in range(150):
+            data = bytearray(whole)
+            data[rng.integers(min(len(data), 200))] = rng.integers(256)
+            (tmp_path / f"b{suffix}").write_bytes(data)
+            try:
+                read_arrays(tmp_path / f"b{suffix}")
+            except TraceError:
+                refused += 1
+    assert refused > 100
