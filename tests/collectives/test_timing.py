@@ -7,18 +7,21 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s2sim.collectives.bounds import lower_bound
 from s2sim.collectives.closed_form import closed_form_s
 from s2sim.collectives.double_binary_tree import DoubleBinaryTree
-from s2sim.collectives.recurrence import private_times_ps, shares_links
 from s2sim.collectives.registry import make_algorithm
 from s2sim.collectives.ring import Ring
+from s2sim.collectives.rounds import RoundTimes, schedule_ps
+from s2sim.collectives.running import Running
 from s2sim.collectives.schedule import Demand
-from s2sim.collectives.timing import Timer, simulate
+from s2sim.collectives.timing import Timer
 from s2sim.errors import ContendedError
+from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.routes import Routes
@@ -32,6 +35,14 @@ def ring_of(cluster, kind="all_reduce", elements=SIZE // 4):
     demand = Demand(kind, (elements,) * cluster.workers, 4)
     schedule = Ring().schedule(demand, cluster)
     return schedule, cluster.routes(schedule.src, schedule.dst)
+
+
+def simulate(schedule, cluster, routes):
+    """Return the duration by the fluid network as it would run beside others: the plain path, no round reused."""
+    env = simpy.Environment(initial_time=0)
+    Running(FluidNetwork(env, cluster.fabric), schedule, routes, lambda: None).start()
+    env.run()
+    return int(env.now)
 
 
 @pytest.mark.parametrize("workers", [16, 64, 256, 1024])
@@ -92,24 +103,26 @@ def test_a_closed_form_refuses_a_contended_fabric(make_cluster, switch_fabric):
     workers=st.integers(2, 13),
     gpus=st.integers(1, 4),
     elements=st.integers(0, 5000),
-    gather=st.booleans(),
+    placement=st.sampled_from(["linear", "round-robin"]),
+    algorithm=st.sampled_from(["ring", "gather", "double-binary-tree"]),
     data=st.data(),
 )
 @settings(max_examples=60, deadline=None)
-def test_the_recurrence_equals_the_plain_path_to_the_picosecond(workers, gpus, elements, gather, data):
-    shape = load_shape("fat-tree", [f"node.gpus={gpus}"])
-    cluster = build_cluster(shape, workers)
+def test_fast_paths_equal_the_plain_path_to_the_picosecond(workers, gpus, elements, placement, algorithm, data):
+    cluster = build_cluster(load_shape("leaf-spine", [f"node.gpus={gpus}"]), workers, placement=placement)
     sizes = (
         tuple(data.draw(st.lists(st.integers(0, elements), min_size=workers, max_size=workers)))
-        if gather
+        if algorithm == "gather"
         else (elements,) * workers
     )
-    schedule = Ring().schedule(Demand("all_gather" if gather else "all_reduce", sizes, 4), cluster)
+    kind = "all_gather" if algorithm == "gather" else "all_reduce"
+    demand = Demand(kind, sizes, 4)
+    schedule = make_algorithm(algorithm if kind == "all_reduce" else "ring", kind).schedule(demand, cluster)
     routes = cluster.routes(schedule.src, schedule.dst)
-    if shares_links(routes):
-        return
-    fast = private_times_ps(schedule, cluster.fabric, routes)
-    np.testing.assert_array_equal(fast, simulate(schedule, cluster, routes))
+    times = RoundTimes(cluster.fabric, routes)
+    fast = schedule_ps(schedule, times.time_ps)
+    assert fast == simulate(schedule, cluster, routes)
+    assert schedule_ps(schedule, times.at_least_ps) <= fast + schedule.rounds
 
 
 @given(
@@ -179,5 +192,5 @@ def test_double_binary_tree_follows_its_closed_form_where_nothing_is_shared(work
     schedule = make_algorithm("double-binary-tree:chunks=4", "all_reduce").schedule(demand, mesh)
     routes = mesh.routes(schedule.src, schedule.dst)
     expected = closed_form_s(schedule, mesh, routes)
-    assert simulate(schedule, mesh, routes).max() / PS == pytest.approx(expected, rel=1e-9)
-    assert private_times_ps(schedule, mesh.fabric, routes).max() / PS == pytest.approx(expected, rel=1e-9)
+    assert simulate(schedule, mesh, routes) / PS == pytest.approx(expected, rel=1e-9)
+    assert schedule_ps(schedule, RoundTimes(mesh.fabric, routes).time_ps) / PS == pytest.approx(expected, rel=1e-9)

@@ -44,7 +44,7 @@ def finish_times(rates_Bps, transfers):
     def sender(index):
         yield env.timeout(transfers[index][0])
         one = np.array([index])
-        network.send(numbers[one], np.array([transfers[index][3]]), owner, one)
+        network.send(numbers[one], np.array([transfers[index][3]], float), owner, one)
 
     for index in range(len(transfers)):
         env.process(sender(index))
@@ -114,7 +114,7 @@ def test_equal_flows_are_one_event(count):
     numbers = network.add_routes(routes_of([[0]] * count, [5] * count))
     told = []
     owner = network.add_owner(lambda tags: told.append(tags.tolist()))
-    network.send(numbers, np.full(count, 1000), owner, np.arange(count))
+    network.send(numbers, np.full(count, 1000.0), owner, np.arange(count))
     env.run()
     assert told == [list(range(count))]
     assert network.solves == 1

@@ -11,34 +11,35 @@ from s2sim.cluster.gpu_time import work_ps
 from s2sim.collectives.running import Running
 from s2sim.collectives.schedule import Demand
 from s2sim.network.fluid import FluidNetwork
+from s2sim.network.instant import at_end_of_instant
 from s2sim.reducers.script import Post, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from s2sim.collectives.timing import Timed, Timer
     from s2sim.reducers.script import Call, Recording, Script
     from s2sim.topology.hardware import Gpu
 
-# After all ordinary events of an instant: who posts and who waits is then settled.
-_START_PRIORITY = 2
-
 
 @dataclass(frozen=True, slots=True)
-class ReplayedCall:
-    """One collective as it ran.
+class Launch:
+    """What went onto the network at once.
+
+    Collectives of one kind that are posted at the same instant are one launch, as in a group call of NCCL: their bytes
+    add, and latency is paid once.
 
     Attributes
     ----------
-    call : Call
-        What was asked for.
+    calls : tuple of int
+        Which of the recording's collectives.
     timed : Timed
-        The schedule that ran, its routes, and its time alone.
+        The schedule that ran for all of them, its routes, and its time alone.
     start_ps, end_ps : int
-        When the last rank had posted it, and when the last rank had it.
+        When the last rank had posted, and when the last rank was done.
     """
 
-    call: Call
+    calls: tuple[int, ...]
     timed: Timed
     start_ps: int
     end_ps: int
@@ -54,14 +55,14 @@ class Replay:
         When the slowest rank was done.
     encode_ps, decode_ps : int
         That rank's GPU work.
-    calls : tuple of ReplayedCall
-        All collectives, in the order in which they were posted.
+    launches : tuple of Launch
+        All collectives, in the order in which they started.
     """
 
     total_ps: int
     encode_ps: int
     decode_ps: int
-    calls: tuple[ReplayedCall, ...]
+    launches: tuple[Launch, ...]
 
     @property
     def communication_ps(self) -> int:
@@ -69,19 +70,12 @@ class Replay:
         return self.total_ps - self.encode_ps - self.decode_ps
 
 
-def demand_of(call: Call) -> Demand:
-    """Return what a recorded collective asks of the network."""
-    return Demand(call.kind, call.elements, call.itemsize)
-
-
-@dataclass(slots=True)
-class _InFlight:
-    """A collective from its first post to its end."""
-
-    done: simpy.Event
-    missing: int
-    start_ps: int = -1
-    end_ps: int = -1
+def demand_of(calls: Sequence[Call]) -> Demand:
+    """Return what collectives of one kind ask of the network together: one keeps its elements, several count bytes."""
+    if len(calls) == 1:
+        return Demand(calls[0].kind, calls[0].elements, calls[0].itemsize)
+    sizes = zip(*(call.bytes_by_rank for call in calls), strict=True)
+    return Demand(calls[0].kind, tuple(sum(size) for size in sizes), 1)
 
 
 @dataclass(slots=True)
@@ -94,68 +88,64 @@ class _RankClass:
     waiting: bool = False
     finish_ps: int = -1
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing will come from these ranks before a collective ends."""
+        return self.waiting or self.finish_ps >= 0
+
 
 class _Communicator:
     """Starts a collective when its last rank has posted it: its kernels on all ranks need each other.
 
-    A collective that nothing can disturb runs as it runs alone, which the timer knows; others share the network.
+    A launch that nothing can disturb runs as it runs alone, which the timer knows; others share the network.
     """
 
     def __init__(self, env: simpy.Environment, recording: Recording, timer: Timer) -> None:
         self._env = env
+        self._recording = recording
         self._timer = timer
-        self._timed = [timer.time(demand_of(call)) for call in recording.calls]
-        self.calls = [_InFlight(env.event(), recording.workers) for _ in recording.calls]
+        self.done = [env.event() for _ in recording.calls]
         self.classes: list[_RankClass] = []
+        self.launches: list[Launch] = []
+        self._missing = [recording.workers] * len(recording.calls)
         self._ready: list[int] = []
         self._running = 0
         self._network: FluidNetwork | None = None
 
     def post(self, call: int, ranks: int) -> None:
-        flight = self.calls[call]
-        flight.missing -= ranks
-        if flight.missing:
-            return
-        flight.start_ps = int(self._env.now)
-        self._ready.append(call)
-        if len(self._ready) == 1:
-            event = self._env.event()
-            event._ok = True  # noqa: SLF001  (SimPy's own way to schedule an event with a priority of one's choice)
-            event._value = None  # noqa: SLF001
-            event.callbacks.append(self._start_ready)  # type: ignore[union-attr]
-            self._env.schedule(event, priority=_START_PRIORITY)  # type: ignore[arg-type]
+        """Count ``ranks`` more ranks that have posted ``call``; the last of them makes it ready."""
+        self._missing[call] -= ranks
+        if self._missing[call] == 0:
+            self._ready.append(call)
+            if len(self._ready) == 1:
+                at_end_of_instant(self._env, self._start_ready)
 
-    def _start_ready(self, _: object) -> None:
+    def _start_ready(self) -> None:
         ready, self._ready = self._ready, []
-        everyone_waits = all(rank_class.waiting or rank_class.finish_ps >= 0 for rank_class in self.classes)
-        if len(ready) == 1 and self._running == 0 and everyone_waits:
-            self._env.process(self._alone(ready[0]))
-            return
-        if self._network is None:
-            self._network = FluidNetwork(self._env, self._timer.cluster.fabric)
+        by_kind: dict[str, list[int]] = {}
         for call in ready:
+            by_kind.setdefault(self._recording.calls[call].kind, []).append(call)
+        undisturbed = len(by_kind) == 1 and self._running == 0 and all(ranks.quiet for ranks in self.classes)
+        for calls in by_kind.values():
+            timed = self._timer.time(demand_of([self._recording.calls[call] for call in calls]))
             self._running += 1
-            timed = self._timed[call]
-            if timed.schedule.rounds == 0:
-                self._end(call)
-                continue
-            Running(self._env, self._network, timed.schedule, timed.routes, lambda call=call: self._end(call)).start()  # type: ignore[misc]
+            start_ps = int(self._env.now)
 
-    def _alone(self, call: int) -> Generator[simpy.Event, None, None]:
-        self._running += 1
-        yield self._env.timeout(self._timed[call].duration_ps)
-        self._end(call)
+            def end(calls: list[int] = calls, timed: Timed = timed, start_ps: int = start_ps) -> None:
+                self._running -= 1
+                self.launches.append(Launch(tuple(calls), timed, start_ps, int(self._env.now)))
+                for call in calls:
+                    self.done[call].succeed()
 
-    def _end(self, call: int) -> None:
-        self._running -= 1
-        self.calls[call].end_ps = int(self._env.now)
-        self.calls[call].done.succeed()
+            if undisturbed:
+                self._env.process(self._alone(timed.duration_ps, end))
+            else:
+                self._network = self._network or FluidNetwork(self._env, self._timer.cluster.fabric)
+                Running(self._network, timed.schedule, timed.routes, end).start()
 
-    def replayed(self, recording: Recording) -> tuple[ReplayedCall, ...]:
-        return tuple(
-            ReplayedCall(call, timed, flight.start_ps, flight.end_ps)
-            for call, timed, flight in zip(recording.calls, self._timed, self.calls, strict=True)
-        )
+    def _alone(self, duration_ps: int, end: Callable[[], None]) -> Generator[simpy.Event, None, None]:
+        yield self._env.timeout(duration_ps)
+        end()
 
 
 def _run_class(
@@ -177,7 +167,7 @@ def _run_class(
             communicator.post(step.call, rank_class.ranks)
         else:
             rank_class.waiting = True
-            yield env.all_of([communicator.calls[call].done for call in step.calls])
+            yield env.all_of([communicator.done[call] for call in step.calls])
             rank_class.waiting = False
     rank_class.finish_ps = int(env.now)
 
@@ -208,5 +198,5 @@ def replay(recording: Recording, timer: Timer, gpu: Gpu) -> Replay:
         total_ps=slowest.finish_ps,
         encode_ps=slowest.work["encode"],
         decode_ps=slowest.work["decode"],
-        calls=communicator.replayed(recording),
+        launches=tuple(sorted(communicator.launches, key=lambda launch: launch.start_ps)),
     )

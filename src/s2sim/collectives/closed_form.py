@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.recurrence import shares_links
 from s2sim.collectives.registry import make_algorithm
+from s2sim.collectives.rounds import RoundTimes
 from s2sim.errors import ContendedError
 from s2sim.units import PS_PER_S
 
@@ -23,12 +23,14 @@ def closed_form_s(schedule: Schedule, cluster: Cluster, routes: Routes) -> float
     Raises
     ------
     ContendedError
-        Where two pairs share a link direction, hosts' own ports included: no closed form holds there.
+        Where two messages of a round share a link direction, hosts' own ports included: no closed form holds there.
     """
     demand = schedule.demand
     if schedule.rounds == 0:
         return 0.0
-    if shares_links(routes):
+    times = RoundTimes(cluster.fabric, routes)
+    rounds = range(1 if schedule.uniform else schedule.rounds)
+    if any(times.shares_links(schedule.round_at(k).pair) for k in rounds):
         raise ContendedError(
             f"{schedule.algorithm} on {cluster.shape.name} has no closed form: messages share link directions; "
             "simulate it instead"

@@ -124,71 +124,66 @@ class DoubleBinaryTree:
             _over_nodes(tree, cluster.node_of_rank, last=False),
             _over_nodes(_second_tree(tree), cluster.node_of_rank, last=True),
         ]
+        children = [np.flatnonzero(parent >= 0) for parent in parents]
+        ends = [(child, parent[child]) for child, parent in zip(children, parents, strict=True)]
+        src = np.concatenate([side for child, above in ends for side in (child, above)])
+        dst = np.concatenate([side for child, above in ends for side in (above, child)])
+        depths = [_depth(parent) for parent in parents]
+        height = max(int(depth.max()) for depth in depths)
+        chunks = self.chunks or self._fastest_chunks(demand, cluster, height, src, dst)
         middle = demand.buffer_elements // 2
         spans = [(0, middle), (middle, demand.buffer_elements)]
-        src: list[NDArray[np.int64]] = []
-        dst: list[NDArray[np.int64]] = []
-        for parent in parents:
-            child = np.flatnonzero(parent >= 0)
-            src += [child, parent[child]]
-            dst += [parent[child], child]
-        all_src, all_dst = np.concatenate(src), np.concatenate(dst)
-        height = max(int(_depth(parent).max()) for parent in parents)
-        chunks = self.chunks or self._fastest_chunks(demand, cluster, height, all_src, all_dst)
         halves = []
-        first_pair = 0
-        for parent, (begin, end) in zip(parents, spans, strict=True):
-            child = np.flatnonzero(parent >= 0)
-            # Chunks of one size but for the last, so that rounds repeat.
-            step = max(1, -(-(end - begin) // chunks))
-            count = max(1, -(-(end - begin) // step))
+        for i, (begin, end) in enumerate(spans):
+            child, above = ends[i]
             halves.append(
                 _Half(
                     child=child,
-                    parent=parent[child],
-                    depth=_depth(parent)[child],
+                    parent=above,
+                    depth=depths[i][child],
                     height=height,
-                    bounds=np.minimum(begin + np.arange(count + 1, dtype=np.int64) * step, end),
-                    first_pair=first_pair,
+                    bounds=begin + np.arange(chunks + 1, dtype=np.int64) * (end - begin) // chunks,
+                    first_pair=i * 2 * len(child),
                 )
             )
-            first_pair += 2 * len(child)
+        carried = demand.buffer_bytes / 2 / chunks
 
         def round_at(k: int) -> Round:
             parts = [(half, *transfer) for half in halves for transfer in half.transfers(k)]
+            pair = np.concatenate([pair for _, pair, _, _ in parts])
             return Round(
-                pair=np.concatenate([pair for _, pair, _, _ in parts]),
+                pair=pair,
                 start=np.concatenate([half.bounds[chunk] for half, _, chunk, _ in parts]),
                 stop=np.concatenate([half.bounds[chunk + 1] for half, _, chunk, _ in parts]),
                 adds=np.concatenate([np.full(len(pair), adds) for _, pair, _, adds in parts]),
+                bytes=np.full(len(pair), carried),
             )
 
-        rounds = max(len(half.bounds) - 1 for half in halves) + 2 * height - 1 if demand.ranks > 1 else 0
         return Schedule(
             demand=demand,
             algorithm=f"{self.name}:chunks={chunks}",
-            src=all_src,
-            dst=all_dst,
-            rounds=rounds,
+            src=src,
+            dst=dst,
+            rounds=chunks + 2 * height - 1 if demand.ranks > 1 else 0,
             round_at=round_at,
         )
 
     def _fastest_chunks(
         self, demand: Demand, cluster: Cluster, height: int, src: NDArray[np.int64], dst: NDArray[np.int64]
     ) -> int:
-        """Return the K that minimises (K + 2h - 1)(L + 4·(D/2K)/B).
+        """Return the K that minimises (K + 2h - 1)(L + D/2K·b).
 
-        In the steady state a port of a rank with children sends four chunks of D/2K a round: one up and two down in
-        one tree, one up in the other.
+        In the steady state every pair carries one chunk of D/2K bytes a round, so the busiest link needs b seconds a
+        byte: the number of its pairs over its rate.
         """
         if demand.ranks == 1:
             return 1
         routes = cluster.routes(src, dst)
         latency_s = float(routes.latency_ps.max()) / PS_PER_S
-        rate_Bps = float(cluster.fabric.rate_Bps[routes.links].min())
+        load = np.bincount(routes.links, routes.weights, len(cluster.fabric.rate_Bps)) / cluster.fabric.rate_Bps
         if latency_s == 0:
             return _MOST_CHUNKS
-        best = sqrt((2 * height - 1) * 2 * demand.buffer_bytes / rate_Bps / latency_s)
+        best = sqrt((2 * height - 1) * demand.buffer_bytes / 2 * float(load.max()) / latency_s)
         return max(1, min(_MOST_CHUNKS, round(best)))
 
     def closed_form_s(self, demand: Demand, *, latency_s: float, rate_Bps: float) -> float:

@@ -33,14 +33,16 @@ class Ring:
         if demand.kind == "all_reduce":
             bounds = np.arange(ranks + 1, dtype=np.int64) * demand.buffer_elements // ranks
             rounds, adding = 2 * (ranks - 1), ranks - 1
+            carried = np.full(ranks, demand.buffer_bytes / ranks)
         else:
             bounds = np.concatenate([[0], np.cumsum(demand.elements, dtype=np.int64)])
             rounds, adding = ranks - 1, 0
+            carried = np.asarray(demand.elements, np.float64) * demand.itemsize
         begin, end = bounds[:-1], bounds[1:]
 
         def round_at(k: int) -> Round:
             chunk = (rank - k) % ranks
-            return Round(rank, begin[chunk], end[chunk], np.full(ranks, k < adding))
+            return Round(rank, begin[chunk], end[chunk], np.full(ranks, k < adding), carried[chunk])
 
         sender = rank if ranks > 1 else rank[:0]
         return Schedule(
@@ -50,7 +52,7 @@ class Ring:
             dst=(sender + 1) % ranks,
             rounds=rounds,
             round_at=round_at,
-            uniform=len(set(np.diff(bounds).tolist())) == 1,
+            uniform=len(np.unique(carried)) == 1,
         )
 
     def closed_form_s(self, demand: Demand, *, latency_s: float, rate_Bps: float) -> float:

@@ -1,7 +1,9 @@
 """A collective schedule as data: who sends which part of the buffer to whom, in which round.
 
-A rank takes part in the rounds in order: it starts its sends of round k when all its transfers of round k - 1, sent and
-received, have been delivered. Ranks need not be in the same round at the same time.
+Rounds are clocked: a round starts when all transfers of the round before it have been delivered, on all ranks. Where no
+two transfers share a link, a ring takes the same time if each rank waits only for its own transfers, because its
+slowest hop clocks all others. Where they share links, waiting only for one's own lets contending transfers drift into
+each other's latency in a way that three more elements can turn over; clocked rounds have one answer.
 """
 
 from __future__ import annotations
@@ -76,12 +78,16 @@ class Round:
         Elements [start, stop) of the buffer that it carries.
     adds : bool array, shape (m,)
         Whether the destination adds what comes to what it has, or replaces it.
+    bytes : float64 array, shape (m,)
+        What each takes on the network. Chunks of an evenly cut buffer all count its nominal share, of which [start,
+        stop) is the rounding to whole elements, so that rounds repeat.
     """
 
     pair: NDArray[np.int64]
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
     adds: NDArray[np.bool_]
+    bytes: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +107,7 @@ class Schedule:
     round_at : callable
         Returns round k; made when asked for, because a ring of P ranks has 2(P - 1) of them.
     uniform : bool
-        Whether all rounds have the same pairs and sizes: repetition as data.
+        Whether all rounds have the same pairs and bytes: repetition as data.
     """
 
     demand: Demand
@@ -112,21 +118,13 @@ class Schedule:
     round_at: Callable[[int], Round]
     uniform: bool = False
 
-    def sizes_bytes(self, transfers: Round) -> NDArray[np.int64]:
-        """Return the bytes of each transfer of a round, int64."""
-        return (transfers.stop - transfers.start) * self.demand.itemsize
-
     def pair_bytes(self) -> NDArray[np.int64]:
         """Return the bytes that each pair carries in all rounds, int64 of shape (pairs,)."""
-        total = np.zeros(len(self.src), np.int64)
-        if self.uniform and self.rounds:
-            transfers = self.round_at(0)
-            total[transfers.pair] = self.sizes_bytes(transfers) * self.rounds
-            return total
+        elements = np.zeros(len(self.src), np.int64)
         for k in range(self.rounds):
             transfers = self.round_at(k)
-            total[transfers.pair] += self.sizes_bytes(transfers)
-        return total
+            elements[transfers.pair] += transfers.stop - transfers.start
+        return elements * self.demand.itemsize
 
     def traffic(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (sent, received) bytes of each rank, int64 of shape (ranks,)."""

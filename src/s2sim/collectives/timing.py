@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.recurrence import private_times_ps, shares_links
 from s2sim.collectives.registry import ALGORITHMS, make_algorithm
+from s2sim.collectives.rounds import RoundTimes, schedule_ps
 from s2sim.units import PS_PER_S, format_seconds
 
 if TYPE_CHECKING:
@@ -31,35 +31,16 @@ class Timed:
         What runs.
     routes : Routes
         Of the schedule's pairs.
-    finish_ps : int64 array, shape (ranks,)
-        When each rank is done, from a common start.
+    duration_ps : int
+        From a common start until the last rank is done.
     why : str
         Why this algorithm, for people.
     """
 
     schedule: Schedule
     routes: Routes
-    finish_ps: NDArray[np.int64]
+    duration_ps: int
     why: str
-
-    @property
-    def duration_ps(self) -> int:
-        """When the last rank is done."""
-        return int(self.finish_ps.max())
-
-
-def simulate(schedule: Schedule, cluster: Cluster, routes: Routes) -> NDArray[np.int64]:
-    """Return when each rank is done, by the fluid network alone, int64 picoseconds of shape (ranks,)."""
-    import simpy
-
-    from s2sim.collectives.running import Running
-    from s2sim.network.fluid import FluidNetwork
-
-    env = simpy.Environment(initial_time=0)
-    running = Running(env, FluidNetwork(env, cluster.fabric), schedule, routes, lambda: None)
-    running.start()
-    env.run()
-    return running.finish_ps
 
 
 def link_bytes(schedule: Schedule, cluster: Cluster, routes: Routes) -> NDArray[np.float64]:
@@ -97,36 +78,27 @@ class Timer:
         able = [name for name in ALGORITHMS.names() if demand.kind in ALGORITHMS.get(name).kinds]
         if len(able) == 1 or demand.ranks == 1:
             return self._run(able[0], demand, f"the only algorithm for {demand.kind}")
-        best: Timed | None = None
-        others: list[str] = []
+        candidates = []
         for name in able:
             schedule = make_algorithm(name, demand.kind).schedule(demand, self.cluster)
             routes = self.cluster.routes(schedule.src, schedule.dst)
-            if best is not None and self._at_least_ps(schedule, routes) >= best.duration_ps:
-                others.append(f"{name} at least {format_seconds(self._at_least_ps(schedule, routes) / PS_PER_S)}")
+            times = RoundTimes(self.cluster.fabric, routes)
+            candidates.append((schedule_ps(schedule, times.at_least_ps), schedule, routes, times))
+        candidates.sort(key=lambda candidate: candidate[0])
+        found: list[Timed] = []
+        others: list[str] = []
+        for at_least_ps, schedule, routes, times in candidates:
+            if found and at_least_ps >= found[0].duration_ps:
+                others.append(f"at least {format_seconds(at_least_ps / PS_PER_S)} by {schedule.algorithm}")
                 continue
-            timed = self._timed(schedule, routes, "")
-            if best is None or timed.duration_ps < best.duration_ps:
-                best, timed = timed, best or timed
-            if timed is not best:
-                others.append(f"{timed.schedule.algorithm} {format_seconds(timed.duration_ps / PS_PER_S)}")
-        assert best is not None
+            found.append(Timed(schedule, routes, schedule_ps(schedule, times.time_ps), ""))
+            found.sort(key=lambda timed: timed.duration_ps)
+        best, *slower = found
+        others += [f"{format_seconds(item.duration_ps / PS_PER_S)} by {item.schedule.algorithm}" for item in slower]
         why = f"fastest: {format_seconds(best.duration_ps / PS_PER_S)} against {', '.join(others)}"
-        return Timed(best.schedule, best.routes, best.finish_ps, why)
-
-    def _at_least_ps(self, schedule: Schedule, routes: Routes) -> float:
-        """Return a time that the schedule cannot beat: its busiest link's bytes over that link's rate."""
-        busy = link_bytes(schedule, self.cluster, routes) / self.cluster.fabric.rate_Bps
-        return float(busy.max()) * PS_PER_S
+        return replace(best, why=why)
 
     def _run(self, algorithm: str, demand: Demand, why: str) -> Timed:
         schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
-        return self._timed(schedule, self.cluster.routes(schedule.src, schedule.dst), why)
-
-    def _timed(self, schedule: Schedule, routes: Routes, why: str) -> Timed:
-        finish = (
-            simulate(schedule, self.cluster, routes)
-            if shares_links(routes)
-            else private_times_ps(schedule, self.cluster.fabric, routes)
-        )
-        return Timed(schedule, routes, finish, why)
+        routes = self.cluster.routes(schedule.src, schedule.dst)
+        return Timed(schedule, routes, schedule_ps(schedule, RoundTimes(self.cluster.fabric, routes).time_ps), why)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.network.instant import at_end_of_instant
 from s2sim.network.max_min import fair_rates
 from s2sim.units import PS_PER_S
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 # Completions closer than this share of their duration are one event (DESIGN law 1).
 _TIE = 1e-9
-# After all ordinary events of an instant, so that everything that changes at once is solved once.
-_SETTLE_PRIORITY = 2
 _REMEMBERED_SOLUTIONS = 4096
 
 
@@ -51,6 +50,13 @@ class FluidNetwork:
         Its time is integer picoseconds.
     fabric : Fabric
         Links with their rates.
+
+    Attributes
+    ----------
+    last_delivery_ps : int
+        When the latest transfer so far was delivered.
+    events, solves : int
+        How often it has settled, and how often it had to solve for rates: what it costs.
     """
 
     def __init__(self, env: simpy.Environment, fabric: Fabric) -> None:
@@ -77,8 +83,9 @@ class FluidNetwork:
         self._arriving: list[tuple[NDArray[np.int64], NDArray[np.float64], int, NDArray[np.int64]]] = []
         self._settling = False
         self._wake_ps = -1
-        self.solves = 0
+        self.last_delivery_ps = 0
         self.events = 0
+        self.solves = 0
 
     def add_routes(self, routes: Routes) -> NDArray[np.int64]:
         """Make routes known and return their numbers, int64 of shape (routes,)."""
@@ -98,7 +105,7 @@ class FluidNetwork:
     def send(
         self,
         routes: NDArray[np.int64],
-        sizes_bytes: NDArray[np.int64],
+        sizes_bytes: NDArray[np.float64],
         owner: int,
         tags: NDArray[np.int64],
     ) -> None:
@@ -108,7 +115,7 @@ class FluidNetwork:
         ----------
         routes : int64 array, shape (n,)
             Numbers from `add_routes`.
-        sizes_bytes : int64 array, shape (n,)
+        sizes_bytes : float64 array, shape (n,)
             Bytes of each; zero takes the latency alone.
         owner : int
             From `add_owner`.
@@ -116,14 +123,13 @@ class FluidNetwork:
             What the owner is told.
         """
         latency = self._route_latency_ps[routes]
-        sizes = sizes_bytes.astype(np.float64)
         first = int(latency[0])
         if (latency == first).all():
-            self._arrive_after(first, (routes, sizes, owner, tags))
+            self._arrive_after(first, (routes, sizes_bytes, owner, tags))
             return
         for delay in np.unique(latency):
             chosen = latency == delay
-            self._arrive_after(int(delay), (routes[chosen], sizes[chosen], owner, tags[chosen]))
+            self._arrive_after(int(delay), (routes[chosen], sizes_bytes[chosen], owner, tags[chosen]))
 
     def _arrive_after(
         self, delay_ps: int, flows: tuple[NDArray[np.int64], NDArray[np.float64], int, NDArray[np.int64]]
@@ -142,13 +148,9 @@ class FluidNetwork:
     def _settle_soon(self) -> None:
         if not self._settling:
             self._settling = True
-            event = self._env.event()
-            event._ok = True  # noqa: SLF001  (SimPy's own way to schedule an event with a priority of one's choice)
-            event._value = None  # noqa: SLF001
-            event.callbacks.append(self._settle)  # type: ignore[union-attr]
-            self._env.schedule(event, priority=_SETTLE_PRIORITY)  # type: ignore[arg-type]
+            at_end_of_instant(self._env, self._settle)
 
-    def _settle(self, _: object) -> None:
+    def _settle(self) -> None:
         """Take away what has completed, tell its owners, add what has arrived, and find the new rates."""
         now = int(self._env.now)
         self.events += 1
@@ -157,6 +159,7 @@ class FluidNetwork:
         done = self._finish_ps <= now + slack if len(self._finish_ps) else np.zeros(0, bool)
         if done.any() and int(self._finish_ps[done].min()) <= now:
             changed.append(self._route[done])
+            self.last_delivery_ps = now
             owners, tags = self._owner[done], self._tag[done]
             self._keep(~done)
             for owner in np.unique(owners):

@@ -152,7 +152,7 @@ def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, gpu: Gpu
     replays = [replay(item.recording, timer, gpu) for item in records]
     ring = spec.collective == AUTO
     dense = next(i for i, item in enumerate(records) if item.reducer_name == "dense")
-    dense_sent = int(traffic(replays[dense], ring=ring)[0].max())
+    dense_sent = int(traffic(records[dense].recording, replays[dense], ring=ring)[0].max())
     return [
         make_row(
             item,

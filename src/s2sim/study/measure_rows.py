@@ -42,17 +42,19 @@ def stages(recording: Recording) -> list[list[Call]]:
 def communication_bound(recording: Recording, cluster: Cluster) -> LowerBound:
     """Return the bandwidth lower bound of a recording: its stages' bounds, one after another."""
     cuts = cluster.cuts()
-    bounds = [lower_bound([demand_of(call) for call in group], cuts) for group in stages(recording)]
+    bounds = [lower_bound([demand_of([call]) for call in group], cuts) for group in stages(recording)]
     longest = max(bounds, key=lambda bound: bound.seconds)
     return LowerBound(sum(bound.seconds for bound in bounds), longest.derivation)
 
 
-def traffic(replay: Replay, *, ring: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def traffic(recording: Recording, replay: Replay, *, ring: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (sent, received) bytes of each rank over all collectives, of ring algorithms or of what ran."""
-    sent = np.zeros(len(replay.calls[0].call.elements) if replay.calls else 1, np.int64)
-    received = sent.copy()
-    for item in replay.calls:
-        out, into = ring_bytes(item.call) if ring else item.timed.schedule.traffic()
+    sent, received = np.zeros((2, recording.workers), np.int64)
+    for out, into in (
+        [ring_bytes(call) for call in recording.calls]
+        if ring
+        else [launch.timed.schedule.traffic() for launch in replay.launches]
+    ):
         sent += out
         received += into
     return sent, received
@@ -70,8 +72,8 @@ def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
     phase, longest = max(phases.items(), key=lambda item: item[1])
     text = f"{phase} takes {longest / replay.total_ps:.0%} of the time"
     carried = np.zeros(len(cluster.fabric.rate_Bps))
-    for item in replay.calls:
-        carried += link_bytes(item.timed.schedule, cluster, item.timed.routes)
+    for launch in replay.launches:
+        carried += link_bytes(launch.timed.schedule, cluster, launch.timed.routes)
     busy_s = carried / cluster.fabric.rate_Bps
     if replay.communication_ps == 0 or not busy_s.any():
         return text
@@ -105,7 +107,7 @@ def make_row(
     compute_ps : int or None
         Compute time of an iteration, without overlap.
     """
-    sent, received = traffic(replay, ring=ring)
+    sent, received = traffic(recorded.recording, replay, ring=ring)
     bound = communication_bound(recorded.recording, cluster)
     dense_replay, dense_sent = dense
     most_sent = int(sent.max())
@@ -137,15 +139,16 @@ def make_row(
         speedup_vs_dense=_ratio(base + dense_replay.total_ps, base + replay.total_ps),
         collectives=tuple(
             CollectiveRow(
-                kind=item.call.kind,
-                algorithm=item.timed.schedule.algorithm,
-                label=item.call.label,
-                bytes=max(item.call.bytes_by_rank),
-                time_s=(item.end_ps - item.start_ps) / PS_PER_S,
-                size_from_data=item.call.size_from_data,
-                why=item.timed.why,
+                kind=call.kind,
+                algorithm=launch.timed.schedule.algorithm,
+                label=call.label,
+                bytes=max(call.bytes_by_rank),
+                time_s=(launch.end_ps - launch.start_ps) / PS_PER_S,
+                size_from_data=call.size_from_data,
+                why=launch.timed.why,
             )
-            for item in replay.calls
+            for launch in replay.launches
+            for call in (recorded.recording.calls[number] for number in launch.calls)
         ),
         bottleneck=bottleneck_text(replay, cluster),
     )
