@@ -104,7 +104,7 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
     field = _scanned_field(shape, clusters[largest])
     crossings: tuple[Crossing, ...] = ()
     ends: dict[str, tuple[bool, bool]] = {}
-    others = [item for item in recorded if item.reducer_name != "dense"]
+    others = [item for item in recorded if item.reducer.name != "dense"]
     if field is not None and others:
         progress.start(len(scan_rates()), f"looking for break-even over {field}")
         replays = _RateReplays(spec, largest, {item.option_string: item for item in recorded}, gpu, field)
@@ -129,17 +129,16 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
     )
 
 
-def _with_dense(reducers: Sequence[str]) -> list[Reducer]:
-    """Return the reducers, ``dense`` first where it is missing, each once."""
-    made = [make_reducer(text) for text in reducers]
-    if not any(reducer.name == "dense" for reducer in made):
-        made.insert(0, make_reducer("dense"))
-    seen: set[str] = set()
-    for reducer in made:
-        text = option_string(reducer)
-        if text in seen:
-            raise OptionError(f"the reducer {text} was asked for twice")
-        seen.add(text)
+def _with_dense(texts: Sequence[str]) -> dict[str, Reducer]:
+    """Return the reducers by the option strings that were asked for, ``dense`` first where it is missing."""
+    made = {text: make_reducer(text) for text in texts}
+    if not any(reducer.name == "dense" for reducer in made.values()):
+        made = {"dense": make_reducer("dense")} | made
+    asked: dict[str, str] = {}
+    for text, reducer in made.items():
+        other = asked.setdefault(option_string(reducer), text)
+        if other != text or texts.count(text) > 1:
+            raise OptionError(f"the same reducer was asked for twice: {other} and {text}")
     return made
 
 
@@ -151,7 +150,7 @@ def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, gpu: Gpu
     timer = Timer(cluster, spec.collective)
     replays = [replay(item.recording, timer, gpu) for item in records]
     ring = spec.collective == AUTO
-    dense = next(i for i, item in enumerate(records) if item.reducer_name == "dense")
+    dense = next(i for i, item in enumerate(records) if item.reducer.name == "dense")
     dense_sent = int(traffic(records[dense].recording, replays[dense], ring=ring)[0].max())
     return [
         make_row(
@@ -184,7 +183,7 @@ class _RateReplays:
         self._recorded = recorded
         self._gpu = gpu
         self._field = field
-        self._dense = next(text for text, item in recorded.items() if item.reducer_name == "dense")
+        self._dense = next(text for text, item in recorded.items() if item.reducer.name == "dense")
         self._timers: dict[float, Timer] = {}
         self._totals: dict[tuple[float, str], int] = {}
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -112,17 +111,12 @@ def make_row(
     dense_replay, dense_sent = dense
     most_sent = int(sent.max())
     base = compute_ps or 0
-    options: dict[str, Any] = {
-        item.name: getattr(recorded.options_of, item.name)
-        for item in dataclasses.fields(recorded.options_of)
-        if item.init
-    }
     return Row(
-        reducer=recorded.reducer_name,
+        reducer=recorded.reducer.name,
         option_string=recorded.option_string,
-        options=options | ({"ef": True} if recorded.error_feedback else {}),
+        options=recorded.reducer.options(),
         workers=cluster.workers,
-        lossless=recorded.lossless,
+        lossless=recorded.reducer.lossless,
         encode_s=replay.encode_ps / PS_PER_S,
         communication_s=replay.communication_ps / PS_PER_S,
         decode_s=replay.decode_ps / PS_PER_S,
@@ -131,9 +125,9 @@ def make_row(
         bytes_sent_per_rank=most_sent,
         bytes_received_per_rank=int(received.max()),
         ratio=dense_sent / most_sent if most_sent else None,
-        error=recorded.error,
-        error_compressed=recorded.error_compressed,
-        error_per_layer=recorded.error_per_layer,
+        error=recorded.errors.whole,
+        error_compressed=recorded.errors.compressed,
+        error_per_layer=recorded.errors.layers,
         lower_bound_s=bound.seconds,
         lower_bound_why=bound.derivation,
         speedup_vs_dense=_ratio(base + dense_replay.total_ps, base + replay.total_ps),

@@ -1,16 +1,19 @@
-"""Runs a reducer once on real gradients: its scripts, and how far its result is from the exact mean."""
+"""Runs reducers once on real gradients: their scripts, and how far their results are from the exact mean."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from s2sim.study.result import Error
+from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.measure import mean_float64, worst_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.measure import Errors
+    from s2sim.reducers.rank import Reducer
     from s2sim.reducers.script import Recording
 
 
@@ -20,38 +23,34 @@ class Recorded:
 
     Attributes
     ----------
-    reducer_name, option_string : str
-        Of the reducer.
-    options_of : object
-        The dataclass whose fields are its options.
-    error_feedback, lossless : bool
-        Whether it is wrapped, and whether its result is exact but for rounding.
+    option_string : str
+        As it was asked for.
+    reducer : Reducer
+        Its options; not the instances that ran.
     recording : Recording
         Scripts of all ranks.
-    error, error_compressed : Error
-        Of the worst rank, over all layers and over the compressed ones.
-    error_per_layer : dict of str to Error
-        Likewise for each layer.
+    errors : Errors
+        Of the worst rank.
     """
 
-    reducer_name: str
     option_string: str
-    options_of: Any
-    error_feedback: bool
-    lossless: bool
+    reducer: Reducer
     recording: Recording
-    error: Error
-    error_compressed: Error
-    error_per_layer: dict[str, Error]
+    errors: Errors
 
 
 def record(
-    reducers: Sequence[Reducer],
+    reducers: Mapping[str, Reducer],
     gradients: Sequence[Gradient],
     *,
     seed: int,
     on_rank: Callable[[], None] = lambda: None,
 ) -> list[Recorded]:
-    """Run each reducer once on the gradients, one a rank, with empty residuals."""
+    """Run each reducer, by its option string, on the gradients, one a rank, with empty residuals."""
     exact = mean_float64(gradients)
-    return [_record(reducer, gradients, exact, seed, on_rank) for reducer in reducers]
+    found = []
+    for text, reducer in reducers.items():
+        results, recording = run_group(make_instances(reducer, len(gradients)), gradients, seed=seed, on_rank=on_rank)
+        errors = worst_error(results, exact, reducer.compresses(gradients[0]))
+        found.append(Recorded(text, reducer, recording, errors))
+    return found

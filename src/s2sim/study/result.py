@@ -6,23 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from s2sim.reducers.measure import Error
     from s2sim.study.spec import RunSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Error:
-    """How far an aggregate is from the exact mean.
-
-    Attributes
-    ----------
-    relative_l2 : float or None
-        ||aggregate - mean|| / ||mean||; None where the mean is zero and the aggregate is not.
-    cosine : float or None
-        Cosine between them; None where one is zero.
-    """
-
-    relative_l2: float | None
-    cosine: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +42,7 @@ class Row:
     Attributes
     ----------
     reducer, option_string : str
-        Name, and name with options.
+        Name, and the option string as it was asked for.
     options : dict
         Every option with its value.
     workers : int
@@ -116,8 +101,8 @@ class Row:
     def to_json(self) -> dict[str, Any]:
         """Return the row with the keys that other programs rely on."""
         return {
-            "reducer": self.reducer,
-            "option_string": self.option_string,
+            "reducer": self.option_string,
+            "name": self.reducer,
             "options": self.options,
             "collectives": [
                 {
