@@ -1,5 +1,31 @@
-"""s2sim: would a gradient compressor make training faster on this cluster, by how much, why, and at what cost?"""
+"""Would a gradient compressor make training faster on this cluster, by how much, why, and at what cost in accuracy?
+
+``run`` compares reducers on a cluster, ``run_collective`` times one collective, ``reduce_once`` runs one reduction without
+a cluster. Each is imported when first used, because ``s2sim --help`` needs none of them.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from s2sim.reducers.once import reduce_once
+    from s2sim.study.collective import run_collective
+    from s2sim.study.experiment import run
+
 __version__ = "0.1.0"
+
+__all__ = ["__version__", "reduce_once", "run", "run_collective"]
+
+_HOMES = {
+    "reduce_once": "s2sim.reducers.once",
+    "run": "s2sim.study.experiment",
+    "run_collective": "s2sim.study.collective",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 's2sim' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -8,6 +8,7 @@ which takes part in the tree over nodes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar
 
@@ -148,6 +149,7 @@ class DoubleBinaryTree:
             )
         carried = demand.buffer_bytes / 2 / chunks
 
+        @cache
         def round_at(k: int) -> Round:
             parts = [(half, *transfer) for half in halves for transfer in half.transfers(k)]
             pair = np.concatenate([pair for _, pair, _, _ in parts])

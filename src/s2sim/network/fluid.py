@@ -220,7 +220,8 @@ class FluidNetwork:
         key = self._route.tobytes()
         rates = self._solutions.get(key)
         if rates is None:
-            touched = self._touched(changed)
+            fresh = len(changed) == len(self._route) and not self._rate.any()
+            touched = np.arange(len(self._route)) if fresh else self._touched(changed)
             rates = self._rate.copy()
             if len(touched):
                 rates[touched] = self._solve(self._route[touched])
