@@ -47,6 +47,16 @@ def test_double_binary_tree_with_any_chunks(clusters, workers, elements, chunks)
     assert schedule.pair_bytes().sum() == 2 * (workers - 1) * demand.buffer_bytes
 
 
+@given(st.integers(1, 20), st.integers(0, 300), st.integers(1, 9), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_ring_with_any_channels(clusters, workers, elements, channels, gather):
+    kind = "all_gather" if gather else "all_reduce"
+    demand = Demand(kind, tuple(range(workers)) if gather else (elements,) * workers, 4)
+    schedule = Ring(channels=channels).schedule(demand, clusters[workers])
+    check_schedule(schedule)
+    assert schedule.pair_bytes().sum() == (1 if gather else 2) * (workers - 1) * demand.buffer_bytes
+
+
 def test_the_checker_finds_a_wrong_schedule(clusters):
     schedule = Ring().schedule(Demand("all_reduce", (8,) * 4, 4), clusters[4])
     shortened = type(schedule)(

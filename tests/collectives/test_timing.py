@@ -92,6 +92,24 @@ def test_all_gather_closed_form(workers, make_cluster, switch_fabric):
     assert closed_form_s(schedule, cluster, routes) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("nics", [1, 2, 4, 8])
+def test_a_ring_uses_every_network_interface(nics, make_cluster, switch_fabric):
+    """Nodes of 8 GPUs: the time between nodes falls with their interfaces, and stays above the bound."""
+    cluster = make_cluster(
+        32,
+        switch_fabric,
+        node="gpus = 8",
+        extra='[nvlink]\nrate = "100TB/s"',
+        nic=f'count = {nics}\nrate = "50GiB/s"',
+    )
+    demand = Demand("all_reduce", (SIZE // 4,) * 32, 4)
+    duration = Timer(cluster, "ring").time(demand).duration_ps / PS
+    assert duration == pytest.approx(2 * 31 * (1e-6 + SIZE / 32 / nics / RATE_BPS), rel=1e-6)
+    bound = lower_bound([demand], cluster.cuts()).seconds
+    assert bound <= duration
+    assert bound == pytest.approx(2 * 3 / 4 * SIZE / nics / RATE_BPS, rel=1e-6)
+
+
 def test_a_closed_form_refuses_a_contended_fabric(make_cluster, switch_fabric):
     cluster = make_cluster(8, switch_fabric)
     schedule = DoubleBinaryTree().schedule(Demand("all_reduce", (1000,) * 8, 4), cluster)

@@ -97,7 +97,7 @@ class _Collective:
         self._accumulator: _Accumulator | None = None
         self._gathered: list[Payload] = []
 
-    def add(self, kind: Kind, op: str, payload: Payload, label: str, size_from_data: bool, rank: int) -> None:
+    def add(self, kind: Kind, op: str, payload: Payload, label: str, *, size_from_data: bool, rank: int) -> None:
         leaves = _leaves(payload)
         if (kind, op, label, size_from_data) != (self.kind, self.op, self.label, self.size_from_data):
             raise S2SimError(
@@ -173,7 +173,7 @@ class _Rank:
         self.posted += 1
         if call == len(self.group.collectives):
             self.group.collectives.append(_Collective(kind, op, payload, label, size_from_data))
-        self.group.collectives[call].add(kind, op, payload, label, size_from_data, self.index)
+        self.group.collectives[call].add(kind, op, payload, label, size_from_data=size_from_data, rank=self.index)
         self.script.append(Post(call))
         return _Handle(self, (call,))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -100,3 +100,7 @@ class Reducer:
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return the indices of the layers that do not travel as plain float32."""
         raise NotImplementedError
+
+    def options(self) -> dict[str, Any]:
+        """Return every option with the value it has in effect."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.init}  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.reducers.script import Call
+    from s2sim.reducers.script import Call, Recording
 
 
 def chunk_bounds(elements: int, ranks: int) -> NDArray[np.int64]:
@@ -33,3 +33,11 @@ def ring_bytes(call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         blocks = np.asarray(call.bytes_by_rank, np.int64)
         sent = blocks.sum() - np.roll(blocks, -1)
     return sent, np.roll(sent, 1)
+
+
+def recording_bytes(recording: Recording) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (sent, received) bytes of each rank over all collectives of a recording, as `ring_bytes`."""
+    total = np.zeros((2, recording.workers), np.int64)
+    for call in recording.calls:
+        total += ring_bytes(call)
+    return total[0], total[1]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from s2sim.topology.hardware import Gpu
     from s2sim.topology.shape import ClusterShape
 
+INTERRUPTED_NOTE = "interrupted: break-even rates are missing"
+
 
 def run(
     topology: str | None = None,
@@ -104,13 +106,18 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
     field = _scanned_field(shape, clusters[largest])
     crossings: tuple[Crossing, ...] = ()
     ends: dict[str, tuple[bool, bool]] = {}
+    interrupted = False
     others = [item for item in recorded if item.reducer.name != "dense"]
     if field is not None and others:
         progress.start(len(scan_rates()), f"looking for break-even over {field}")
         replays = _RateReplays(spec, largest, {item.option_string: item for item in recorded}, gpu, field)
-        crossings, ends = find_crossings(
-            [item.option_string for item in others], replays.times_at, field, on_rate=progress.advance
-        )
+        try:
+            crossings, ends = find_crossings(
+                [item.option_string for item in others], replays.times_at, field, on_rate=progress.advance
+            )
+        except KeyboardInterrupt:
+            # The rows are finished: whoever does not want to wait for the scan still gets them.
+            interrupted = True
     progress.stop()
     verdict = give_verdict(
         [row for row in rows if row.workers == largest],
@@ -125,7 +132,7 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
         provenance=_provenance(spec, shape, gpu, trace),
         rows=tuple(rows),
         verdict=verdict,
-        notes=_notes(spec, trace, field),
+        notes=(*_notes(spec, trace, field), *([INTERRUPTED_NOTE] if interrupted else [])),
     )
 
 
@@ -149,7 +156,7 @@ def _cluster(spec: RunSpec, shape: ClusterShape, workers: int) -> Cluster:
 def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, gpu: Gpu) -> list[Row]:
     timer = Timer(cluster, spec.collective)
     replays = [replay(item.recording, timer, gpu) for item in records]
-    ring = spec.collective == AUTO
+    ring = spec.collective.partition(":")[0] in (AUTO, "ring")
     dense = next(i for i, item in enumerate(records) if item.reducer.name == "dense")
     dense_sent = int(traffic(records[dense].recording, replays[dense], ring=ring)[0].max())
     return [

@@ -1,0 +1,77 @@
+"""Error feedback: what a lossy reducer fails to send is added to the next step's gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient, RowSparse, add, subtract
+from s2sim.reducers.gpu_memory import VALUE_BYTES
+from s2sim.reducers.rank import Reducer
+from s2sim.reducers.script import Work
+
+if TYPE_CHECKING:
+    from s2sim.reducers.rank import Program, Rank
+
+
+@dataclass(slots=True)
+class ErrorFeedback(Reducer):
+    """Any lossy reducer with a residual: ``residual = (gradient + residual) - sent``.
+
+    S. P. Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019,
+    algorithm 2 with a learning rate of 1. Written ``ef=true`` among the inner reducer's options.
+
+    Attributes
+    ----------
+    inner : Reducer
+        What reduces the corrected gradient; every instance has its own.
+    """
+
+    inner: Reducer
+    residual: Gradient | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.inner.lossless:
+            raise OptionError(f"{self.inner.name}: ef=true would change nothing, as {self.inner.name} loses nothing")
+        self.inner = dataclasses.replace(self.inner)  # type: ignore[type-var]
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Add the residual, reduce, keep what was not sent."""
+        corrected = gradient if self.residual is None else add(gradient, self.residual)
+        stored = sum(layer.values.size if isinstance(layer, RowSparse) else layer.size for layer in corrected.layers)
+        if self.residual is not None:
+            rank.work(_three_passes(stored))
+        reduced = yield from self.inner.reduce(rank, corrected)
+        self.residual = subtract(corrected, reduced.sent())
+        rank.work(_three_passes(stored))
+        return reduced
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return what the inner reducer compresses."""
+        return self.inner.compresses(gradient)
+
+    def options(self) -> dict[str, Any]:
+        """Return the inner reducer's options and ``ef``."""
+        return self.inner.options() | {"ef": True}
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name of the inner reducer."""
+        return self.inner.name
+
+    @property
+    def summary(self) -> str:  # type: ignore[override]
+        """Summary of the inner reducer."""
+        return f"{self.inner.summary}; with error feedback"
+
+    @property
+    def source(self) -> str:  # type: ignore[override]
+        """Source of the inner reducer."""
+        return self.inner.source
+
+
+def _three_passes(values: int) -> Work:
+    """Return the cost of adding or subtracting: two operands are read, one result is written."""
+    return Work("encode", 3 * VALUE_BYTES * values)

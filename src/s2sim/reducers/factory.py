@@ -1,0 +1,59 @@
+"""The reducers there are, by name, and their option strings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from s2sim.errors import OptionError
+from s2sim.options import build, join_option_string, non_default, split_option_string
+from s2sim.reducers.error_feedback import ErrorFeedback
+from s2sim.registry import Registry
+
+if TYPE_CHECKING:
+    from s2sim.reducers.rank import Reducer
+
+REDUCERS = Registry(
+    "reducer",
+    "s2sim.reducers",
+    {
+        "dense": "s2sim.reducers.dense:Dense",
+        "fp16": "s2sim.reducers.fp16:Fp16",
+        "topk": "s2sim.reducers.topk:TopK",
+        "union": "s2sim.reducers.union:Union",
+        "s2": "s2sim.reducers.s2:S2",
+    },
+)
+
+
+def make_reducer(text: str) -> Reducer:
+    """Return the reducer of an option string; ``ef=true`` adds error feedback to a lossy one.
+
+    >>> make_reducer("topk:density=0.05")
+    TopK(density=0.05)
+    >>> make_reducer("topk:density=0.05,ef=true")
+    ErrorFeedback(inner=TopK(density=0.05))
+    """
+    name, options = split_option_string(text)
+    feedback = options.pop("ef", "false")
+    if feedback not in ("true", "false"):
+        raise OptionError(f"{name}: ef={feedback} is neither true nor false")
+    reducer = cast("Reducer", build(REDUCERS.get(name), options, name))
+    return ErrorFeedback(reducer) if feedback == "true" else reducer
+
+
+def option_string(reducer: Reducer) -> str:
+    """Return the option string of a reducer, defaults left out; the inverse of `make_reducer`.
+
+    >>> option_string(make_reducer("s2:cells=2,rows=3"))
+    's2:rows=3,cells=2'
+    """
+    inner = reducer.inner if isinstance(reducer, ErrorFeedback) else reducer
+    options = {key: _shortest(text) for key, text in non_default(inner).items()}
+    if inner is not reducer:
+        options["ef"] = "true"
+    return join_option_string(inner.name, options)
+
+
+def _shortest(text: str) -> str:
+    """Return ``2`` for ``2.0``: both read back as the same number."""
+    return text.removesuffix(".0") if text.removesuffix(".0").isdigit() else text

@@ -1,0 +1,104 @@
+"""One reduction of plain arrays, without a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
+from s2sim.reducers.factory import make_reducer
+from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.traffic import recording_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.reducers.rank import Reducer
+    from s2sim.reducers.script import Recording
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReducedOnce:
+    """What `reduce_once` returns.
+
+    Attributes
+    ----------
+    values : list of float32 array
+        The average over ranks as each rank ends with it, in the input's shape. Read-only; ranks that end with the
+        same object share it.
+    bytes_sent, bytes_received : list of int
+        Of each rank, under ring collectives.
+    recording : Recording
+        What every rank did.
+    """
+
+    values: list[NDArray[np.float32]]
+    bytes_sent: list[int]
+    bytes_received: list[int]
+    recording: Recording
+
+
+def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]], *, seed: int = 0) -> ReducedOnce:
+    """Average one array of each rank with a reducer, as the first step of a training run.
+
+    Parameters
+    ----------
+    reducer : str or Reducer
+        Option string or object; its state, if any, is neither used nor changed.
+    gradients : sequence of float32 array
+        One a rank, of one shape: (n,), whose elements are the keys of a sparse layer, or (n, width), whose rows are.
+    seed : int
+        Root of all randomness.
+
+    Raises
+    ------
+    S2SimError
+        If there is no array, or one is not finite float32 of the first one's shape.
+
+    Examples
+    --------
+    >>> once = reduce_once("union", [np.array([0, 2, 0], np.float32), np.array([0, 0, 4], np.float32)])
+    >>> once.values[0], once.bytes_sent
+    (array([0., 1., 2.], dtype=float32), [9, 9])
+    """
+    if seed < 0:
+        raise S2SimError(f"seed {seed} is negative; it must be 0 or more")
+    _check(gradients)
+    made = make_reducer(reducer) if isinstance(reducer, str) else reducer
+    layers = [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
+    results, recording = run_group(make_instances(made, len(layers)), layers, seed=seed)
+    dense: dict[int, NDArray[np.float32]] = {}
+    for result in results:
+        if id(result.mean) not in dense:
+            (layer,) = result.mean.layers
+            array = layer.to_dense() if isinstance(layer, RowSparse) else layer
+            array.setflags(write=False)
+            dense[id(result.mean)] = array
+    sent, received = recording_bytes(recording)
+    return ReducedOnce([dense[id(result.mean)] for result in results], sent.tolist(), received.tolist(), recording)
+
+
+def _check(gradients: Sequence[Any]) -> None:
+    if len(gradients) == 0:
+        raise S2SimError("no gradient was given: reduce_once takes one float32 array a rank")
+    for rank, array in enumerate(gradients):
+        if not isinstance(array, np.ndarray):
+            raise S2SimError(f"the gradient of rank {rank} is a {type(array).__name__}: give a NumPy array of float32")
+        if array.dtype != np.float32:
+            raise S2SimError(f"the gradient of rank {rank} is {array.dtype}: convert with .astype(np.float32)")
+        if array.ndim not in (1, 2):
+            raise S2SimError(
+                f"the gradient of rank {rank} has the shape {array.shape}: give one or two dimensions, or reshape it"
+            )
+        if array.shape != gradients[0].shape:
+            raise S2SimError(
+                f"the gradient of rank {rank} has the shape {array.shape}, that of rank 0 {gradients[0].shape}: "
+                "all ranks need the same"
+            )
+        if not np.isfinite(array).all():
+            raise S2SimError(f"the gradient of rank {rank} holds NaN or infinity: check the training step it is from")

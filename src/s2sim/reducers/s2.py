@@ -1,0 +1,199 @@
+"""S2 Reducer: a count sketch of the values and a bitmap of the support, both all-reduced, in flight together.
+
+Sketches add up, so that the sum of all ranks' sketches is the sketch of their sum; the merged bitmap says which rows to
+read from it. Neither message waits for the other and, once the size of the union is known, none waits for a host: that
+is the case for S2. What it costs is accuracy. With one row the recovered sum is off by sqrt(keys read / columns) in
+relative L2, whatever the values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from s2sim.codecs.count_sketch import CountSketch
+from s2sim.codecs.hashing import HashKind, as_keys
+from s2sim.codecs.hyperloglog import HyperLogLog
+from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.seeds import named_generator
+from s2sim.reducers import s2_work
+from s2sim.reducers.dense import Dense
+from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.s2_settings import Preset, Settings, make_settings
+from s2sim.reducers.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.support import BitmapFormat, post_support, union_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.rank import Pending, Program, Rank
+
+
+@dataclass(slots=True)
+class S2(Reducer):
+    """A joint count sketch of all compressed layers, read where the merged bitmap says; one round, lossy.
+
+    None stands for "not given": options that another one fixes or makes idle are refused.
+
+    Attributes
+    ----------
+    rows : int, optional
+        Rows of the sketch, of which decoding takes the median; 3 unless given.
+    cells : float, optional
+        Cells of the sketch, all rows together, per non-zero of the union; 2 unless given. A step takes the last one's
+        union times ``margin``; the first exchanges an estimate of its own.
+    columns : int, optional
+        Columns of the sketch, set outright; then nothing is estimated.
+    bitmap : {"packed", "byte", "float32"}, optional
+        How the support travels, see `s2sim.reducers.support`; packed unless given.
+    hash : {"mix", "modulo", "product"}, optional
+        Family of hash functions, see `s2sim.codecs.hashing`; mix unless given.
+    layers : {"sparse", "all"}
+        Compress the row-sparse layers only, or the dense ones too, by element.
+    margin : float, optional
+        Headroom on the last step's union; 1.1 unless given.
+    preset : {"authors-gnmt", "authors-lstm"}, optional
+        The settings and the order of collectives of the authors' published code. It zeroes its table before each
+        step and uses the result, as that code was meant to.
+    """
+
+    rows: int | None = None
+    cells: float | None = None
+    columns: int | None = None
+    bitmap: BitmapFormat | None = None
+    hash: HashKind | None = None
+    layers: Layers = "sparse"
+    margin: float | None = None
+    preset: Preset | None = None
+
+    settings: Settings = field(init=False, repr=False)
+    last_union: int | None = field(init=False, repr=False, default=None)
+    """Non-zeros of the last step's union, the same on all ranks."""
+
+    name: ClassVar[str] = "s2"
+    summary: ClassVar[str] = "a count sketch and a bitmap of the support, all-reduced together: one round, lossy"
+    source: ClassVar[str] = "Ge et al., S2 Reducer, arXiv:2110.02140; github.com/GeKeShi/Sparse_Sketch_Reducer"
+
+    def __post_init__(self) -> None:
+        self.settings = make_settings(
+            self.preset,
+            rows=self.rows,
+            cells=self.cells,
+            columns=self.columns,
+            margin=self.margin,
+            bitmap=self.bitmap,
+            hash_kind=self.hash,
+        )
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Sketch, sum the sketches and merge the supports at once, read the sum where the support says."""
+        split = split_layers(rank, gradient, self.layers)
+        if not split.tables:
+            return (yield from Dense().reduce(rank, gradient))
+        tables, bitmap = split.tables, self.settings.bitmap
+        # Posted at once, cells, support and dense layers are one launch; the authors' code waits for each in turn and
+        # decodes while the dense layers travel.
+        one_by_one = self.settings.published is not None
+        sketch, estimated = yield from self._agree_on_sketch(rank, tables)
+
+        rank.work(s2_work.encode(tables, sketch, self.settings))
+        # The cells are handed over at once: those of all ranks need not be alive together.
+        cells = rank.all_reduce(encode(sketch, tables), label="cells", size_from_data=estimated)
+        if one_by_one:
+            yield cells
+        support = post_support(rank, tables, bitmap)
+        if one_by_one:
+            yield support
+        dense = split.post_dense(rank)
+        yield cells & support
+
+        union = rank.replicated(lambda: union_rows(support.value, tables, bitmap))
+        self.last_union = sum(len(rows) * table.width for rows, table in zip(union, tables, strict=True))
+        rank.work(s2_work.decode(tables, union, sketch, self.settings))
+        sums = rank.replicated(lambda: decode(sketch, cells.value, tables, union))
+        if dense is not None:
+            yield dense
+        mean = rank.replicated(lambda: split.mean(sums, dense, rank.size))
+
+        def sent() -> Gradient:
+            rank.work(s2_work.decode_own(tables, sketch))
+            own_rows = [table.rows for table in tables]
+            return split.join(decode(sketch, encode(sketch, tables), tables, own_rows), split.dense)
+
+        return Reduced(mean, sent)
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return the row-sparse layers, or all."""
+        return compressed_layers(gradient, self.layers)
+
+    def options(self) -> dict[str, Any]:
+        """Return every option with the value it has in effect."""
+        effective = {key: getattr(self.settings, key) for key in ("rows", "cells", "columns", "bitmap", "hash")}
+        return effective | {"layers": self.layers, "margin": self.settings.margin, "preset": self.preset}
+
+    def _agree_on_sketch(
+        self, rank: Rank, tables: Sequence[RowSparse]
+    ) -> Generator[Pending, None, tuple[CountSketch, bool]]:
+        """Return the sketch that all ranks use in this step, and whether its size had to be estimated from data."""
+        settings = self.settings
+        if settings.published is not None:
+            columns = settings.published.columns(tables)
+            return CountSketch(settings.rows, columns, settings.published.seed, settings.hash), False
+        # Other hash functions in each step, so that keys which collide in one part in the next; with the same ones,
+        # error feedback would add up what collides and never deliver it.
+        seed = int(named_generator(rank.seed, "count sketch", rank.step).integers(2**63))
+        estimated = False
+        if settings.columns is not None:
+            columns = settings.columns
+        elif self.last_union is not None:
+            columns = settings.columns_after(self.last_union)
+        else:
+            estimated = True
+            columns = settings.columns_for((yield from estimate_union(rank, tables)))
+        return CountSketch(settings.rows, columns, seed, settings.hash), estimated
+
+
+def encode(sketch: CountSketch, tables: Sequence[RowSparse]) -> NDArray[np.float32]:
+    """Return the cells of one sketch of all tables, float32 of shape (rows, columns)."""
+    cells = sketch.empty()
+    for table, offset in _with_offsets(tables):
+        values = table.values.reshape(len(table.rows), table.width)
+        sketch.encode_rows(table.rows, values, offset=offset, out=cells)
+    return cells
+
+
+def decode(
+    sketch: CountSketch, cells: NDArray[np.float32], tables: Sequence[RowSparse], rows: Sequence[NDArray[np.int64]]
+) -> list[RowSparse]:
+    """Return the estimates of all elements of some rows of each table."""
+    decoded = []
+    for (table, offset), chosen in zip(_with_offsets(tables), rows, strict=True):
+        values = sketch.decode_rows(cells, chosen, table.width, offset=offset)
+        decoded.append(RowSparse(chosen, values.reshape(len(chosen), *table.shape[1:]), table.shape))
+    return decoded
+
+
+def estimate_union(rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, float]:
+    """Return an estimate of the non-zeros of the union: HyperLogLog registers of the row numbers, merged by max."""
+    counter = HyperLogLog(seed=rank.seed)
+    rank.work(s2_work.estimate(tables, counter))
+    registers = rank.all_reduce(
+        tuple(counter.registers(as_keys(table.rows)) for table in tables), "max", label="union estimate"
+    )
+    yield registers
+    return sum(
+        min(counter.estimate(merged), table.shape[0]) * table.width
+        for merged, table in zip(registers.value, tables, strict=True)
+    )
+
+
+def _with_offsets(tables: Sequence[RowSparse]) -> Iterator[tuple[RowSparse, int]]:
+    """Yield each table with the key of its first element: keys number the elements of all tables in order."""
+    offset = 0
+    for table in tables:
+        yield table, offset
+        offset += table.size

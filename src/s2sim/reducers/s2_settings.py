@@ -1,0 +1,141 @@
+"""The settings of S2: options with their defaults, or the fixed ones of the authors' published code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor, isfinite
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from s2sim.codecs.hashing import MAX_ROWS, HashKind
+from s2sim.errors import OptionError, nearest
+from s2sim.reducers.support import BitmapFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.gradients.gradient import RowSparse
+
+Preset: TypeAlias = Literal["authors-gnmt", "authors-lstm"]
+
+_MAX_COLUMNS = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The part of the settings that only the authors' code has.
+
+    Attributes
+    ----------
+    density : float
+        The density sigma that the code assumes of every table.
+    multiplier : float
+        What it multiplies the assumed non-zeros with: rho.
+    seed : int
+        The fixed seed of its hash functions.
+    """
+
+    density: float
+    multiplier: float
+    seed: int = 42
+
+    def columns(self, tables: Sequence[RowSparse]) -> int:
+        """Return the columns of one sketch of all tables: the sum over tables of floor(n m sigma rho), at least 1."""
+        return max(1, sum(floor(table.size * self.density * self.multiplier) for table in tables))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What S2 runs with.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the sketch.
+    cells : float or None
+        Cells of the sketch per non-zero of the union; None where the columns are fixed.
+    columns : int or None
+        Columns of the sketch, where they were set outright.
+    margin : float or None
+        Headroom on the last step's union; None where nothing is estimated.
+    bitmap, hash : str
+        Format of the support and family of the hash functions.
+    published : Published or None
+        The authors' own sizes, in the authors' own order of collectives; None unless a preset was asked for.
+    """
+
+    rows: int = 3
+    cells: float | None = 2.0
+    columns: int | None = None
+    margin: float | None = 1.1
+    bitmap: BitmapFormat = "packed"
+    hash: HashKind = "mix"
+    published: Published | None = None
+
+    def columns_for(self, union: float) -> int:
+        """Return the columns of a sketch for a union of so many non-zeros."""
+        assert self.cells is not None
+        return max(1, ceil(self.cells * union / self.rows))
+
+    def columns_after(self, last_union: int) -> int:
+        """Return the columns of a sketch in the step after one whose union had so many non-zeros."""
+        assert self.margin is not None
+        return self.columns_for(last_union * self.margin)
+
+
+# github.com/GeKeShi/Sparse_Sketch_Reducer at October 2021: sigma and rho from its two configuration files, one row,
+# float32 bitmaps, and the bucket hash of each of its two csvec.py.
+PRESETS: dict[str, Settings] = {
+    "authors-gnmt": Settings(1, None, None, None, "float32", "modulo", Published(density=0.02, multiplier=0.25)),
+    "authors-lstm": Settings(1, None, None, None, "float32", "product", Published(density=0.01, multiplier=0.001)),
+}
+
+
+def make_settings(
+    preset: str | None,
+    *,
+    rows: int | None,
+    cells: float | None,
+    columns: int | None,
+    margin: float | None,
+    bitmap: BitmapFormat | None,
+    hash_kind: HashKind | None,
+) -> Settings:
+    """Return the settings of a set of options, None standing for an option that was not given.
+
+    Raises
+    ------
+    OptionError
+        For a value out of range, and for an option that would change nothing beside the others.
+    """
+    given = {"rows": rows, "cells": cells, "columns": columns, "margin": margin, "bitmap": bitmap, "hash": hash_kind}
+    given = {key: value for key, value in given.items() if value is not None}
+    if preset is not None:
+        if preset not in PRESETS:
+            raise OptionError(f"s2 has no preset {preset!r}{nearest(preset, PRESETS)}")
+        if given:
+            raise OptionError(f"s2: preset={preset} fixes {', '.join(given)}: leave out the preset or the option")
+        return PRESETS[preset]
+    if columns is not None:
+        for key in ("cells", "margin"):
+            if key in given:
+                raise OptionError(f"s2: columns={columns} sets the size outright, so {key} changes nothing: give one")
+        given |= {"cells": None, "margin": None}
+    settings = Settings(**given)  # type: ignore[arg-type]
+    _check(settings)
+    return settings
+
+
+def _check(settings: Settings) -> None:
+    if not 1 <= settings.rows <= MAX_ROWS:
+        raise OptionError(f"s2: rows={settings.rows} is not between 1 and {MAX_ROWS}")
+    if settings.columns is not None and not 1 <= settings.columns <= _MAX_COLUMNS:
+        raise OptionError(f"s2: columns={settings.columns} is not between 1 and 2^32 - 1")
+    for key, value in (("cells", settings.cells), ("margin", settings.margin)):
+        if value is not None and not (value > 0 and isfinite(value)):
+            raise OptionError(f"s2: {key}={value} is not a number above 0")
+    for key, choice, choices in (
+        ("bitmap", settings.bitmap, get_args(BitmapFormat)),
+        ("hash", settings.hash, get_args(HashKind)),
+    ):
+        if choice not in choices:
+            raise OptionError(f"s2: {key}={choice} is not one of {', '.join(choices)}")

@@ -1,0 +1,67 @@
+"""What S2 costs a GPU: memory traffic of its kernels, or the measured conversions of the authors' code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s2sim.reducers.gpu_memory import GATHER_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
+from s2sim.reducers.script import Work
+from s2sim.reducers.support import mark_work, read_work
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from s2sim.codecs.count_sketch import CountSketch
+    from s2sim.codecs.hyperloglog import HyperLogLog
+    from s2sim.gradients.gradient import RowSparse
+    from s2sim.reducers.s2_settings import Settings
+
+
+def encode(tables: Sequence[RowSparse], sketch: CountSketch, settings: Settings) -> Work:
+    """Return the cost of the sketch and the bitmaps, before both are sent."""
+    if settings.published is not None:
+        # That code converts dense tables to coordinates first; its measured time holds all kernels and launches.
+        return Work("encode", 0, launches=0, dense_encode_bytes=sum(table.nbytes for table in tables))
+    mark = mark_work(tables, settings.bitmap)
+    # Beside the bitmaps' kernels, one clears the cells and one a table inserts its values.
+    return Work("encode", mark.bytes_moved + _insert_bytes(tables, sketch), mark.launches + 1 + len(tables))
+
+
+def decode(
+    tables: Sequence[RowSparse], union: Sequence[NDArray[np.int64]], sketch: CountSketch, settings: Settings
+) -> Work:
+    """Return the cost of finding the rows of the union and reading them from the summed sketch."""
+    if settings.published is not None:
+        # Likewise, back to dense tables.
+        return Work("decode", 0, launches=0, dense_decode_bytes=sum(table.nbytes for table in tables))
+    read = read_work(tables, settings.bitmap, union, "decode")
+    keys = sum(len(rows) * table.width for rows, table in zip(union, tables, strict=True))
+    return Work("decode", read.bytes_moved + _estimate_bytes(keys, sketch), read.launches + len(tables))
+
+
+def decode_own(tables: Sequence[RowSparse], sketch: CountSketch) -> Work:
+    """Return the cost of reading a rank's own rows from its own sketch, for error feedback."""
+    keys = sum(table.values.size for table in tables)
+    return Work("encode", _estimate_bytes(keys, sketch), launches=len(tables))
+
+
+def estimate(tables: Sequence[RowSparse], counter: HyperLogLog) -> Work:
+    """Return the cost of HyperLogLog registers: row numbers are read, registers stay in shared memory until the end."""
+    rows = sum(len(table.rows) for table in tables)
+    return Work("encode", rows * ROW_ID_BYTES + len(tables) * counter.size, launches=len(tables))
+
+
+def _insert_bytes(tables: Sequence[RowSparse], sketch: CountSketch) -> int:
+    """Clear the cells; read row numbers and values; add each value to one cell of each row of the sketch."""
+    cleared = sketch.rows * sketch.columns * VALUE_BYTES
+    held_rows = sum(len(table.rows) for table in tables)
+    keys = sum(table.values.size for table in tables)
+    return cleared + held_rows * ROW_ID_BYTES + keys * (VALUE_BYTES + sketch.rows * SCATTER_BYTES)
+
+
+def _estimate_bytes(keys: int, sketch: CountSketch) -> int:
+    """Read one cell of each row of the sketch for each key, write the median."""
+    return keys * (sketch.rows * GATHER_BYTES + VALUE_BYTES)

@@ -1,0 +1,95 @@
+"""Which layers a sparse reducer compresses, and how it puts the gradient together again."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from s2sim.errors import S2SimWarning
+from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
+from s2sim.reducers.dense import average
+from s2sim.reducers.gpu_memory import ROW_ID_BYTES, SELECT_LAUNCHES, VALUE_BYTES
+from s2sim.reducers.script import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.gradients.gradient import Layer
+    from s2sim.reducers.rank import Pending, Rank
+
+Layers: TypeAlias = Literal["sparse", "all"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """A gradient in two parts.
+
+    Attributes
+    ----------
+    gradient : Gradient
+        The whole.
+    compressed : tuple of int
+        Indices of the layers to compress.
+    tables : tuple of RowSparse
+        These layers; a dense one is taken by element, as a table whose rows have one element.
+    dense : Gradient
+        All other layers.
+    """
+
+    gradient: Gradient
+    compressed: tuple[int, ...]
+    tables: tuple[RowSparse, ...]
+    dense: Gradient
+
+    def post_dense(self, rank: Rank) -> Pending | None:
+        """Post the all-reduce of the dense layers; None if there are none."""
+        return rank.all_reduce(self.dense, label="dense layers") if self.dense.layers else None
+
+    def mean(self, tables: Sequence[RowSparse], dense: Pending | None, ranks: int) -> Gradient:
+        """Return the mean of all layers from the sums of the tables and the finished all-reduce of the others."""
+        sums = self.dense if dense is None else dense.value
+        return average(self.join(tables, sums), ranks)
+
+    def join(self, tables: Sequence[RowSparse], dense: Gradient) -> Gradient:
+        """Return the whole gradient with other values, each layer in its own shape."""
+        next_table, next_dense = iter(tables), iter(dense.layers)
+        return Gradient(
+            self.gradient.names,
+            tuple(
+                _as_layer(next(next_table), like) if index in self.compressed else next(next_dense)
+                for index, like in enumerate(self.gradient.layers)
+            ),
+        )
+
+
+def _as_layer(table: RowSparse, like: Layer) -> Layer:
+    return table if isinstance(like, RowSparse) else table.to_dense().reshape(like.shape)
+
+
+def compressed_layers(gradient: Gradient, layers: Layers) -> tuple[int, ...]:
+    """Return the indices of the layers to compress: the row-sparse ones, or all."""
+    return tuple(i for i, layer in enumerate(gradient.layers) if layers == "all" or isinstance(layer, RowSparse))
+
+
+def split_layers(rank: Rank, gradient: Gradient, layers: Layers) -> Split:
+    """Split a gradient, charge the GPU for finding the non-zeros of dense layers, warn if nothing is compressed."""
+    compressed = compressed_layers(gradient, layers)
+    if gradient.layers and not compressed and rank.index == 0 and rank.step == 0:
+        warnings.warn(
+            "the gradient has no row-sparse layer, so that nothing is compressed and all goes densely; "
+            "layers=all compresses dense layers too",
+            S2SimWarning,
+            stacklevel=2,
+        )
+    tables = []
+    for index in compressed:
+        layer = gradient.layers[index]
+        if not isinstance(layer, RowSparse):
+            layer, size_bytes = as_row_sparse(layer.reshape(-1)), layer.nbytes
+            found = len(layer.rows) * (ROW_ID_BYTES + VALUE_BYTES)
+            rank.work(Work("encode", size_bytes + found, launches=SELECT_LAUNCHES))
+        tables.append(layer)
+    others = [(name, layer) for index, (name, layer) in enumerate(gradient) if index not in compressed]
+    dense = Gradient(tuple(name for name, _ in others), tuple(layer for _, layer in others))
+    return Split(gradient, compressed, tuple(tables), dense)

@@ -1,0 +1,77 @@
+"""The support: which rows of each table any rank holds, exchanged as one bitmap.
+
+Libraries have no OR of bits, so that three formats are in use: one bit a row where there is an OR, one byte a row
+combined with max, and one float32 a row summed, as the S2 authors' published code does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from s2sim.codecs.bitmap import bitmap_bytes, pack_positions, unpack_positions
+from s2sim.gradients.gradient import RowSparse
+from s2sim.reducers.gpu_memory import ROW_ID_BYTES, SCATTER_BYTES, SELECT_LAUNCHES
+from s2sim.reducers.script import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.reducers.rank import Pending, Rank
+    from s2sim.reducers.script import Phase
+
+BitmapFormat: TypeAlias = Literal["packed", "byte", "float32"]
+
+_OPERATION = {"packed": "or", "byte": "max", "float32": "sum"}
+_DTYPE: dict[str, type[np.generic]] = {"byte": np.uint8, "float32": np.float32}
+
+
+def post_support(rank: Rank, tables: Sequence[RowSparse], bitmap: BitmapFormat) -> Pending:
+    """Post the all-reduce of the bitmaps of all tables, packed into one buffer."""
+    payload = tuple(_flags(table, bitmap) for table in tables)
+    return rank.all_reduce(payload, _OPERATION[bitmap], label="support")
+
+
+def union_rows(
+    support: tuple[NDArray[Any], ...], tables: Sequence[RowSparse], bitmap: BitmapFormat
+) -> list[NDArray[np.int64]]:
+    """Return which rows of each table any rank holds, strictly increasing, from the merged bitmaps."""
+    return [_positions(flags, table, bitmap) for flags, table in zip(support, tables, strict=True)]
+
+
+def mark_work(tables: Sequence[RowSparse], bitmap: BitmapFormat) -> Work:
+    """Return the cost of making the bitmaps from the numbers of the held rows."""
+    rows = sum(len(table.rows) for table in tables)
+    # All bitmaps are cleared at once; then, for each table, row numbers are read and their bits set.
+    bytes_moved = support_bytes(tables, bitmap) + rows * (ROW_ID_BYTES + SCATTER_BYTES)
+    return Work("encode", bytes_moved, launches=1 + len(tables))
+
+
+def read_work(
+    tables: Sequence[RowSparse], bitmap: BitmapFormat, union: Sequence[NDArray[np.int64]], phase: Phase
+) -> Work:
+    """Return the cost of turning merged bitmaps into row numbers."""
+    bytes_moved = support_bytes(tables, bitmap) + sum(map(len, union)) * ROW_ID_BYTES
+    return Work(phase, bytes_moved, launches=SELECT_LAUNCHES * len(tables))
+
+
+def support_bytes(tables: Sequence[RowSparse], bitmap: BitmapFormat) -> int:
+    """Return the bytes of the bitmaps of all tables; packed ones begin on a whole byte each."""
+    counts = [table.shape[0] for table in tables]
+    if bitmap == "packed":
+        return sum(map(bitmap_bytes, counts))
+    return sum(counts) * np.dtype(_DTYPE[bitmap]).itemsize
+
+
+def _flags(table: RowSparse, bitmap: BitmapFormat) -> NDArray[np.uint8] | RowSparse:
+    count = table.shape[0]
+    if bitmap == "packed":
+        return pack_positions(table.rows, count)
+    return RowSparse(table.rows, np.ones(len(table.rows), _DTYPE[bitmap]), (count,))
+
+
+def _positions(flags: NDArray[Any], table: RowSparse, bitmap: BitmapFormat) -> NDArray[np.int64]:
+    return unpack_positions(flags, table.shape[0]) if bitmap == "packed" else np.flatnonzero(flags)

@@ -1,0 +1,146 @@
+"""Top-k sparsification: every rank sends its k largest elements to all others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from s2sim.codecs.hashing import check_key_space
+from s2sim.codecs.top_k import select_top_k
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.reducers.gpu_memory import GATHER_BYTES, INDEX_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
+from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.script import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import Layer
+    from s2sim.reducers.rank import Program, Rank
+
+    Pairs = tuple[NDArray[np.uint32], NDArray[np.float32]]
+
+# A radix select reads the 32-bit magnitudes once for each of its four 8-bit digits, building a histogram
+# (T. Alabi et al., "Fast k-selection algorithms for graphics processing units", ACM JEA 2012).
+_HISTOGRAM_PASSES = 4
+
+
+@dataclass(slots=True)
+class TopK(Reducer):
+    """An all-gather of (index, value) pairs of the k elements of largest magnitude of the whole gradient.
+
+    k is known in advance and the same on all ranks, so that no size is exchanged and no host waits for one.
+
+    Attributes
+    ----------
+    density : float
+        Fraction of the elements, zeros included, that each rank sends, in (0, 1].
+    """
+
+    density: float = 0.01
+
+    name: ClassVar[str] = "topk"
+    summary: ClassVar[str] = "an all-gather of each rank's k largest elements as index and value"
+    source: ClassVar[str] = "Aji and Heafield, Sparse Communication for Distributed Gradient Descent, EMNLP 2017"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.density <= 1:
+            raise OptionError(f"topk: density={self.density} is not above 0 and at most 1")
+
+    def kept(self, elements: int) -> int:
+        """Return k for a gradient of so many elements: rounded down, but at least 1 of any.
+
+        >>> TopK(density=0.01).kept(250), TopK().kept(3), TopK().kept(0)
+        (2, 1, 0)
+        """
+        # The addend keeps 0.29 * 100 = 28.999... at 29.
+        return min(elements, max(1, floor(self.density * elements + 1e-9)))
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Select, gather, add all pairs up."""
+        k = self.kept(gradient.size)
+        check_key_space(0, gradient.size)
+        stored = sum(values.size for _, values in _stored(gradient))
+        rank.work(
+            Work(
+                "encode",
+                # The histograms, then one more pass that writes out the pairs.
+                (_HISTOGRAM_PASSES + 1) * stored * VALUE_BYTES + k * (INDEX_BYTES + VALUE_BYTES),
+                launches=_HISTOGRAM_PASSES + SELECT_LAUNCHES,
+            )
+        )
+        pairs = rank.all_gather(_pairs(gradient, k), label="largest elements")
+        yield pairs
+        # Clear the result; then read every rank's pairs and add each where it belongs.
+        added = rank.size * k * (INDEX_BYTES + VALUE_BYTES + SCATTER_BYTES)
+        rank.work(Work("decode", gradient.nbytes + added, launches=2))
+        mean = rank.replicated(lambda: _mean(pairs.value, gradient))
+        return Reduced(mean, sent=lambda: self._sent(rank, gradient, k))
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return all layers."""
+        return tuple(range(len(gradient.layers)))
+
+    def _sent(self, rank: Rank, gradient: Gradient, k: int) -> Gradient:
+        rank.work(Work("encode", gradient.nbytes + k * (INDEX_BYTES + GATHER_BYTES), launches=2))
+        values = np.concatenate([np.empty(0, np.float32), *(values for _, values in _stored(gradient))])
+        kept = np.zeros_like(values)
+        chosen = select_top_k(values, min(k, len(values)))
+        kept[chosen] = values[chosen]
+        return _with_stored(gradient, kept)
+
+
+def _stored(gradient: Gradient) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Yield (positions in the whole flat gradient, values) of what each layer stores; all else is zero."""
+    offset = 0
+    for layer in gradient.layers:
+        if isinstance(layer, RowSparse):
+            columns = np.arange(offset, offset + layer.width)
+            yield np.add.outer(layer.rows * layer.width, columns).reshape(-1), layer.values.reshape(-1)
+        else:
+            yield np.arange(offset, offset + layer.size), layer.reshape(-1)
+        offset += layer.size
+
+
+def _with_stored(gradient: Gradient, values: NDArray[np.float32]) -> Gradient:
+    """Return ``gradient`` with other stored values, in the order in which `_stored` yields them."""
+    layers: list[Layer] = []
+    start = 0
+    for layer in gradient.layers:
+        old = layer.values if isinstance(layer, RowSparse) else layer
+        new = values[start : start + old.size].reshape(old.shape)
+        layers.append(layer.with_values(new) if isinstance(layer, RowSparse) else new)
+        start += old.size
+    return Gradient(gradient.names, tuple(layers))
+
+
+def _pairs(gradient: Gradient, k: int) -> Pairs:
+    """Return uint32 indices and float32 values of the k largest elements, both of shape (k,).
+
+    Where fewer are stored, all others are zero, and pairs (0, 0.0) stand for any of them: the size is fixed.
+    """
+    parts = list(_stored(gradient))
+    values = np.concatenate([np.empty(0, np.float32), *(values for _, values in parts)])
+    chosen = select_top_k(values, min(k, len(values)))
+    pairs = np.zeros(k, np.uint32), np.zeros(k, np.float32)
+    pairs[0][: len(chosen)] = np.concatenate([np.empty(0, np.int64), *(positions for positions, _ in parts)])[chosen]
+    pairs[1][: len(chosen)] = values[chosen]
+    return pairs
+
+
+def _mean(contributions: tuple[Pairs, ...], like: Gradient) -> Gradient:
+    flat = np.zeros(like.size, np.float32)
+    for indices, values in contributions:
+        np.add.at(flat, indices.astype(np.int64), values)
+    flat /= len(contributions)
+    ends = np.cumsum([layer.size for layer in like.layers], dtype=np.int64)
+    pieces = np.split(flat, ends[:-1]) if len(ends) else []
+    return Gradient(
+        like.names, tuple(piece.reshape(layer.shape) for piece, layer in zip(pieces, like.layers, strict=True))
+    )

@@ -1,0 +1,97 @@
+"""Union: agree on which rows anyone holds, then all-reduce just these, exactly.
+
+The support is merged first; every rank then knows the place of each row among those of the union, and the values
+travel packed in this order: one cell for each value, no index, no collision. It costs two rounds, one after the other,
+and a host that waits for the size of the second. The S2 authors' code has it as its emulation of OmniReduce.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from s2sim.gradients.gradient import RowSparse
+from s2sim.reducers.dense import Dense
+from s2sim.reducers.gpu_memory import ROW_ID_BYTES, VALUE_BYTES
+from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.script import Work
+from s2sim.reducers.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.support import BitmapFormat, mark_work, post_support, read_work, union_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.rank import Program, Rank
+
+
+@dataclass(slots=True)
+class Union(Reducer):
+    """A bitmap of the held rows, then an all-reduce of the values of their union; exact.
+
+    Attributes
+    ----------
+    layers : {"sparse", "all"}
+        Compress the row-sparse layers only, or the dense ones too, by element.
+    bitmap : {"packed", "byte", "float32"}
+        How the support travels, see `s2sim.reducers.support`.
+    """
+
+    layers: Layers = "sparse"
+    bitmap: BitmapFormat = "packed"
+
+    name: ClassVar[str] = "union"
+    summary: ClassVar[str] = "merge the bitmaps of held rows, then all-reduce the union's values: exact, two rounds"
+    source: ClassVar[str] = (
+        "github.com/GeKeShi/Sparse_Sketch_Reducer (OminiReducer); Fei et al., OmniReduce, SIGCOMM 2021"
+    )
+    lossless: ClassVar[bool] = True
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Merge the supports, then sum the values of the union."""
+        split = split_layers(rank, gradient, self.layers)
+        if not split.tables:
+            return (yield from Dense().reduce(rank, gradient))
+
+        # Round one: which rows does any rank hold?
+        rank.work(mark_work(split.tables, self.bitmap))
+        support = post_support(rank, split.tables, self.bitmap)
+        yield support
+        union = rank.replicated(lambda: union_rows(support.value, split.tables, self.bitmap))
+        rank.work(read_work(split.tables, self.bitmap, union, "encode"))
+
+        # Round two: their values, how many is known only now; the dense layers join their launch.
+        rank.work(_pack_work(split.tables, union))
+        packed = tuple(_place(table, rows) for table, rows in zip(split.tables, union, strict=True))
+        values = rank.all_reduce(packed, label="values", size_from_data=True)
+        dense = split.post_dense(rank)
+        yield values if dense is None else values & dense
+
+        # The result is a table of the union's rows as it stands; nothing is left to decode.
+        def mean() -> Gradient:
+            sums = [
+                RowSparse(rows, total, table.shape)
+                for rows, total, table in zip(union, values.value, split.tables, strict=True)
+            ]
+            return split.mean(sums, dense, rank.size)
+
+        return Reduced(rank.replicated(mean), sent=lambda: gradient)
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return the row-sparse layers, or all."""
+        return compressed_layers(gradient, self.layers)
+
+
+def _place(table: RowSparse, union: NDArray[np.int64]) -> RowSparse:
+    """Return the rows of ``table`` at their places in ``union``, among the rows that others hold."""
+    return RowSparse(np.searchsorted(union, table.rows), table.values, (len(union), *table.shape[1:]))
+
+
+def _pack_work(tables: tuple[RowSparse, ...], union: list[NDArray[np.int64]]) -> Work:
+    """Return the cost of clearing a buffer for the union's values and copying the rank's own rows into it."""
+    cleared = sum(len(rows) * table.width for table, rows in zip(tables, union, strict=True)) * VALUE_BYTES
+    # Each held row: its number and place are read, then its values are read and written.
+    copied = sum(len(table.rows) * (2 * ROW_ID_BYTES + table.width * 2 * VALUE_BYTES) for table in tables)
+    return Work("encode", cleared + copied, launches=1 + len(tables))

@@ -1,0 +1,184 @@
+"""Conformance kit for gradient reducers: what every one must do, whatever it compresses.
+
+A plug-in's test is one line: ``check_reducer(MyReducer)``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.errors import S2SimWarning
+from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.measure import mean_float64, worst_error
+from s2sim.reducers.traffic import ring_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import Layer
+    from s2sim.reducers.rank import Reduced, Reducer
+    from s2sim.reducers.script import Recording
+
+RANK_COUNTS = (1, 2, 3, 7, 65)
+"""One rank, a pair, odd counts, and more ranks than the smallest layers have elements."""
+
+_LOSSLESS_ERROR = 1e-6
+
+
+def example_gradients(ranks: int, *, seed: int = 0, zero: bool = False) -> list[Gradient]:
+    """Return one gradient a rank with all kinds of layers: tables, dense, one-dimensional, empty; all read-only.
+
+    Parameters
+    ----------
+    ranks : int
+        Number of ranks.
+    seed : int
+        Root of the values and supports.
+    zero : bool
+        Whether all values are zero; row-sparse layers then store no row.
+    """
+    generator = np.random.default_rng(seed)
+    return [_example(generator, zero=zero) for _ in range(ranks)]
+
+
+def _example(generator: np.random.Generator, *, zero: bool) -> Gradient:
+    def values(*shape: int) -> NDArray[np.float32]:
+        drawn = np.zeros(shape, np.float32) if zero else generator.standard_normal(shape, np.float32)
+        drawn.setflags(write=False)
+        return drawn
+
+    def table(rows: int, *width: int) -> RowSparse:
+        held = np.flatnonzero(generator.random(rows) < (0 if zero else 0.1))
+        held.setflags(write=False)
+        return RowSparse(held, values(len(held), *width), (rows, *width))
+
+    layers: dict[str, Layer] = {
+        "embedding": table(203, 5),
+        "weight": values(13, 7),
+        "frequencies": table(101),
+        "bias": values(3),
+        "no rows": table(0, 4),
+        "no elements": values(0),
+    }
+    return Gradient(tuple(layers), tuple(layers.values()))
+
+
+def check_reducer(make: Callable[[], Reducer]) -> None:
+    """Check that a reducer does what every reducer must.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the reducer to check.
+
+    Raises
+    ------
+    AssertionError
+        Naming the first thing that it does wrong.
+    """
+    with warnings.catch_warnings():
+        # That nothing is compressed is right where there is nothing to compress.
+        warnings.simplefilter("ignore", S2SimWarning)
+        for ranks in RANK_COUNTS:
+            gradients = example_gradients(ranks)
+            results, recording = run_group(make_instances(make(), ranks), gradients)
+            _check_results(results, gradients, f"with {ranks} ranks")
+            _check_accuracy(make(), results, gradients, f"with {ranks} ranks")
+            _check_traffic(recording, ranks)
+        _check_zero(make())
+        _check_no_layers(make())
+        _check_determinism(make())
+        _check_sent(make())
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)
+
+
+def _dense(layer: Layer) -> NDArray[Any]:
+    return layer.to_dense() if isinstance(layer, RowSparse) else layer
+
+
+def _equal(left: Gradient, right: Gradient) -> bool:
+    return all(np.array_equal(_dense(a), _dense(b)) for a, b in zip(left.layers, right.layers, strict=True))
+
+
+def _check_results(results: Sequence[Reduced], gradients: Sequence[Gradient], where: str) -> None:
+    """Check that shapes and types are the input's, and that all ranks end with the same."""
+    for gradient, result in zip(gradients, results, strict=True):
+        for what, found in (("mean", result.mean), ("sent", result.sent())):
+            _require(found.names == gradient.names, f"{what} has other layers than the gradient {where}")
+            for (name, layer), like in zip(found, gradient.layers, strict=True):
+                _require(layer.shape == like.shape, f"{what} of {name!r} has shape {layer.shape}, not {like.shape}")
+                _require(layer.dtype == np.float32, f"{what} of {name!r} is {layer.dtype}, not float32")
+                _require(bool(np.isfinite(_dense(layer)).all()), f"{what} of {name!r} is not finite {where}")
+        if result.mean is not results[0].mean:
+            _require(_equal(result.mean, results[0].mean), f"the ranks end with different values {where}")
+
+
+def _check_accuracy(reducer: Reducer, results: Sequence[Reduced], gradients: Sequence[Gradient], where: str) -> None:
+    """Check that a lossless reducer gives the mean, and the input on one rank; other layers are exact in all."""
+    compressed = reducer.compresses(gradients[0])
+    count = len(gradients[0].layers)
+    _require(
+        list(compressed) == sorted(set(compressed) & set(range(count))), f"compresses() gives {compressed} of {count}"
+    )
+    errors = worst_error(results, mean_float64(gradients), compressed)
+    for index, (name, error) in enumerate(errors.layers.items()):
+        if reducer.lossless or index not in compressed:
+            exact = error.relative_l2 is not None and error.relative_l2 <= _LOSSLESS_ERROR
+            _require(exact, f"{name!r} is off by {error.relative_l2} {where}, though it should be exact")
+    if reducer.lossless:
+        _require(len(gradients) > 1 or _equal(results[0].mean, gradients[0]), "one rank does not get its own gradient")
+        for gradient, result in zip(gradients, results, strict=True):
+            _require(_equal(result.sent(), gradient), f"a lossless reducer's sent is not its input {where}")
+
+
+def _check_traffic(recording: Recording, ranks: int) -> None:
+    """Check that every rank takes part in every collective and that what is sent is received."""
+    for call in recording.calls:
+        _require(len(call.elements) == ranks, f"{call.label!r} has {len(call.elements)} of {ranks} contributions")
+        _require(call.kind != "all_reduce" or len(set(call.elements)) == 1, f"{call.label!r} differs in size")
+        sent, received = ring_bytes(call)
+        _require(int(sent.sum()) == int(received.sum()), f"{call.label!r} does not receive what is sent")
+        _require(ranks > 1 or not sent.any(), f"{call.label!r} sends bytes on a single rank")
+
+
+def _check_zero(reducer: Reducer) -> None:
+    results, _ = run_group(make_instances(reducer, 3), example_gradients(3, zero=True))
+    for name, layer in results[0].mean:
+        _require(not _dense(layer).any(), f"zero gradients do not give zero in {name!r}")
+
+
+def _check_no_layers(reducer: Reducer) -> None:
+    results, _ = run_group(make_instances(reducer, 3), [Gradient((), ())] * 3)
+    _require(results[0].mean.layers == (), "a gradient without layers does not give one without layers")
+
+
+def _check_determinism(reducer: Reducer) -> None:
+    """Check that the same steps with the same seed give the same bits and scripts on fresh instances."""
+    runs = []
+    for _ in range(2):
+        instances = make_instances(reducer, 3)
+        runs.append([run_group(instances, example_gradients(3, seed=step), seed=5, step=step) for step in range(3)])
+    for step, ((results, recording), (again, recording_again)) in enumerate(zip(*runs, strict=True)):
+        _require(_equal(results[0].mean, again[0].mean), f"step {step} gives other values when it is run again")
+        _require(recording == recording_again, f"step {step} gives another script when it is run again")
+
+
+def _check_sent(reducer: Reducer) -> None:
+    """Check that on a single rank the mean is what that rank sent, in every step: there is nothing else in it."""
+    instances = make_instances(reducer, 1)
+    for step in range(3):
+        (result,), _ = run_group(instances, example_gradients(1, seed=step), step=step)
+        for (name, mean), sent in zip(result.mean, result.sent().layers, strict=True):
+            scale = float(np.abs(_dense(mean)).max(initial=0.0))
+            gap = float(np.abs(_dense(mean) - _dense(sent)).max(initial=0.0))
+            _require(gap <= _LOSSLESS_ERROR * scale, f"one rank's sent of {name!r} is not the mean in step {step}")

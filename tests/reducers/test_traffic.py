@@ -1,0 +1,62 @@
+"""Ring bytes against rings that are walked step by step."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.reducers.script import Call, Recording
+from s2sim.reducers.traffic import chunk_bounds, recording_bytes, ring_bytes
+
+
+def all_reduce_by_steps(elements, ranks, itemsize):
+    """Reduce-scatter, then all-gather: in step s rank r sends one chunk to rank r + 1."""
+    chunks = [(i + 1) * elements // ranks - i * elements // ranks for i in range(ranks)]
+    sent, received = [0] * ranks, [0] * ranks
+    for first in (0, 1):
+        for step in range(ranks - 1):
+            for rank in range(ranks):
+                size = chunks[(rank + first - step) % ranks] * itemsize
+                sent[rank] += size
+                received[(rank + 1) % ranks] += size
+    return sent, received
+
+
+def all_gather_by_steps(sizes):
+    ranks = len(sizes)
+    sent, received = [0] * ranks, [0] * ranks
+    for step in range(ranks - 1):
+        for rank in range(ranks):
+            size = sizes[(rank - step) % ranks]
+            sent[rank] += size
+            received[(rank + 1) % ranks] += size
+    return sent, received
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 200), st.integers(1, 9), st.sampled_from([1, 4]))
+def test_all_reduce(elements, ranks, itemsize):
+    call = Call("all_reduce", "sum", "float32", itemsize, (elements,) * ranks, False, "x")
+    sent, received = ring_bytes(call)
+    assert (sent.tolist(), received.tolist()) == all_reduce_by_steps(elements, ranks, itemsize)
+    # The reduced scattered sums alone: every rank ends with one whole copy, less its own part, twice.
+    assert sent.sum() == 2 * (ranks - 1) * elements * itemsize
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=9))
+def test_all_gather(elements):
+    call = Call("all_gather", "gather", "float32", 4, tuple(elements), False, "x")
+    sent, received = ring_bytes(call)
+    assert (sent.tolist(), received.tolist()) == all_gather_by_steps([4 * count for count in elements])
+
+
+def test_chunks_are_the_pinned_ones():
+    assert chunk_bounds(10, 4).tolist() == [0, 2, 5, 7, 10]
+
+
+def test_a_recording_adds_its_calls_up():
+    calls = tuple(Call("all_reduce", "sum", "float32", 4, (n,) * 3, False, "x") for n in (7, 11))
+    sent, received = recording_bytes(Recording(calls, ((),) * 3))
+    parts = [all_reduce_by_steps(n, 3, 4) for n in (7, 11)]
+    assert sent.tolist() == np.add(parts[0][0], parts[1][0]).tolist()
+    assert received.tolist() == np.add(parts[0][1], parts[1][1]).tolist()
