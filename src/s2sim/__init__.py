@@ -1,7 +1,7 @@
-"""Would a gradient compressor make training faster on this cluster, by how much, why, and at what cost in accuracy?
+"""Tells whether a gradient compressor makes training faster on a cluster, by how much, why, and at what cost.
 
-``run`` compares reducers on a cluster, ``run_collective`` times one collective, ``reduce_once`` runs one reduction without
-a cluster. Each is imported when first used, because ``s2sim --help`` needs none of them.
+``run`` compares reducers on a cluster, ``run_collective`` times one collective, ``reduce_once`` runs one reduction
+without a cluster. Each is imported when first used, because ``s2sim --help`` needs none of them.
 """
 
 from __future__ import annotations

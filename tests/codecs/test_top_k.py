@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.codecs.top_k import select_top_k, select_top_k_sparse
+from s2sim.codecs.top_k import select_top_k
 from s2sim.errors import CodecError
 
 
@@ -29,27 +29,9 @@ def test_equals_a_sort(entries, data):
     assert np.array_equal(selected, naive_top_k(values, k))
 
 
-@settings(max_examples=50, deadline=None)
-@given(vectors, st.data())
-def test_sparse_equals_dense(entries, data):
-    values = np.array(entries, np.float32)
-    k = data.draw(st.integers(0, len(values)))
-    zeros = np.flatnonzero(values == 0)
-    # Some of the zeros are stored, as a row-sparse layer stores them.
-    stored = np.sort(np.concatenate((np.flatnonzero(values), zeros[::2])))
-    selected = select_top_k_sparse(stored, values[stored], len(values), k)
-    assert selected.dtype == np.int64
-    assert np.array_equal(selected, naive_top_k(values, k))
-
-
 def test_large_random_vector():
     values = np.random.default_rng(0).standard_normal(200_000, np.float32).round(2)
     assert np.array_equal(select_top_k(values, 2_000), naive_top_k(values, 2_000))
-
-
-def test_sparse_needs_no_memory_for_the_zeros():
-    selected = select_top_k_sparse(np.array([10**15]), np.array([1.0], np.float32), 10**16, 3)
-    assert selected.tolist() == [0, 1, 10**15]
 
 
 @pytest.mark.parametrize("k", [-1, 4])

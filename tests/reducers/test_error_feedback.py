@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.reducers.error_feedback import ErrorFeedback
@@ -29,7 +30,7 @@ def test_top_k_with_feedback_equals_memory_sgd_written_out():
     ranks, density = 3, 0.1
     instances = make_instances(make_reducer(f"topk:density={density},ef=true"), ranks)
     memory = [np.zeros(example_gradients(1)[0].size, np.float32) for _ in range(ranks)]
-    k = TopK(density).kept(len(memory[0]))
+    k = elements_kept(len(memory[0]), density)
     for step in range(5):
         gradients = example_gradients(ranks, seed=step)
         results, _ = run_group(instances, gradients, step=step)

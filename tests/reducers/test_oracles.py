@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import CodecError, OptionError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.reducers.factory import make_reducer
@@ -101,7 +102,7 @@ def test_top_k_equals_sorting(ranks, n, density, seed):
     rng = np.random.default_rng(seed)
     # Few distinct values, so that ties and zeros abound.
     arrays = [rng.integers(-3, 4, n).astype(np.float32) for _ in range(ranks)]
-    k = TopK(density).kept(n)
+    k = elements_kept(n, density)
     once = reduce_once(TopK(density), arrays)
     expected = np.zeros(n, np.float32)
     for array in arrays:
@@ -115,7 +116,7 @@ def test_top_k_equals_sorting(ranks, n, density, seed):
 def test_top_k_selects_over_all_layers_in_layer_order():
     gradients = example_gradients(5)
     results, _ = reduce("topk:density=0.05", gradients)
-    k = TopK(0.05).kept(gradients[0].size)
+    k = elements_kept(gradients[0].size, 0.05)
     expected = np.mean([naive_top_k(flat(gradient), k) for gradient in gradients], axis=0)
     np.testing.assert_allclose(flat(results[0].mean), expected, rtol=1e-6)
     for gradient, result in zip(gradients, results, strict=True):
@@ -132,7 +133,7 @@ def test_top_k_fills_up_where_fewer_elements_are_stored_than_sent():
 
 @pytest.mark.parametrize(("density", "n", "k"), [(0.29, 100, 29), (0.01, 99, 1), (1, 7, 7), (0.5, 5, 2), (0.01, 0, 0)])
 def test_top_k_rounds_down_but_keeps_one(density, n, k):
-    assert TopK(density).kept(n) == k
+    assert elements_kept(n, density) == k
 
 
 @pytest.mark.parametrize("density", [0, -0.1, 1.01, float("nan")])

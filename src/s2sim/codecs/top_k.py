@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import floor
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 
 
 def elements_kept(n: int, density: float) -> int:
-    """Return how many of ``n`` elements a density keeps: to the nearest, and at least one if there are any.
+    """Return how many of ``n`` elements a density keeps: rounded down, and at least one if there are any.
 
-    >>> elements_kept(1000, 0.01), elements_kept(3, 0.01), elements_kept(0, 0.01)
-    (10, 1, 0)
+    >>> elements_kept(250, 0.01), elements_kept(3, 0.01), elements_kept(0, 0.01)
+    (2, 1, 0)
     """
-    return min(n, max(1, round(n * density)))
+    # The addend keeps 0.29 * 100 = 28.999... at 29.
+    return min(n, max(1, floor(n * density + 1e-9)))
 
 
 def _check_k(k: int, n: int) -> None:
@@ -63,41 +65,6 @@ def select_top_k(values: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     tied = np.flatnonzero(magnitudes == threshold)
     kept[tied[: k - np.count_nonzero(kept)]] = True
     return np.flatnonzero(kept)
-
-
-def select_top_k_sparse(positions: NDArray[np.int64], values: NDArray[np.float32], n: int, k: int) -> NDArray[np.int64]:
-    """Return what `select_top_k` returns for the vector of ``n`` elements that is zero but for some, unbuilt.
-
-    Parameters
-    ----------
-    positions : int64 array, shape (m,)
-        Where values are stored, strictly increasing, each in [0, n).
-    values : float32 array, shape (m,)
-        The values there; zeros may be among them.
-    n : int
-        Length of the vector.
-    k : int
-        How many to keep, 0 to n. Where fewer are non-zero, zeros at the lowest indices fill up.
-
-    Returns
-    -------
-    int64 array, shape (k,)
-
-    Examples
-    --------
-    >>> select_top_k_sparse(np.array([2, 7]), np.array([5.0, -6.0], np.float32), n=10, k=3)
-    array([0, 2, 7])
-    """
-    _check_k(k, n)
-    nonzero = np.flatnonzero(values)
-    if k <= len(nonzero):
-        return positions[nonzero[select_top_k(values[nonzero], k)]]
-    occupied = positions[nonzero]
-    # The k lowest indices hold enough zeros: at most len(nonzero) of them are occupied.
-    free = np.ones(k, np.bool_)
-    free[occupied[: np.searchsorted(occupied, k)]] = False
-    zeros = np.flatnonzero(free)[: k - len(nonzero)]
-    return np.sort(np.concatenate((occupied, zeros)))
 
 
 @dataclass(frozen=True, slots=True)

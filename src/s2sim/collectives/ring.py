@@ -103,4 +103,5 @@ def _order(node_of_rank: NDArray[np.int64], channel: int, channels: int) -> NDAr
     starts = np.flatnonzero(np.concatenate([[True], np.diff(node_of_rank) != 0]))
     lengths = np.diff(np.concatenate([starts, [ranks]]))
     start, length = np.repeat(starts, lengths), np.repeat(lengths, lengths)
-    return start + (np.arange(ranks) - start + channel * length // channels) % length
+    order: NDArray[np.int64] = start + (np.arange(ranks) - start + channel * length // channels) % length
+    return order

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from s2sim.codecs.hashing import check_key_space
-from s2sim.codecs.top_k import select_top_k
+from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.gpu_memory import GATHER_BYTES, INDEX_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
@@ -53,18 +52,9 @@ class TopK(Reducer):
         if not 0 < self.density <= 1:
             raise OptionError(f"topk: density={self.density} is not above 0 and at most 1")
 
-    def kept(self, elements: int) -> int:
-        """Return k for a gradient of so many elements: rounded down, but at least 1 of any.
-
-        >>> TopK(density=0.01).kept(250), TopK().kept(3), TopK().kept(0)
-        (2, 1, 0)
-        """
-        # The addend keeps 0.29 * 100 = 28.999... at 29.
-        return min(elements, max(1, floor(self.density * elements + 1e-9)))
-
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Select, gather, add all pairs up."""
-        k = self.kept(gradient.size)
+        k = elements_kept(gradient.size, self.density)
         check_key_space(0, gradient.size)
         stored = sum(values.size for _, values in _stored(gradient))
         rank.work(

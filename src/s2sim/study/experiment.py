@@ -76,9 +76,10 @@ def run(
         if topology is None or workers is None:
             raise OptionError("run needs a topology and a number of workers, or a spec")
         counts = (workers,) if isinstance(workers, int) else tuple(workers)
-        chosen = {} if reducers is None else {"reducers": tuple(reducers)}
+        if reducers is not None:
+            options["reducers"] = tuple(reducers)
         try:
-            spec = RunSpec(topology=topology, workers=counts, **chosen, **options)
+            spec = RunSpec(topology=topology, workers=counts, **options)
         except TypeError as error:
             raise OptionError(f"run: {error}") from None
     return _run(spec, progress or Silent())
@@ -227,7 +228,7 @@ def _notes(spec: RunSpec, trace: AnyTrace, field: str | None) -> tuple[str, ...]
 
 
 def _provenance(spec: RunSpec, shape: ClusterShape, gpu: Gpu, trace: AnyTrace) -> dict[str, Any]:
-    numbers = {
+    fields = {
         name: {item.field: {"value": item.value, "kind": item.kind, "source": item.source} for item in quantities}
         for name, quantities in (("topology", shape.quantities), ("gpu", gpu.quantities))
     }
@@ -236,10 +237,10 @@ def _provenance(spec: RunSpec, shape: ClusterShape, gpu: Gpu, trace: AnyTrace) -
         inputs={
             "topology": {
                 "name": shape.name,
-                "sha256": content_hash(numbers["topology"]),
-                "numbers": numbers["topology"],
+                "sha256": content_hash(fields["topology"]),
+                "fields": fields["topology"],
             },
-            "gpu": {"name": gpu.name, "sha256": content_hash(numbers["gpu"]), "numbers": numbers["gpu"]},
+            "gpu": {"name": gpu.name, "sha256": content_hash(fields["gpu"]), "fields": fields["gpu"]},
             "trace": {
                 "name": trace.name,
                 "kind": trace.manifest.kind,

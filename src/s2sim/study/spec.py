@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.units import parse_time_ps
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DEFAULT_REDUCERS = (
     "dense",
@@ -52,6 +54,8 @@ class RunSpec:
     seed : int
         Root of all randomness.
     """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     topology: str
     workers: tuple[int, ...]
@@ -103,17 +107,14 @@ def spec_from_json(value: Any, origin: str) -> RunSpec:
         Naming every field that is missing, unknown or of the wrong type.
     """
     from pydantic import TypeAdapter, ValidationError
-    from pydantic.dataclasses import dataclass as checked
 
     if isinstance(value, dict) and isinstance(value.get("spec"), dict):
         value = value["spec"]
-    checker = TypeAdapter(checked(RunSpec, config={"extra": "forbid"}))
     try:
-        parsed: RunSpec = checker.validate_python(value)
+        return TypeAdapter(RunSpec).validate_python(value)
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'spec'}: {item['msg']}" for item in error.errors())
         raise S2SimError(f"{origin} is not a run spec: {found}") from None
-    return parsed
 
 
 def load_spec(path: Path) -> RunSpec:

@@ -1,0 +1,103 @@
+"""``s2sim list``: what there is to choose from."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from s2sim.cli.options import JsonOption, examples
+from s2sim.errors import unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s2sim.registry import Registry
+
+    Entries = list[tuple[str, str, str]]
+
+EXAMPLES = examples("s2sim list", "s2sim list reducers", "s2sim list topologies --json -")
+
+
+def _registered(registry: Registry, describe: Callable[[Any], str]) -> Entries:
+    entries = [(name, registry.get(name)) for name in registry.names()]
+    return [(name, describe(entry), entry.source) for name, entry in entries]
+
+
+def _reducers() -> Entries:
+    from s2sim.reducers.factory import REDUCERS
+
+    return _registered(REDUCERS, lambda reducer: str(reducer.summary))
+
+
+def _codecs() -> Entries:
+    from s2sim.codecs.registry import CODECS
+
+    return _registered(CODECS, lambda codec: str(codec.summary))
+
+
+def _collectives() -> Entries:
+    from s2sim.collectives.registry import ALGORITHMS
+
+    def describe(algorithm: Any) -> str:
+        # The first sentence of the documentation says what it is.
+        what = (inspect.getdoc(algorithm) or "").partition("\n")[0].rstrip(".")
+        return f"{what}; runs {', '.join(algorithm.kinds)}"
+
+    return _registered(ALGORITHMS, describe)
+
+
+def _topologies() -> Entries:
+    from s2sim.topology.catalogue import shipped_topologies
+
+    return shipped_topologies()
+
+
+def _traces() -> Entries:
+    from s2sim.gradients.shipped import shipped_traces
+
+    return shipped_traces()
+
+
+def _hardware() -> Entries:
+    from s2sim.topology.hardware import list_hardware
+
+    return list_hardware()
+
+
+_KINDS: dict[str, Callable[[], Entries]] = {
+    "reducers": _reducers,
+    "codecs": _codecs,
+    "collectives": _collectives,
+    "topologies": _topologies,
+    "traces": _traces,
+    "hardware": _hardware,
+}
+
+
+def list_command(
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="[KIND]", help=f"One of {', '.join(_KINDS)}.", show_default="all of them"),
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """List reducers, codecs, collectives, topologies, traces and hardware: a line each with its source."""
+    from s2sim.cli.output import STDOUT, check_json_target, show_lines, write_json
+    from s2sim.report.text import aligned
+
+    if kind is not None and kind not in _KINDS:
+        raise unknown_name("kind", kind, _KINDS)
+    check_json_target(json)
+    found = {name: _KINDS[name]() for name in ([kind] if kind else _KINDS)}
+    if json is not None:
+        keys = ("name", "summary", "source")
+        write_json(
+            {name: [dict(zip(keys, item, strict=True)) for item in items] for name, items in found.items()}, json
+        )
+    if json == STDOUT:
+        return
+    for number, (name, items) in enumerate(found.items()):
+        lines = aligned([(item, what, f"[{source}]") for item, what, source in items], indent="  ")
+        show_lines([*([""] if number else []), f"{name}:", *(lines or ["  none"])])

@@ -1,0 +1,156 @@
+"""The command ``s2sim``: its subcommands, and what becomes of every mistake, warning and interruption."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from s2sim import __version__
+from s2sim.cli import collective, listing, run, topology, trace
+from s2sim.cli.options import examples, help_without_command
+from s2sim.errors import S2SimError, S2SimWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="s2sim",
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "s2sim run --topology fat-tree --workers 64",
+        "s2sim run --topology tcp-10g --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2",
+        "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
+        "s2sim list reducers",
+    ),
+)
+app.command("run", epilog=run.EXAMPLES)(run.run_command)
+app.command("collective", epilog=collective.EXAMPLES)(collective.collective_command)
+app.command("list", epilog=listing.EXAMPLES)(listing.list_command)
+app.add_typer(trace.app, name="trace")
+app.add_typer(topology.app, name="topology")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"s2sim {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Tell whether a gradient compressor would make training faster on a cluster, by how much, why, at what cost.
+
+    Real gradients are reduced by real compressors; what they send is replayed over a simulated cluster.
+    """
+    help_without_command(context)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split("\n"))
+
+
+def _fail(text: str) -> int:
+    print(f"s2sim: error: {_one_line(text)}", file=sys.stderr)  # noqa: T201
+    return BAD_INPUT
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    text = (
+        f"s2sim: warning: {_one_line(str(message))}\n"
+        if issubclass(category, S2SimWarning)
+        else warnings.formatwarning(message, category, filename, lineno, line)
+    )
+    (file or sys.stderr).write(text)
+
+
+def _silence(stream: TextIO) -> None:
+    """Point a stream that nobody can read to nowhere, so that nothing fails once more when Python exits."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _os_error(error: OSError) -> int:
+    if error.errno == errno.EPIPE:
+        _silence(sys.stdout)
+        return 1
+    _silence(sys.stdout)
+    where = f"{error.filename}: " if error.filename else "cannot write the output: "
+    return _fail(f"{where}{error.strerror or error}")
+
+
+def _usage_text(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "s2sim"
+    text = error.format_message() if hasattr(error, "format_message") else str(error)
+    return f"{text.rstrip('.')}: see {command} --help"
+
+
+# The class of all usage errors; typer hands out only this subclass of it.
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Without them, those of the process.
+
+    Returns
+    -------
+    int
+        0, 2 for a user's mistake (one line on standard error), 130 after Ctrl-C, 1 where the reader went away.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that lacks a letter shows a question mark instead of an error.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    command = typer.main.get_command(app)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            code = command.main(args=arguments, prog_name="s2sim", standalone_mode=False)
+            sys.stdout.flush()
+        except S2SimError as error:
+            return _fail(str(error))
+        except _USAGE_ERROR as error:
+            return _fail(_usage_text(error))
+        except (KeyboardInterrupt, typer.Abort):
+            code = INTERRUPTED
+        except MemoryError:
+            return _fail("out of memory: ask for fewer workers or a smaller size or trace")
+        except OSError as error:
+            return _os_error(error)
+    if code == INTERRUPTED:
+        print("s2sim: interrupted", file=sys.stderr)  # noqa: T201
+    return code or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Options that several subcommands share, and how texts from the command line become values."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from s2sim.errors import OptionError
+
+_WHOLE = re.compile(r"[+-]?\d+")
+
+DEFAULT_WORKERS = 64
+
+
+def examples(*lines: str) -> str:
+    """Return an epilog that shows command lines, one a line, with nothing read as markup."""
+    return "\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", "\\[") for line in lines)])
+
+
+def help_without_command(context: typer.Context) -> None:
+    """Print the help of a group that was called without a subcommand; that is a mistake, hence exit code 2."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+def parse_workers(text: str) -> int:
+    """Return a number of workers.
+
+    >>> parse_workers("64")
+    64
+    """
+    if _WHOLE.fullmatch(text.strip()) is None:
+        raise OptionError(f"--workers {text!r} is not a whole number; for example --workers 64")
+    if int(text) < 1:
+        raise OptionError(f"--workers {text}: at least 1 worker is needed")
+    return int(text)
+
+
+def parse_worker_list(text: str) -> tuple[int, ...]:
+    """Return numbers of workers.
+
+    >>> parse_worker_list("8,16")
+    (8, 16)
+    """
+    return tuple(parse_workers(part.strip()) for part in text.split(","))
+
+
+TOPOLOGY_HELP = "Name of a shipped topology (see [bold]s2sim list topologies[/bold]) or path of a TOML file."
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Override a field of the topology, for example nic.rate=100Gbps or node.gpus=8; repeatable.",
+        show_default="as in the topology file",
+    ),
+]
+
+JsonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE|-",
+        help="Write the result as JSON to a file; with - to standard output and nothing else there.",
+        show_default="no JSON",
+    ),
+]

@@ -1,0 +1,129 @@
+"""Where output goes: text to standard output, JSON to a file or standard output, bars to a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from s2sim.errors import S2SimError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from s2sim.report.grid import Grid
+
+STDOUT = "-"
+# Where standard output is a pipe or a file there is no width to ask for; the table of reducers fits in this.
+_PIPE_COLUMNS = 132
+
+
+def show_lines(lines: Sequence[str]) -> None:
+    """Print lines as they are: never wrapped, never coloured."""
+    for line in lines:
+        typer.echo(line)
+
+
+def show_paragraph(text: str) -> None:
+    """Print a text, broken between words on a terminal and in one line elsewhere."""
+    if sys.stdout.isatty():
+        text = fill(text, _columns(), break_long_words=False, break_on_hyphens=False)
+    typer.echo(text)
+
+
+def _columns() -> int:
+    """Return the width to fit tables in: ``COLUMNS``, else the terminal's, else 132."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns):
+        return int(columns)
+    with suppress(OSError, ValueError):
+        if sys.stdout.isatty():
+            return os.get_terminal_size(sys.stdout.fileno()).columns
+    return _PIPE_COLUMNS
+
+
+def show_grids(grids: Sequence[Grid]) -> None:
+    """Print tables, each after an empty line; a table too wide for the terminal is shown in parts."""
+    from rich.console import Console
+
+    from s2sim.report.grid import narrowest
+    from s2sim.report.tables import rich_tables
+
+    width = _columns()
+    for grid in grids:
+        # A column too wide for the terminal is left for the terminal to wrap, never cut.
+        console = Console(file=sys.stdout, width=max(width, narrowest(grid)), highlight=False)
+        for table in rich_tables(grid, width):
+            console.print()
+            console.print(table)
+
+
+@contextmanager
+def working(what: str, *, quiet: bool) -> Iterator[None]:
+    """Show on a terminal's standard error that something takes its time."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def _finite(value: Any) -> Any:
+    """Return ``value`` with null for what JSON has no number for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def check_json_target(target: str | None) -> None:
+    """Refuse a file that cannot be written before anything long is computed for it."""
+    if target is None or target == STDOUT:
+        return
+    path = Path(target)
+    if path.is_dir():
+        raise S2SimError(f"--json {target} is a directory: name a file in it")
+    if not path.parent.is_dir():
+        raise S2SimError(f"--json {target}: there is no directory {path.parent}: create it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise S2SimError(f"--json {target}: no permission to write there")
+
+
+def write_json(value: Any, target: str) -> None:
+    """Write ``value`` as strict JSON to standard output (``-``) or to a file, which is replaced only as a whole."""
+    text = json.dumps(_finite(value), indent=2, allow_nan=False) + "\n"
+    if target == STDOUT:
+        sys.stdout.write(text)
+        return
+    try:
+        _write_whole(Path(target), text)
+    except OSError as error:
+        raise S2SimError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _write_whole(path: Path, text: str) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            # A pipe or a device: renaming over it would replace it by a file.
+            path.write_text(text, encoding="utf-8")
+            return
+    target = path.resolve()
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,123 @@
+"""``s2sim topology``: look at a cluster description."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from s2sim.cli.options import (
+    DEFAULT_WORKERS,
+    TOPOLOGY_HELP,
+    JsonOption,
+    SetOption,
+    examples,
+    help_without_command,
+    parse_workers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXAMPLES = examples(
+    "s2sim topology show fat-tree",
+    "s2sim topology show leaf-spine --workers 128 --set nic.rate=25Gbps",
+    "s2sim topology show ./my-cluster.toml --json -",
+)
+
+# Shown above the numbers, or nothing but words.
+_TEXTS = ("name", "description", "source")
+
+app = typer.Typer(help="Look at a cluster description: show.", rich_markup_mode="rich", epilog=EXAMPLES)
+
+
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    help_without_command(context)
+
+
+@app.command("show", epilog=EXAMPLES)
+def show_command(
+    topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help=TOPOLOGY_HELP)],
+    workers: Annotated[str, typer.Option(metavar="N", help="Number of workers (ranks, GPUs).")] = str(DEFAULT_WORKERS),
+    overrides: SetOption = None,
+    placement: Annotated[str, typer.Option(help="Ranks to GPUs: linear or round-robin.")] = "linear",
+    json: JsonOption = None,
+) -> None:
+    """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
+    from s2sim.cli.output import STDOUT, check_json_target, show_lines, write_json
+    from s2sim.report.text import aligned
+
+    count = parse_workers(workers)
+    check_json_target(json)
+
+    from s2sim.topology.catalogue import load_shape
+    from s2sim.topology.cluster import build_cluster
+    from s2sim.topology.describe import describe, first_line
+
+    cluster = build_cluster(load_shape(topology, tuple(overrides or ())), count, placement=placement)
+    described = describe(cluster)
+    if json is not None:
+        write_json(described, json)
+    if json == STDOUT:
+        return
+    numbers = [
+        (item["field"], str(item["value"]), item["kind"], item["source"] or "no source given")
+        for item in described["quantities"]
+        if item["field"] not in _TEXTS
+    ]
+    show_lines(
+        [
+            first_line(cluster),
+            described["description"] or "no description",
+            "",
+            *aligned(_facts(described), indent="  "),
+            "",
+            "Numbers of the description (field, value, kind, source):",
+            *aligned(numbers, indent="  "),
+        ]
+    )
+
+
+def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what is known of the cluster, with units, as (what, value)."""
+    from s2sim.report.rows import rates_text
+    from s2sim.units import PS_PER_S, format_seconds
+
+    def count(value: Any) -> str:
+        return str(value)
+
+    def time(value: int) -> str:
+        return format_seconds(value / PS_PER_S)
+
+    def by_class(value: dict[str, int]) -> str:
+        return ", ".join(f"{number} {name}" for name, number in value.items())
+
+    facts: list[tuple[str, str, Callable[[Any], str]]] = [
+        ("fabric", "kind", count),
+        ("workers", "workers", count),
+        ("placement", "placement", count),
+        ("nodes", "nodes", count),
+        ("GPUs a node", "gpus_per_node", count),
+        ("NVLink of a GPU", "nvlink_rate_Bps", rates_text),
+        ("PCIe of a GPU", "pcie_rate_Bps", rates_text),
+        ("NICs a node", "nics_per_node", count),
+        ("rate of a NIC", "nic_rate_Bps", rates_text),
+        ("NIC to fabric", "host_link_rate_Bps", rates_text),
+        ("fabric link", "link_rate_Bps", rates_text),
+        ("routing", "routing", count),
+        ("levels of switches", "levels", count),
+        ("leaves", "leaves", count),
+        ("nodes a leaf", "nodes_per_leaf", count),
+        ("pods", "pods", count),
+        ("spines", "spines", count),
+        ("cores", "cores", count),
+        ("oversubscription", "oversubscription", lambda value: f"{value:.3g}:1"),
+        ("bisection, one way", "bisection_Bps", rates_text),
+        ("diameter", "diameter_hops", lambda value: f"{value} links"),
+        ("shortest latency", "latency_min_ps", time),
+        ("longest latency", "latency_max_ps", time),
+        ("link directions", "links", count),
+        ("of these", "links_by_class", by_class),
+    ]
+    return [(what, write(described[key])) for what, key, write in facts if described[key] not in (None, 0, {})]

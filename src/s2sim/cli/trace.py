@@ -1,0 +1,164 @@
+"""``s2sim trace``: look at, check, record and import gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s2sim.cli.options import JsonOption, examples, help_without_command, parse_workers
+
+if TYPE_CHECKING:
+    from s2sim.gradients.trace import Trace
+
+_SHOW = ("s2sim trace show lstm-lm", "s2sim trace show ./my-trace --json -")
+_CHECK = ("s2sim trace check lstm-lm", "s2sim trace check ./my-trace")
+_RECORD = (
+    "s2sim trace record lstm --workers 64 --steps 1 --text wikitext.txt --out my-trace",
+    "s2sim trace record ncf --workers 8 --steps 5 --out clicks --seed 1",
+)
+_IMPORT = (
+    "s2sim trace import rank0.npz rank1.npz --out my-trace",
+    "s2sim trace import gradients/*.safetensors --out my-trace --model 'ResNet-50, step 1000' --licence CC0-1.0",
+)
+
+app = typer.Typer(
+    help="Look at, check, record and import gradients: show, check, record, import.",
+    rich_markup_mode="rich",
+    epilog=examples(_SHOW[0], _CHECK[0], _RECORD[0], _IMPORT[0]),
+)
+
+TraceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE", help="Name of a shipped trace (see [bold]s2sim list traces[/bold]) or path of a directory."
+    ),
+]
+OutOption = Annotated[str, typer.Option(metavar="DIR", help="Directory to write; its parent must exist.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and no progress bar.")]
+
+
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    help_without_command(context)
+
+
+@app.command("show", epilog=examples(*_SHOW))
+def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
+    """Show what a trace says about itself: model, layers, density, union growth, tail, origin, licence, sizes."""
+    from s2sim.cli.output import STDOUT, check_json_target, show_grids, show_lines, write_json
+    from s2sim.cli.trace_text import layer_grid, manifest_json, manifest_lines, union_grid
+
+    check_json_target(json)
+
+    from s2sim.gradients.load import load_trace
+
+    opened = load_trace(trace, workers=1)
+    # A synthetic trace has no statistics in a file: they are measured on what it draws.
+    from s2sim.gradients.statistics import trace_statistics
+
+    statistics = opened.manifest.statistics or trace_statistics(opened)
+    if json is not None:
+        write_json(manifest_json(opened, statistics), json)
+    if json == STDOUT:
+        return
+    show_lines(manifest_lines(opened))
+    show_grids([layer_grid(opened.manifest, statistics), union_grid(statistics)])
+
+
+@app.command("check", epilog=examples(*_CHECK))
+def check_command(trace: TraceArgument, quiet: QuietOption = False) -> None:
+    """Read every gradient of a trace with all checks, and measure its statistics again; exit code 2 if one fails."""
+    from s2sim.cli.output import show_lines, working
+    from s2sim.gradients.trace import open_trace
+
+    opened = open_trace(trace)
+    with working(f"checking {len(opened.manifest.files)} files", quiet=quiet):
+        opened.verify()
+    if not quiet:
+        show_lines([f"trace {opened.name} is sound: {len(opened.manifest.files)} files checked"])
+
+
+@app.command("record", epilog=examples(*_RECORD))
+def record_command(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="lstm, ncf, cnn or transformer, with options as in lstm:width=32. lstm and transformer need --text.",
+        ),
+    ],
+    workers: Annotated[str, typer.Option(metavar="N", help="Shards of the data, one a rank.")],
+    out: OutOption,
+    steps: Annotated[int, typer.Option(help="Consecutive training steps to record.")] = 1,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH", help="UTF-8 text for a language model; repeatable, read in order.", show_default="no text"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Root of all randomness, a whole number from 0.")] = 0,
+    overwrite: OverwriteOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    r"""Train a real model on real data and record every rank's gradient at the same weights; needs s2sim\\[torch]."""
+    from s2sim.cli.progress import make_progress
+
+    count = parse_workers(workers)
+
+    from s2sim.bridge.record import record
+
+    progress = make_progress(quiet=quiet)
+
+    def follow(done: int, total: int) -> None:
+        if done == 1:
+            progress.start(total, f"training {model} (mini-batches)")
+        progress.advance()
+
+    try:
+        recorded = record(
+            model,
+            workers=count,
+            steps=steps,
+            out=out,
+            text=list(text or ()),
+            seed=seed,
+            overwrite=overwrite,
+            progress=follow,
+        )
+    finally:
+        progress.stop()
+    _written(recorded, out, quiet=quiet)
+
+
+@app.command("import", epilog=examples(*_IMPORT))
+def import_command(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES...", help=".npy, .npz or .safetensors files, one a rank in rank order, with the same layers."
+        ),
+    ],
+    out: OutOption,
+    model: Annotated[str, typer.Option(help="One line on the model.")] = "imported gradients",
+    data: Annotated[str, typer.Option(help="What the model was trained on.")] = "gradients of the user",
+    licence: Annotated[str, typer.Option(help="Licence of these data.")] = "not stated",
+    overwrite: OverwriteOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Make a trace of your own gradients, one file a rank."""
+    from s2sim.cli.output import working
+    from s2sim.gradients.imports import import_trace
+
+    with working(f"importing {len(files)} files", quiet=quiet):
+        imported = import_trace(files, out, model=model, data=data, licence=licence, overwrite=overwrite)
+    _written(imported, out, quiet=quiet)
+
+
+def _written(trace: Trace, out: str, *, quiet: bool) -> None:
+    from s2sim.cli.output import show_lines
+    from s2sim.cli.trace_text import extent, use
+
+    if not quiet:
+        show_lines([f"wrote {extent(trace.manifest)} to {out}", f"use it with: s2sim run {use(trace, out)}"])

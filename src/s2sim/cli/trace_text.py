@@ -1,0 +1,132 @@
+"""What ``s2sim trace`` prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from s2sim.gradients.trace import Trace
+from s2sim.report.grid import Column, Grid
+from s2sim.report.rows import UNDEFINED
+from s2sim.report.text import aligned
+from s2sim.units import format_bytes
+
+if TYPE_CHECKING:
+    from s2sim.gradients.load import AnyTrace
+    from s2sim.gradients.manifest import LayerEntry, Manifest, Spread, Statistics
+
+_FLOAT32_BYTES = 4
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def extent(manifest: Manifest) -> str:
+    """Return how many gradients there are."""
+    return f"{_count(manifest.world_size, 'rank')} x {_count(manifest.steps, 'step')}"
+
+
+def use(trace: Trace, out: str) -> str:
+    """Return the options of ``s2sim run`` that take a trace which was written to ``out``."""
+    # A text without a slash would be looked for among the shipped names first.
+    path = out if "/" in out else f"./{out}"
+    return f"--topology fat-tree --workers {trace.world_size} --trace {shlex.quote(path)}"
+
+
+def _stored_bytes(trace: AnyTrace) -> int | None:
+    if not isinstance(trace, Trace):
+        return None
+    return sum((trace.directory / name).stat().st_size for name in trace.manifest.files)
+
+
+def _sizes(trace: AnyTrace) -> dict[str, int | None]:
+    manifest = trace.manifest
+    return {
+        "parameters": manifest.parameters,
+        "dense_bytes_per_rank": _FLOAT32_BYTES * manifest.parameters,
+        "stored_bytes": _stored_bytes(trace),
+    }
+
+
+def manifest_json(trace: AnyTrace, statistics: Statistics) -> dict[str, Any]:
+    """Return the manifest with its statistics and sizes as JSON values, without the list of files."""
+    manifest = dataclasses.asdict(trace.manifest)
+    files = len(manifest.pop("files"))
+    return {
+        "name": trace.name,
+        **manifest,
+        "statistics": dataclasses.asdict(statistics),
+        "sizes": _sizes(trace) | {"files": files},
+    }
+
+
+def manifest_lines(trace: AnyTrace) -> list[str]:
+    """Return what a trace is and where it comes from, a line each."""
+    manifest, sizes = trace.manifest, _sizes(trace)
+    unknown = "unknown"
+    facts = [
+        ("kind", manifest.kind),
+        ("model", manifest.model),
+        ("extent", extent(manifest) if isinstance(trace, Trace) else f"drawn on demand, {_count(trace.steps, 'step')}"),
+        ("parameters", f"{manifest.parameters} ({format_bytes(sizes['dense_bytes_per_rank'] or 0)} dense in float32)"),
+        ("stored", "nothing" if sizes["stored_bytes"] is None else format_bytes(sizes["stored_bytes"])),
+        ("batch a rank", unknown if manifest.batch is None else str(manifest.batch)),
+        ("warm-up steps", unknown if manifest.warmup_steps is None else str(manifest.warmup_steps)),
+        ("seed", unknown if manifest.seed is None else str(manifest.seed)),
+        ("data", manifest.origin.data),
+        ("licence", manifest.origin.licence),
+        ("source", manifest.origin.source),
+        ("command", manifest.origin.command),
+        ("training", manifest.origin.training),
+        ("values", manifest.scaling),
+    ]
+    return [f"trace {trace.name}", *aligned(facts, indent="  ")]
+
+
+def _figure(value: float | None) -> str:
+    return UNDEFINED if value is None else f"{value:.3g}"
+
+
+def _layer(name: str, entry: LayerEntry | None, spread: Spread) -> tuple[str, ...]:
+    return (
+        name,
+        "" if entry is None else " x ".join(map(str, entry.shape)),
+        "" if entry is None else "rows" if entry.sparse else "elements",
+        f"{spread.density:.3%}",
+        f"{spread.union_density[-1]:.3%}",
+        UNDEFINED if spread.top_percent_energy is None else f"{spread.top_percent_energy:.1%}",
+        _figure(spread.kurtosis),
+        "" if entry is None else entry.dtype,
+        "" if entry is None else _figure(entry.storage_error),
+    )
+
+
+def layer_grid(manifest: Manifest, statistics: Statistics) -> Grid:
+    """Return shape, density, tail and storage of each layer and of the whole gradient."""
+    columns = (
+        Column("layer", numeric=False),
+        Column("shape"),
+        Column("counted\nin", numeric=False),
+        Column("density\nof a rank"),
+        Column(f"union of\n{_count(statistics.union_ranks[-1], 'rank')}"),
+        Column("energy in\ntop 1 %"),
+        Column("kurtosis"),
+        Column("stored as", numeric=False),
+        Column("storage\nerror"),
+    )
+    rows = [_layer(entry.name, entry, statistics.layers[entry.name]) for entry in manifest.layers]
+    return Grid("layers", columns, (*rows, _layer("whole gradient", None, statistics.whole)))
+
+
+def union_grid(statistics: Statistics) -> Grid:
+    """Return how the union of the ranks' supports grows with their number."""
+    return Grid(
+        "density of the union of the first ranks",
+        (Column("layer", numeric=False), *(Column(_count(ranks, "rank")) for ranks in statistics.union_ranks)),
+        tuple(
+            (name, *(f"{density:.3%}" for density in spread.union_density))
+            for name, spread in (*statistics.layers.items(), ("whole gradient", statistics.whole))
+        ),
+    )

@@ -1,0 +1,87 @@
+"""A table before it has a form: titles and texts, which terminals and web pages show in their own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Columns stand two characters apart, or one where only that keeps the table in one piece.
+WIDE_GAP, NARROW_GAP = 2, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes
+    ----------
+    title : str
+        What its cells are, with the unit where cells do not carry it; lines are separated by newlines.
+    numeric : bool
+        Whether cells are figures, which stand at the right.
+    """
+
+    title: str
+    numeric: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Texts in rows and columns; the first column names the row.
+
+    Attributes
+    ----------
+    title : str
+        What the table shows.
+    columns : tuple of Column
+        From left to right.
+    rows : tuple of tuple of str
+        One text a column.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def widths(self) -> list[int]:
+        """Return the characters that each column needs to show its title and cells uncut."""
+        return [
+            max(len(line) for text in (column.title, *(row[i] for row in self.rows)) for line in text.split("\n"))
+            for i, column in enumerate(self.columns)
+        ]
+
+
+def width_of(grid: Grid, gap: int) -> int:
+    """Return the characters of a line with ``gap`` characters between columns."""
+    widths = grid.widths()
+    return sum(widths) + gap * (len(widths) - 1)
+
+
+def narrowest(grid: Grid) -> int:
+    """Return the characters of the widest line that `split` cannot avoid."""
+    first, *others = grid.widths()
+    return first + WIDE_GAP + max(others, default=0)
+
+
+def split(grid: Grid, width: int, gap: int) -> list[Grid]:
+    """Return ``grid`` in parts no wider than ``width``, each with the first column; no cell is ever cut.
+
+    A part has at least one column beside the first, however narrow the terminal.
+    """
+    widths = grid.widths()
+    parts: list[list[int]] = [[]]
+    used = widths[0]
+    for index in range(1, len(widths)):
+        needed = gap + widths[index]
+        if parts[-1] and used + needed > width:
+            parts.append([])
+            used = widths[0]
+        parts[-1].append(index)
+        used += needed
+    return [
+        Grid(
+            grid.title if number == 0 else f"{grid.title} (continued)",
+            tuple(grid.columns[i] for i in (0, *part)),
+            tuple(tuple(row[i] for i in (0, *part)) for row in grid.rows),
+        )
+        for number, part in enumerate(parts)
+    ]

@@ -1,0 +1,178 @@
+"""From result rows to tables: the one place that says which figures are shown and how they are written."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from s2sim.report.grid import Column, Grid
+from s2sim.units import format_bytes, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from s2sim.study.collective import LinkLoad
+    from s2sim.study.result import Result, Row
+
+UNDEFINED = "-"
+
+
+def factor_text(value: float | None) -> str:
+    """Return a ratio for reading.
+
+    >>> factor_text(1.234), factor_text(250.0), factor_text(None)
+    ('1.23x', '250x', '-')
+    """
+    if value is None or not isfinite(value):
+        return UNDEFINED if value is None else "inf"
+    return f"{value:.2f}x" if value < 100 else f"{value:.0f}x"
+
+
+def error_text(value: float | None) -> str:
+    """Return a relative error for reading.
+
+    >>> error_text(0.012345), error_text(0.0)
+    ('0.0123', '0')
+    """
+    return UNDEFINED if value is None else f"{value:.3g}"
+
+
+def cosine_text(value: float | None) -> str:
+    """Return a cosine for reading.
+
+    >>> cosine_text(0.99999)
+    '1.0000'
+    """
+    return UNDEFINED if value is None else f"{value:.4f}"
+
+
+def rates_text(rate_Bps: float | None) -> str:
+    """Return a rate in bytes and in bits a second.
+
+    >>> rates_text(12.5e9)
+    '12.5 GB/s (100 Gbps)'
+    """
+    return UNDEFINED if rate_Bps is None else f"{format_bytes(rate_Bps)}/s ({format_rate(rate_Bps)})"
+
+
+_COMPARISON: tuple[tuple[Column, Callable[[Row], str]], ...] = (
+    (Column("reducer", numeric=False), lambda row: row.option_string),
+    (Column("encode"), lambda row: format_seconds(row.encode_s)),
+    (Column("communi-\ncation"), lambda row: format_seconds(row.communication_s)),
+    (Column("decode"), lambda row: format_seconds(row.decode_s)),
+    (Column("total"), lambda row: format_seconds(row.total_s)),
+    (Column("sent\nper rank"), lambda row: format_bytes(row.bytes_sent_per_rank)),
+    (Column("bytes\nratio"), lambda row: factor_text(row.ratio)),
+    (Column("relative\nL2 error"), lambda row: error_text(row.error.relative_l2)),
+    (Column("cosine"), lambda row: cosine_text(row.error.cosine)),
+    (Column("error of\ncom-\npressed"), lambda row: error_text(row.error_compressed.relative_l2)),
+    (Column("lower\nbound"), lambda row: format_seconds(row.lower_bound_s)),
+    (Column("speed-\nup"), lambda row: factor_text(row.speedup_vs_dense)),
+)
+_ITERATION = Column("iteration")
+
+
+def workers_text(count: int) -> str:
+    """Return a number of workers for reading."""
+    return f"{count} worker{'' if count == 1 else 's'}"
+
+
+def _by_workers(result: Result) -> dict[int, list[Row]]:
+    groups: dict[int, list[Row]] = {}
+    for row in result.rows:
+        groups.setdefault(row.workers, []).append(row)
+    return groups
+
+
+def _compared(row: Row) -> str:
+    """Return whose times the speed-up is a ratio of."""
+    return "communication phases" if row.iteration_s is None else "iterations"
+
+
+def _comparison_grid(rows: Sequence[Row]) -> Grid:
+    columns = list(_COMPARISON)
+    if rows[0].iteration_s is not None:
+        columns.insert(-1, (_ITERATION, lambda row: format_seconds(row.iteration_s or 0.0)))
+    title = (
+        f"{workers_text(rows[0].workers)}; lower bound: of communication; speed-up: of {_compared(rows[0])} over dense"
+    )
+    return Grid(title, tuple(column for column, _ in columns), tuple(tuple(f(row) for _, f in columns) for row in rows))
+
+
+def comparison_grids(result: Result) -> list[Grid]:
+    """Return the table of each number of workers, a line a reducer."""
+    return [_comparison_grid(rows) for rows in _by_workers(result).values()]
+
+
+def scaling_grid(result: Result) -> Grid:
+    """Return how total time and speed-up change with the number of workers, a line a reducer."""
+    groups = _by_workers(result)
+    reducers = list(dict.fromkeys(row.option_string for row in result.rows))
+    cells = {
+        (row.option_string, row.workers): f"{format_seconds(row.total_s)}, {factor_text(row.speedup_vs_dense)}"
+        for row in result.rows
+    }
+    return Grid(
+        f"scaling: total time of the communication phase, speed-up of {_compared(result.rows[0])} over dense",
+        (Column("reducer", numeric=False), *(Column(workers_text(count)) for count in groups)),
+        tuple((name, *(cells[name, count] for count in groups)) for name in reducers),
+    )
+
+
+def collectives_grids(result: Result) -> list[Grid]:
+    """Return, for each number of workers, every collective of every reducer as it ran."""
+    columns = (
+        Column("reducer: what it carries", numeric=False),
+        Column("collective", numeric=False),
+        Column("bytes\na rank"),
+        Column("time"),
+        Column("size known\nfrom data", numeric=False),
+        Column("algorithm", numeric=False),
+        Column("why", numeric=False),
+    )
+    return [
+        Grid(
+            f"collectives, {workers_text(count)}",
+            columns,
+            tuple(
+                (
+                    f"{row.option_string}: {item.label or UNDEFINED}",
+                    item.kind,
+                    format_bytes(item.bytes),
+                    format_seconds(item.time_s),
+                    "yes" if item.size_from_data else "no",
+                    item.algorithm,
+                    item.why,
+                )
+                for row in rows
+                for item in row.collectives
+            ),
+        )
+        for count, rows in _by_workers(result).items()
+    ]
+
+
+def _layer_text(row: Row, layer: str) -> str:
+    error = row.error_per_layer[layer]
+    return f"{error_text(error.relative_l2)} ({cosine_text(error.cosine)})"
+
+
+def layers_grids(result: Result) -> list[Grid]:
+    """Return, for each number of workers, the error of every layer, a column a reducer."""
+    return [
+        Grid(
+            f"relative L2 error (cosine) by layer, {workers_text(count)}",
+            (Column("layer", numeric=False), *(Column(row.option_string) for row in rows)),
+            tuple((layer, *(_layer_text(row, layer) for row in rows)) for layer in rows[0].error_per_layer),
+        )
+        for count, rows in _by_workers(result).items()
+    ]
+
+
+def links_grid(loads: Sequence[LinkLoad]) -> Grid:
+    """Return the busiest links of a collective."""
+    return Grid(
+        "busiest links (one direction each)",
+        (Column("link", numeric=False), Column("bytes"), Column("utilisation")),
+        tuple((load.link, format_bytes(load.bytes), f"{load.utilisation:.1%}") for load in loads),
+    )

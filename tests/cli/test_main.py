@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from s2sim.cli import main as main_module
+from s2sim.errors import S2SimWarning
+
+COMMANDS = [
+    (),
+    ("run",),
+    ("collective",),
+    ("list",),
+    ("trace",),
+    ("trace", "show"),
+    ("trace", "check"),
+    ("trace", "record"),
+    ("trace", "import"),
+    ("topology",),
+    ("topology", "show"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_examples(s2sim, command):
+    code, out, err = s2sim(*command, "--help")
+    assert (code, err) == (0, "")
+    examples = out[out.index("Examples") :]
+    assert " ".join(["s2sim", *command[:1]]) in examples
+
+
+@pytest.mark.parametrize("command", [(), ("trace",), ("topology",)])
+def test_a_group_without_a_command_shows_its_help_and_is_a_mistake(s2sim, command):
+    code, out, _ = s2sim(*command)
+    assert code == 2
+    assert "Examples" in out
+
+
+def test_version(s2sim):
+    assert s2sim("--version") == (0, "s2sim 0.1.0\n", "")
+
+
+@pytest.mark.parametrize("module", ["s2sim", "s2sim.cli.main"])
+def test_runs_as_a_module(process, module):
+    done = process("--version", module=module)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "s2sim 0.1.0\n", "")
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from s2sim.cli.main import main; main(['--help'])\n"
+        "heavy = {'numpy', 'simpy', 'scipy', 'safetensors', 'torch', 'pydantic'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("bogus",), "bogus"),
+        (("--bogus",), "--bogus"),
+        (("colective",), "collective"),
+        (("run", "--seed", "x"), "--seed"),
+        (("run", "--seed"), "--seed"),
+        (("collective",), "KIND"),
+        (("collective", "all_reduce", "--topology", "fat-tree", "--workers", "8"), "--size"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(fails, arguments, part):
+    assert part in fails(*arguments)
+
+
+def test_an_interruption_is_told_in_one_line(s2sim, monkeypatch, tiny):
+    def interrupt(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("s2sim.study.experiment.run", interrupt)
+    assert s2sim(*tiny) == (130, "", "s2sim: interrupted\n")
+
+
+def test_running_out_of_memory_is_told_in_one_line(fails, monkeypatch, tiny):
+    def exhaust(**_):
+        raise MemoryError
+
+    monkeypatch.setattr("s2sim.study.experiment.run", exhaust)
+    assert "out of memory" in fails(*tiny)
+
+
+def test_own_warnings_are_one_line_and_others_stay_as_they_are(s2sim, monkeypatch):
+    def warn(*_, **__):
+        warnings.warn("routing has\nno effect", S2SimWarning, stacklevel=2)
+        warnings.warn("something else", RuntimeWarning, stacklevel=2)
+        return []
+
+    monkeypatch.setattr("s2sim.topology.hardware.list_hardware", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        _, _, err = s2sim("list", "hardware")
+    assert err.startswith("s2sim: warning: routing has no effect\n")
+    assert "RuntimeWarning: something else" in err
+
+
+def test_an_error_text_is_never_wrapped(s2sim, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    _, _, err = s2sim("run", "--topology", "x" * 300 + ".toml", "--workers", "4")
+    assert err.count("\n") == 1
+
+
+def test_mistakes_of_the_program_itself_are_not_hidden(s2sim, monkeypatch, tiny):
+    def fail(**_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("s2sim.study.experiment.run", fail)
+    with pytest.raises(ZeroDivisionError):
+        s2sim(*tiny)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")  # noqa: PTH110
+def test_a_full_disk_is_told_in_one_line():
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [sys.executable, "-m", "s2sim", "list", "hardware"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "s2sim: error: cannot write the output: No space left on device\n"
+
+
+def test_a_reader_that_goes_away_is_no_news():
+    # The pipe is closed before anything is written to it.
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "s2sim", "list", "hardware"],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_letters_that_a_terminal_lacks_do_no_harm(process):
+    done = process("list", "collectives", env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert done.returncode == 0
+    assert "double-binary-tree" in done.stdout
+
+
+def test_exit_codes_are_the_documented_ones():
+    assert (main_module.BAD_INPUT, main_module.INTERRUPTED) == (2, 130)

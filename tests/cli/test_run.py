@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+
+PINNED_RESULT = {
+    "reducer": str,
+    "options": dict,
+    "collectives": list,
+    "workers": int,
+    "time_s": dict,
+    "bytes_sent_per_rank": int,
+    "bytes_received_per_rank": int,
+    "ratio": float,
+    "error": dict,
+    "error_compressed": dict,
+    "lower_bound_s": float,
+    "speedup_vs_dense": float,
+    "extrapolated": bool,
+}
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def strict(text):
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_json_on_standard_output_is_strict_and_has_the_pinned_keys(process, tiny):
+    done = process(*tiny, "--json", "-")
+    assert (done.returncode, done.stderr) == (0, "")
+    value = strict(done.stdout)
+    assert {"spec", "provenance", "results", "verdict"} <= set(value)
+    assert len(value["results"]) == 3
+    for item in value["results"]:
+        assert {key: type(item[key]) for key in PINNED_RESULT} == PINNED_RESULT
+        assert set(item["time_s"]) == {"encode", "communication", "decode", "total"}
+        assert set(item["error"]) == set(item["error_compressed"]) == {"relative_l2", "cosine"}
+        for collective in item["collectives"]:
+            assert {"kind", "algorithm", "bytes", "time_s"} <= set(collective)
+    verdict = value["verdict"]
+    assert {"text", "best_exact", "best_lossy", "break_even", "bottleneck"} <= set(verdict)
+    assert verdict["break_even"]
+    for crossing in verdict["break_even"]:
+        assert set(crossing) == {"reducer", "field", "pays", "at_Bps"}
+
+
+def test_one_worker_has_nothing_to_communicate(s2sim, tiny):
+    arguments = [*tiny, "--json", "-"]
+    arguments[arguments.index("4")] = "1"
+    code, out, _ = s2sim(*arguments)
+    assert code == 0
+    value = strict(out)
+    assert [(item["bytes_sent_per_rank"], item["ratio"]) for item in value["results"]] == [(0, None)] * 3
+    assert value["verdict"]["break_even"] == []
+
+
+def test_the_first_line_is_the_cluster_and_the_last_the_verdict(s2sim, tiny):
+    code, out, err = s2sim(*tiny)
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0].startswith("single-switch: 4 nodes x 1 GPU, 1 NIC of 100 Gbps a node")
+    assert lines[-1].startswith("4 workers: ")
+    assert "communication phase only" in out
+    assert "\x1b" not in out
+
+
+def test_a_pipe_gets_whole_tables_and_a_narrow_terminal_gets_parts(s2sim, tiny, monkeypatch):
+    _, wide, _ = s2sim(*tiny)
+    assert "(continued)" not in wide
+    monkeypatch.setenv("COLUMNS", "80")
+    _, narrow, _ = s2sim(*tiny)
+    assert "(continued)" in narrow
+    table = narrow[: narrow.index("Note:")].splitlines()[2:]
+    assert max(map(len, table)) <= 80
+
+
+def test_what_was_not_chosen_is_said(s2sim, tiny):
+    _, out, _ = s2sim(*tiny)
+    assert out.splitlines()[1] == "By default: GPU a100."
+    _, out, _ = s2sim(*tiny, "--gpu", "a100")
+    assert "By default" not in out
+
+
+def test_without_reducers_and_trace_the_six_are_compared_on_the_language_model(monkeypatch, s2sim):
+    seen = []
+
+    def run(*, spec, **_):
+        seen.append(spec)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("s2sim.study.experiment.run", run)
+    assert s2sim("run", "--topology", "fat-tree", "--workers", "64")[0] == 130
+    assert seen[0].trace == "lstm-lm"
+    assert seen[0].workers == (64,)
+    assert seen[0].reducers == (
+        "dense",
+        "fp16",
+        "topk:density=0.01",
+        "union",
+        "s2:rows=3,cells=2",
+        "s2:preset=authors-gnmt",
+    )
+
+
+def test_every_option_reaches_the_spec(s2sim, tiny):
+    options = {
+        "placement": ("--placement", "round-robin"),
+        "collective": ("--collective", "ring"),
+        "gpu": ("--gpu", "rtx-2080"),
+        "compute": ("--compute", "2ms"),
+        "overrides": ("--set", "nic.rate=10Gbps"),
+        "seed": ("--seed", "3"),
+        "max_error": ("--max-error", "0.5"),
+    }
+    code, out, _ = s2sim(*tiny, *(word for words in options.values() for word in words), "--json", "-")
+    assert code == 0
+    spec = strict(out)["spec"]
+    for field, (_, text) in options.items():
+        assert spec[field] == ([text] if field == "overrides" else type(spec[field])(text))
+
+
+def test_quiet_prints_the_verdict_alone(s2sim, tiny):
+    code, out, err = s2sim(*tiny, "--quiet")
+    assert (code, err) == (0, "")
+    assert out.startswith("4 workers: ")
+    assert out.count("\n") == 1
+
+
+def test_several_workers_give_a_scaling_table(s2sim, tiny):
+    arguments = list(tiny)
+    arguments[arguments.index("4")] = "2,4"
+    _, out, _ = s2sim(*arguments)
+    assert "\n2 workers; " in out
+    assert "\n4 workers; " in out
+    assert "\nscaling: " in out
+    _, out, _ = s2sim(*tiny)
+    assert "scaling" not in out
+
+
+def test_compute_adds_iterations(s2sim, tiny):
+    _, out, _ = s2sim(*tiny, "--compute", "120ms")
+    assert "iteration" in out
+    assert "120ms of compute" in out
+    assert "communication phase only" not in out
+
+
+def test_layers_and_collectives_are_shown_on_request(s2sim, tiny):
+    _, plain, _ = s2sim(*tiny)
+    assert "by layer" not in plain
+    _, out, _ = s2sim(*tiny, "--per-layer", "--show", "collectives")
+    assert "by layer" in out
+    assert "sparse0" in out
+    assert "union: support" in out
+    assert "takes" in out[out.index("collectives, 4 workers") : out.index("by layer")]
+
+
+def test_a_result_is_saved_whole_and_runs_again(s2sim, tiny, tmp_path):
+    saved = tmp_path / "result.json"
+    saved.write_text("old")
+    code, out, _ = s2sim(*tiny, "--seed", "5", "--json", saved)
+    assert code == 0
+    assert f"s2sim run --spec {saved}" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+    code, out, _ = s2sim("run", "--spec", saved, "--json", "-")
+    assert code == 0
+    first, second = strict(saved.read_text()), strict(out)
+    assert second["results"] == first["results"]
+    assert second["spec"] == first["spec"]
+    assert second["verdict"] == first["verdict"]
+
+
+def test_a_saved_spec_runs_without_its_result(s2sim, tiny, tmp_path):
+    _, out, _ = s2sim(*tiny, "--json", "-")
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps(strict(out)["spec"]))
+    code, again, _ = s2sim("run", "--spec", spec)
+    assert code == 0
+    assert "By default" not in again
+
+
+def test_a_spec_takes_no_further_options(fails, tmp_path):
+    line = fails("run", "--spec", tmp_path / "x.json", "--seed", "1", "--reducer", "union")
+    assert "--reducer" in line
+    assert "--seed" in line
+    assert "--topology" not in line
+
+
+def test_standard_output_can_be_a_device(s2sim, tiny):
+    assert s2sim(*tiny, "--json", "/dev/null", "--quiet")[0] == 0
+    with open("/dev/null", "rb") as device:  # noqa: PTH123
+        assert stat.S_ISCHR(__import__("os").fstat(device.fileno()).st_mode)
+
+
+def test_an_interrupted_scan_still_gives_the_rows(s2sim, tiny, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("s2sim.study.experiment.find_crossings", interrupt)
+    code, out, err = s2sim(*tiny)
+    assert (code, err) == (130, "s2sim: interrupted\n")
+    assert "union" in out
+    assert "Note: interrupted" in out
+    code, out, _ = s2sim(*tiny, "--json", "-")
+    assert code == 130
+    assert strict(out)["verdict"]["break_even"] == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "part"),
+    [
+        (("--workers", "0"), "at least 1"),
+        (("--workers", "-1"), "at least 1"),
+        (("--workers", "abc"), "'abc'"),
+        (("--workers", "8,"), "''"),
+        (("--workers", "8,8"), "twice"),
+        (("--workers", "2.5"), "2.5"),
+        (("--topology", "fat-tre"), "fat-tree"),
+        (("--topology", "./none.toml"), "none.toml"),
+        (("--reducer", "unoin"), "union"),
+        (("--reducer", "topk:density=2"), "density"),
+        (("--reducer", "topk:density=nan"), "density"),
+        (("--reducer", "union"), "twice"),
+        (("--trace", "lstm-ml"), "lstm-lm"),
+        (("--trace", "./none"), "none"),
+        (("--trace", "synthetic:density=nan"), "density"),
+        (("--set", "nic.rate=100"), "unit"),
+        (("--set", "nic.rat=100Gbps"), "nic.rate"),
+        (("--gpu", "b100"), "a100"),
+        (("--placement", "linaer"), "linear"),
+        (("--collective", "rign"), "ring"),
+        (("--compute", "120"), "unit"),
+        (("--max-error", "nan"), "nan"),
+        (("--max-error", "-1"), "-1"),
+        (("--seed", "-1"), "-1"),
+        (("--show", "colectives"), "collectives"),
+        (("--json", "/nonexistent/x.json"), "/nonexistent"),
+        (("--json", "/"), "directory"),
+        (("--quiet", "--per-layer"), "--per-layer"),
+        (("--json", "-", "--show", "collectives"), "--show"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(fails, tiny, changed, part):
+    arguments = list(tiny)
+    if changed[0] in ("--workers", "--topology", "--trace"):
+        arguments[arguments.index(changed[0]) + 1] = changed[1]
+        changed = ()
+    assert part in fails(*arguments, *changed)
+
+
+def test_more_workers_than_ranks_name_the_limit(fails):
+    line = fails("run", "--topology", "fat-tree", "--workers", "65", "--trace", "lstm-lm")
+    assert "64" in line
+    assert "65" in line
+
+
+@pytest.mark.parametrize("missing", [("--topology", "fat-tree"), ("--workers", "4")])
+def test_topology_and_workers_are_required(fails, missing):
+    line = fails("run", *missing)
+    assert line.startswith(
+        "s2sim: error: --workers must" if "--topology" in missing else "s2sim: error: --topology must"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"topology": "ring"}',
+        '{"topology": "ring", "workers": [2], "bogus": 1}',
+        '{"topology": "ring", "workers": [0]}',
+        '{"topology": "ring", "workers": "two"}',
+    ],
+)
+def test_a_broken_spec_is_told_in_one_line(fails, tmp_path, text):
+    path = tmp_path / "spec.json"
+    path.write_text(text)
+    assert "spec.json" in fails("run", "--spec", path)
+
+
+def test_a_missing_spec_is_told_in_one_line(fails, tmp_path):
+    assert "none.json" in fails("run", "--spec", tmp_path / "none.json")

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from s2sim.reducers.measure import Error
+from s2sim.study.result import CollectiveRow, Crossing, Result, Row, Verdict
+from s2sim.study.spec import RunSpec
+
+
+def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=0.0, cosine=1.0):
+    return Row(
+        reducer=option_string.partition(":")[0],
+        option_string=option_string,
+        options={},
+        workers=workers,
+        lossless=error == 0.0,
+        encode_s=1.5e-5,
+        communication_s=2e-3,
+        decode_s=0.0,
+        total_s=2.015e-3,
+        iteration_s=None,
+        bytes_sent_per_rank=18_740_000,
+        bytes_received_per_rank=18_740_000,
+        ratio=ratio,
+        error=Error(error, cosine),
+        error_compressed=Error(error, cosine),
+        error_per_layer={"encoder.weight": Error(error, cosine), "<bias>": Error(None, None)},
+        lower_bound_s=1.5e-3,
+        lower_bound_why="bytes out of all 2 nodes",
+        speedup_vs_dense=speedup,
+        collectives=(
+            CollectiveRow("all_reduce", "ring", "gradient", 9_517_056, 2e-3, size_from_data=False, why="fastest"),
+        ),
+        bottleneck="communication takes 99% of the time",
+    )
+
+
+@pytest.fixture(scope="session")
+def result():
+    rows = (
+        make_row("dense", 4),
+        make_row("topk:density=0.01", 4, ratio=12.5, speedup=3.25, error=0.5432, cosine=0.8765),
+        make_row("dense", 8),
+        make_row("topk:density=0.01", 8, ratio=None, speedup=float("inf"), error=None, cosine=None),
+    )
+    return Result(
+        spec=RunSpec(topology="fat-tree", workers=(4, 8), reducers=("dense", "topk:density=0.01")),
+        headline="<fat-tree> & co",
+        provenance={},
+        rows=rows,
+        verdict=Verdict("do not <b>compress</b>", "dense", None, (Crossing("a", "nic.rate", "below", 1e9),), "links"),
+        notes=("first step & empty residuals",),
+    )

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.report.grid import Column, Grid, split, width_of
+
+texts = st.text("abcdefghij ", min_size=1, max_size=12)
+
+
+@st.composite
+def grids(draw):
+    columns = draw(st.integers(2, 8))
+    rows = draw(st.lists(st.tuples(*[texts] * columns), min_size=1, max_size=4))
+    return Grid(draw(texts), tuple(Column(draw(texts)) for _ in range(columns)), tuple(rows))
+
+
+def test_width_is_that_of_the_longest_line_of_each_column():
+    grid = Grid("t", (Column("ab\nabcd"), Column("x")), (("a", "abcdef"),))
+    assert grid.widths() == [4, 6]
+    assert width_of(grid, 2) == 12
+
+
+@settings(max_examples=50, deadline=None)
+@given(grids(), st.integers(1, 80), st.integers(1, 2))
+def test_split_keeps_every_column_once_and_fits(grid, width, gap):
+    parts = split(grid, width, gap)
+    assert [column for part in parts for column in part.columns[1:]] == list(grid.columns[1:])
+    for number, row in enumerate(grid.rows):
+        assert [cell for part in parts for cell in part.rows[number][1:]] == list(row[1:])
+    for part in parts:
+        assert part.columns[0] == grid.columns[0]
+        assert width_of(part, gap) <= width or len(part.columns) == 2
+
+
+@settings(max_examples=50, deadline=None)
+@given(grids(), st.integers(1, 80))
+def test_split_opens_a_part_only_where_the_next_column_does_not_fit(grid, width):
+    parts = split(grid, width, 2)
+    for part, following in pairwise(parts):
+        rows = tuple((*left, right[1]) for left, right in zip(part.rows, following.rows, strict=True))
+        wider = Grid("", (*part.columns, following.columns[1]), rows)
+        assert width_of(wider, 2) > width

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from s2sim.report.html import result_html
+from s2sim.report.rows import comparison_grids, scaling_grid
+
+
+class Reader(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open = []
+        self.cells = []
+
+    def handle_starttag(self, tag, attrs):  # noqa: ARG002 - the signature that the base class calls
+        if tag != "br":
+            self.open.append(tag)
+        if tag == "td":
+            self.cells.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "td":
+            self.cells[-1] += data
+
+
+def test_html_is_well_formed_and_holds_every_cell(result):
+    reader = Reader()
+    reader.feed(result_html(result))
+    assert reader.open == []
+    expected = [cell for grid in (*comparison_grids(result), scaling_grid(result)) for row in grid.rows for cell in row]
+    assert reader.cells == expected
+
+
+def test_every_text_is_escaped(result):
+    html = result_html(result)
+    assert "&lt;fat-tree&gt; &amp; co" in html
+    assert "do not &lt;b&gt;compress&lt;/b&gt;" in html
+    assert "first step &amp; empty residuals" in html
+    assert "<b>" not in html
+
+
+def test_notebooks_show_the_result_so(result):
+    assert result._repr_html_() == result_html(result)

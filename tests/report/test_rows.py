@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import dataclasses
+
+from s2sim.report import rows
+from s2sim.study.collective import LinkLoad
+
+
+def plain(title):
+    return title.replace("-\n", "").replace("\n", " ")
+
+
+def column(grid, title):
+    index = [plain(item.title) for item in grid.columns].index(title)
+    return [row[index] for row in grid.rows]
+
+
+def test_comparison_has_a_table_per_number_of_workers(result):
+    four, eight = rows.comparison_grids(result)
+    assert four.title.startswith("4 workers")
+    assert eight.title.startswith("8 workers")
+    assert column(four, "reducer") == ["dense", "topk:density=0.01"]
+
+
+def test_comparison_shows_every_figure_with_its_unit(result):
+    grid = rows.comparison_grids(result)[0]
+    shown = {plain(item.title): cell for item, cell in zip(grid.columns, grid.rows[1], strict=True)}
+    assert shown == {
+        "reducer": "topk:density=0.01",
+        "encode": "15 us",
+        "communication": "2 ms",
+        "decode": "0 s",
+        "total": "2.015 ms",
+        "sent per rank": "18.74 MB",
+        "bytes ratio": "12.50x",
+        "relative L2 error": "0.543",
+        "cosine": "0.8765",
+        "error of compressed": "0.543",
+        "lower bound": "1.5 ms",
+        "speedup": "3.25x",
+    }
+
+
+def test_undefined_figures_are_shown_as_such(result):
+    grid = rows.comparison_grids(result)[1]
+    assert column(grid, "bytes ratio") == ["1.00x", "-"]
+    assert column(grid, "relative L2 error") == ["0", "-"]
+    assert column(grid, "cosine") == ["1.0000", "-"]
+    assert column(grid, "speedup") == ["1.00x", "inf"]
+
+
+def test_iteration_is_shown_where_compute_was_given(result):
+    assert "iteration" not in [item.title for item in rows.comparison_grids(result)[0].columns]
+    timed = dataclasses.replace(result, rows=tuple(dataclasses.replace(row, iteration_s=0.122) for row in result.rows))
+    grid = rows.comparison_grids(timed)[0]
+    assert column(grid, "iteration") == ["122 ms", "122 ms"]
+    assert "iterations" in grid.title
+
+
+def test_scaling_has_reducers_as_rows_and_workers_as_columns(result):
+    grid = rows.scaling_grid(result)
+    assert [item.title for item in grid.columns] == ["reducer", "4 workers", "8 workers"]
+    assert grid.rows == (
+        ("dense", "2.015 ms, 1.00x", "2.015 ms, 1.00x"),
+        ("topk:density=0.01", "2.015 ms, 3.25x", "2.015 ms, inf"),
+    )
+
+
+def test_collectives_are_listed_for_every_reducer_and_number_of_workers(result):
+    four, eight = rows.collectives_grids(result)
+    expected = ("topk:density=0.01: gradient", "all_reduce", "9.517 MB", "2 ms", "no", "ring", "fastest")
+    assert four.rows[1] == expected
+    assert len(eight.rows) == 2
+
+
+def test_layers_have_a_column_per_reducer(result):
+    grid = rows.layers_grids(result)[0]
+    assert [item.title for item in grid.columns] == ["layer", "dense", "topk:density=0.01"]
+    assert grid.rows == (
+        ("encoder.weight", "0 (1.0000)", "0.543 (0.8765)"),
+        ("<bias>", "- (-)", "- (-)"),
+    )
+
+
+def test_busiest_links():
+    grid = rows.links_grid([LinkLoad("node0.nic0.out", 206438400.0, 0.9632)])
+    assert grid.rows == (("node0.nic0.out", "206.4 MB", "96.3%"),)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from s2sim.report.text import aligned, bottleneck_lines, collective_lines, collective_summary
+from s2sim.study.collective import CollectiveResult
+
+
+def make_collective(**changes):
+    values = {
+        "kind": "all_reduce",
+        "algorithm": "ring",
+        "why": "asked for",
+        "headline": "cluster",
+        "workers": 64,
+        "size_bytes": 104857600,
+        "time_s": 0.02,
+        "lower_bound_s": 0.016,
+        "lower_bound_why": "bytes out of all 16 nodes",
+        "closed_form_s": None,
+        "algbw_Bps": 5e9,
+        "busbw_Bps": 10e9,
+        "bytes_per_rank": 206438400,
+        "bottlenecks": (),
+    }
+    return CollectiveResult(**(values | changes))
+
+
+def test_aligned_columns_start_at_one_place():
+    lines = aligned([("a", "bb", "x"), ("aaa", "b", "y")], indent=" ")
+    assert lines == [" a    bb  x", " aaa  b   y"]
+    assert aligned([]) == []
+
+
+def test_bandwidths_stand_side_by_side_in_bytes_and_bits():
+    lines = collective_lines(make_collective())
+    assert any("5 GB/s (40 Gbps)" in line for line in lines)
+    assert any("10 GB/s (80 Gbps)" in line for line in lines)
+    assert any("16 ms: bytes out of all 16 nodes" in line for line in lines)
+    assert any(line.split()[-1] == "1.25x" for line in lines)
+    assert "20 ms" in collective_summary(make_collective())
+
+
+def test_a_collective_without_time_has_no_bandwidth():
+    lines = collective_lines(make_collective(workers=1, time_s=0.0, lower_bound_s=0.0, algbw_Bps=None, busbw_Bps=None))
+    assert lines[0].endswith("over 1 worker")
+    assert any("undefined" in line for line in lines)
+
+
+def test_a_closed_form_is_shown_where_one_holds():
+    assert any("messages share links" in line for line in collective_lines(make_collective()))
+    assert any("19.5 ms, without" in line for line in collective_lines(make_collective(closed_form_s=0.0195)))
+
+
+def test_bottlenecks_are_a_line_a_row(result):
+    assert len(bottleneck_lines(result)) == len(result.rows)
+    assert bottleneck_lines(result)[0].startswith("dense")

@@ -1,0 +1,265 @@
+"""Whole experiments in Python: rows against each other and against what they are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import s2sim
+from s2sim.errors import OptionError, S2SimError, TraceError
+from s2sim.study.break_even import find_crossings, scan_rates
+from s2sim.study.measure_rows import stages
+from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, load_spec, spec_from_json
+
+SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
+
+
+@pytest.fixture(scope="module")
+def result():
+    return s2sim.run("fat-tree", workers=8)
+
+
+@pytest.fixture(scope="module")
+def rows(result):
+    return {row.option_string: row for row in result.rows}
+
+
+def test_the_default_comparison(result, rows):
+    assert tuple(rows) == DEFAULT_REDUCERS
+    assert result.spec.trace == "lstm-lm"
+    assert result.headline.startswith("fat-tree: 2 nodes x 4 GPUs")
+
+
+def test_lossless_reducers_are_exact_and_lossy_ones_are_not(rows):
+    for text, row in rows.items():
+        assert (row.error.relative_l2 <= 1e-6) == row.lossless, text
+    assert rows["fp16"].error.relative_l2 < 1e-3
+    assert rows["fp16"].error.cosine > 0.999
+
+
+def test_no_time_is_under_its_bound(rows):
+    for row in rows.values():
+        assert row.communication_s >= row.lower_bound_s > 0
+
+
+def test_times_add_up(rows):
+    for row in rows.values():
+        assert row.total_s == pytest.approx(row.encode_s + row.communication_s + row.decode_s, abs=1e-12)
+        assert row.speedup_vs_dense == pytest.approx(rows["dense"].total_s / row.total_s)
+
+
+def test_bytes_and_ratio(rows):
+    dense = rows["dense"]
+    assert dense.ratio == 1
+    assert rows["fp16"].ratio == pytest.approx(2, rel=1e-5)
+    elements = dense.collectives[0].bytes // 4
+    assert dense.bytes_sent_per_rank == pytest.approx(2 * 7 / 8 * 4 * elements, rel=1e-5)
+    kept = int(elements * 0.01)
+    assert rows["topk:density=0.01"].bytes_sent_per_rank == 7 * 8 * kept
+    for row in rows.values():
+        assert row.ratio == pytest.approx(dense.bytes_sent_per_rank / row.bytes_sent_per_rank)
+
+
+def test_a_reducer_with_an_error_above_one_never_wins(result, rows):
+    assert rows["s2:preset=authors-gnmt"].error.relative_l2 > 1
+    assert result.verdict.best_lossy != "s2:preset=authors-gnmt"
+
+
+@pytest.mark.parametrize("limit", [1e-6, 1e-2, 0.5])
+def test_the_error_limit_keeps_lossy_reducers_honest(limit):
+    result = s2sim.run("fat-tree", workers=4, trace=SMALL, reducers=["fp16", "topk", "union", "s2"], max_error=limit)
+    allowed = [row for row in result.rows if not row.lossless and row.error.relative_l2 <= limit]
+    best = max(allowed, key=lambda row: row.speedup_vs_dense, default=None)
+    assert result.verdict.best_lossy == (best and best.option_string)
+
+
+def test_break_even_is_where_a_new_run_says_so(result):
+    crossings = result.verdict.break_even
+    assert crossings
+    for crossing in crossings[:2]:
+        gains = []
+        for factor in (0.97, 1.03):
+            override = f"{crossing.field}={crossing.at_Bps * factor!r}B/s"
+            again = s2sim.run("fat-tree", workers=8, reducers=[crossing.reducer], overrides=(override,))
+            gains.append(again.rows[1].speedup_vs_dense)
+        assert (gains[0] > 1 > gains[1]) if crossing.pays == "below" else (gains[0] < 1 < gains[1])
+
+
+def test_all_crossings_of_a_known_curve_are_found():
+    """Dense takes 1e12 / rate + 1e6 ps; the other pays between two rates by construction."""
+
+    def times_at(rate, _):
+        dense = 1e18 / rate + 1e6
+        return round(dense), round(dense - 1e5 * (np.log10(rate) - 8.2) * (10.1 - np.log10(rate)))
+
+    crossings, ends = find_crossings(["x"], times_at, "nic.rate")
+    assert [crossing.pays for crossing in crossings] == ["above", "below"]
+    assert [np.log10(crossing.at_Bps) for crossing in crossings] == pytest.approx([8.2, 10.1], abs=1e-3)
+    assert ends == {"x": (False, False)}
+    assert scan_rates()[0] < 10**8.2
+
+
+def test_same_spec_same_answer(result):
+    again = s2sim.run(spec=result.spec)
+    assert again.to_json()["results"] == result.to_json()["results"]
+    assert again.to_json()["verdict"] == result.to_json()["verdict"]
+
+
+def test_the_order_of_reducers_does_not_matter(rows):
+    turned = s2sim.run("fat-tree", workers=8, reducers=DEFAULT_REDUCERS[::-1])
+    for row in turned.rows:
+        assert row == dataclasses.replace(rows[row.option_string])
+
+
+def test_a_result_is_strict_json_with_the_promised_keys(result):
+    value = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    assert {"spec", "provenance", "results", "verdict"} <= value.keys()
+    promised = {
+        "reducer",
+        "options",
+        "collectives",
+        "workers",
+        "time_s",
+        "bytes_sent_per_rank",
+        "bytes_received_per_rank",
+        "ratio",
+        "error",
+        "error_compressed",
+        "lower_bound_s",
+        "speedup_vs_dense",
+        "extrapolated",
+    }
+    for row in value["results"]:
+        assert promised <= row.keys()
+        assert row["time_s"].keys() == {"encode", "communication", "decode", "total"}
+        assert row["error"].keys() == row["error_compressed"].keys() == {"relative_l2", "cosine"}
+        assert all({"kind", "algorithm", "bytes", "time_s"} <= item.keys() for item in row["collectives"])
+        assert row["extrapolated"] is False
+    assert {"text", "best_exact", "best_lossy", "break_even", "bottleneck"} <= value["verdict"].keys()
+    for crossing in value["verdict"]["break_even"]:
+        assert crossing.keys() == {"reducer", "field", "pays", "at_Bps"}
+
+
+def test_every_number_that_went_in_has_an_origin(result):
+    inputs = result.provenance["inputs"]
+    choices = {"name", "description", "source", "routing", "fabric.kind"}
+    for part in ("topology", "gpu"):
+        numbers = {name: item for name, item in inputs[part]["fields"].items() if name not in choices}
+        assert numbers
+        assert all(number["kind"] and number["source"] for number in numbers.values())
+        assert len(inputs[part]["sha256"]) == 64
+    assert inputs["trace"]["kind"] == "recorded"
+    assert result.provenance["spec_sha256"]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 64])
+def test_any_number_of_workers(workers):
+    result = s2sim.run("leaf-spine", workers=workers, trace=SMALL)
+    for row in result.rows:
+        assert row.communication_s >= row.lower_bound_s
+        assert (row.bytes_sent_per_rank > 0) == (workers > 1)
+    if workers == 1:
+        assert "do not compress" in result.verdict.text
+        assert result.verdict.break_even == ()
+
+
+def test_inside_one_node_the_break_even_is_over_the_link_there():
+    result = s2sim.run("fat-tree", workers=4, trace=SMALL, reducers=["union"])
+    assert "nvlink.rate" in result.verdict.text
+
+
+def test_several_worker_counts_and_compute():
+    result = s2sim.run("fat-tree", workers=[2, 8], trace=SMALL, reducers=["union"], compute="3ms")
+    assert [(row.workers, row.option_string) for row in result.rows] == [
+        (2, "dense"),
+        (2, "union"),
+        (8, "dense"),
+        (8, "union"),
+    ]
+    for dense, union in zip(result.rows[::2], result.rows[1::2], strict=True):
+        assert union.iteration_s == pytest.approx(3e-3 + union.total_s)
+        assert union.speedup_vs_dense == pytest.approx(dense.iteration_s / union.iteration_s)
+    assert result.verdict.text.startswith("8 workers")
+
+
+def test_an_algorithm_that_is_asked_for_runs_and_counts_its_own_bytes():
+    tree = s2sim.run("fat-tree", workers=8, trace=SMALL, reducers=["fp16"], collective="double-binary-tree").rows[0]
+    ring = s2sim.run("fat-tree", workers=8, trace=SMALL, reducers=["fp16"], collective="ring").rows[0]
+    assert tree.collectives[0].algorithm.startswith("double-binary-tree")
+    assert ring.collectives[0].algorithm == "ring"
+    assert tree.bytes_sent_per_rank != ring.bytes_sent_per_rank
+
+
+def test_dense_always_runs_and_nothing_runs_twice():
+    assert [row.option_string for row in s2sim.run("ring", workers=2, trace=SMALL, reducers=["union"]).rows] == [
+        "dense",
+        "union",
+    ]
+    with pytest.raises(OptionError, match="asked for twice: topk and topk:density=0.01"):
+        s2sim.run("ring", workers=2, trace=SMALL, reducers=["topk", "topk:density=0.01"])
+
+
+def test_stages_are_what_waits_for_what(result):
+    from s2sim.gradients.load import load_trace
+    from s2sim.reducers.factory import make_reducer
+    from s2sim.study.record import record
+
+    gradients = [load_trace("lstm-lm", workers=2).gradient(0, rank) for rank in range(2)]
+    (recorded,) = record({"union": make_reducer("union")}, gradients, seed=0)
+    assert [[call.label for call in group] for group in stages(recorded.recording)] == [
+        ["support"],
+        ["values", "dense layers"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": 0}, "0 workers"),
+        ({"workers": [4, 4]}, "stands twice"),
+        ({"workers": 65, "trace": "lstm-lm"}, "64 recorded ranks; 65 workers"),
+        ({"workers": 2, "topology": "fat-tre"}, "did you mean 'fat-tree'"),
+        ({"workers": 2, "trace": "lstm"}, "did you mean 'lstm-lm'"),
+        ({"workers": 2, "gpu": "a10"}, "did you mean 'a100'"),
+        ({"workers": 2, "reducers": ["unoin"]}, "did you mean 'union'"),
+        ({"workers": 2, "reducers": ["s2:row=3"]}, "did you mean 'rows'"),
+        ({"workers": 2, "collective": "rng"}, "did you mean 'ring'"),
+        ({"workers": 2, "placement": "lineal"}, "did you mean 'linear'"),
+        ({"workers": 2, "compute": "120"}, "has no unit"),
+        ({"workers": 2, "max_error": -1.0}, "greater than 0"),
+        ({"workers": 2, "overrides": ("nic.rat=1Gbps",)}, "did you mean 'nic.rate'"),
+        ({"workers": 2, "overrides": ("nic.rate=1",)}, "unit"),
+        ({"workers": 2, "colour": "red"}, "colour"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(options, message):
+    options = {"topology": "fat-tree", "trace": SMALL} | options
+    with pytest.raises(S2SimError, match=message) as caught:
+        s2sim.run(options.pop("topology"), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_specs_round_trip_and_wrong_ones_are_refused(tmp_path, result):
+    assert spec_from_json(json.loads(json.dumps(result.spec.to_json())), "x") == result.spec
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(result.to_json()))
+    assert load_spec(path) == result.spec
+    with pytest.raises(S2SimError, match="workers: Field required"):
+        spec_from_json({"topology": "ring"}, "x")
+    with pytest.raises(S2SimError, match="wokers"):
+        spec_from_json({"topology": "ring", "workers": [2], "wokers": 3}, "x")
+    path.write_text("{")
+    with pytest.raises(S2SimError, match="is not JSON"):
+        load_spec(path)
+    with pytest.raises(S2SimError, match="cannot read"):
+        load_spec(tmp_path / "missing.json")
+
+
+def test_a_spec_needs_workers_and_a_trace_with_enough_ranks():
+    with pytest.raises(OptionError, match="no number of workers"):
+        RunSpec(topology="ring", workers=())
+    with pytest.raises(TraceError, match="8 recorded ranks; 9 workers"):
+        s2sim.run("ring", workers=9, trace="cnn")
