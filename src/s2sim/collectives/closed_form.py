@@ -30,7 +30,7 @@ def closed_form_s(schedule: Schedule, cluster: Cluster, routes: Routes) -> float
         return 0.0
     times = RoundTimes(cluster.fabric, routes)
     rounds = range(1 if schedule.uniform else schedule.rounds)
-    if any(times.shares_links(schedule.round_at(k).pair) for k in rounds):
+    if not all(times.alone(schedule.round_at(k).pair).all() for k in rounds):
         raise ContendedError(
             f"{schedule.algorithm} on {cluster.shape.name} has no closed form: messages share link directions; "
             "simulate it instead"

@@ -1,7 +1,8 @@
-"""How long one round takes alone: without events where its transfers share no link, else by the fluid network.
+"""How long one round takes with nothing else in flight.
 
-Both give the same integer picoseconds where no link is shared, which the tests check. A round that was seen before is
-not solved again.
+A transfer that shares no link with another of its round takes its latency plus its bytes over its narrowest link; the
+others go through the fluid network. Where both apply they give the same integer picoseconds, which the tests check. A
+round that was seen before is not solved again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class RoundTimes:
         self._routes = routes
         self._known: dict[tuple[bytes, bytes], int] = {}
         self._bounds: dict[tuple[bytes, bytes], int] = {}
-        self._shared: dict[bytes, bool] = {}
+        self._alone: dict[bytes, NDArray[np.bool_]] = {}
         capacity = fabric.rate_Bps / PS_PER_S
         self._rate = (
             np.minimum.reduceat(capacity[routes.links] / routes.weights, routes.offsets[:-1])
@@ -47,26 +48,30 @@ class RoundTimes:
             else np.zeros(0)
         )
 
-    def shares_links(self, pair: NDArray[np.int64]) -> bool:
-        """Return whether any link is used by more than one of the pairs."""
+    def alone(self, pair: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which of the pairs share no link with another of them, bool of the shape of ``pair``."""
         key = pair.tobytes()
-        if key not in self._shared:
+        if key not in self._alone:
             starts = self._routes.offsets[pair]
-            links = self._routes.links[gather_slices(starts, self._routes.offsets[pair + 1] - starts)]
-            self._shared[key] = len(np.unique(links)) < len(links)
-        return self._shared[key]
+            lengths = self._routes.offsets[pair + 1] - starts
+            links = self._routes.links[gather_slices(starts, lengths)]
+            users = np.bincount(links)[links]
+            self._alone[key] = np.maximum.reduceat(users, np.cumsum(lengths) - lengths) == 1
+        return self._alone[key]
 
     def time_ps(self, transfers: Round) -> int:
         """Return when the last transfer of a round is delivered, in integer picoseconds from its start."""
         if len(transfers.pair) == 0:
             return 0
-        if not self.shares_links(transfers.pair):
-            pair = transfers.pair
-            ends = self._routes.latency_ps[pair] + np.rint(transfers.bytes / self._rate[pair]).astype(np.int64)
-            return int(ends.max())
         key = transfers.pair.tobytes(), transfers.bytes.tobytes()
         if key not in self._known:
-            self._known[key] = self.simulate_ps(transfers)
+            alone = self.alone(transfers.pair)
+            pair = transfers.pair[alone]
+            ends = self._routes.latency_ps[pair] + np.rint(transfers.bytes[alone] / self._rate[pair]).astype(np.int64)
+            latest = int(ends.max(initial=0))
+            if not alone.all():
+                latest = max(latest, self.simulate_ps(transfers.pair[~alone], transfers.bytes[~alone]))
+            self._known[key] = latest
         return self._known[key]
 
     def at_least_ps(self, transfers: Round) -> int:
@@ -85,15 +90,15 @@ class RoundTimes:
             self._bounds[key] = int(self._routes.latency_ps[transfers.pair].min() + busiest)
         return self._bounds[key]
 
-    def simulate_ps(self, transfers: Round) -> int:
-        """Return the same by the fluid network, whether links are shared or not."""
+    def simulate_ps(self, pair: NDArray[np.int64], sizes_bytes: NDArray[np.float64]) -> int:
+        """Return when the last of these transfers is delivered, by the fluid network, whether they share links or not."""
         import simpy
 
         env = simpy.Environment(initial_time=0)
         network = FluidNetwork(env, self._fabric)
         numbers = network.add_routes(self._routes)
         owner = network.add_owner(lambda _: None)
-        network.send(numbers[transfers.pair], transfers.bytes, owner, transfers.pair)
+        network.send(numbers[pair], sizes_bytes, owner, pair)
         env.run()
         return network.last_delivery_ps
 

@@ -162,7 +162,7 @@ class FluidNetwork:
             self.last_delivery_ps = now
             owners, tags = self._owner[done], self._tag[done]
             self._keep(~done)
-            for owner in np.unique(owners):
+            for owner in sorted(set(owners.tolist())):
                 self._owners[owner](tags[owners == owner])
         if self._arriving:
             arriving, self._arriving = self._arriving, []

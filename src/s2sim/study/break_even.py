@@ -15,7 +15,7 @@ LOWEST_BPS = 1.25e6
 HIGHEST_BPS = 4e11
 # A factor of 3.1 between points: a reducer that pays in less than that is not told by it.
 _POINTS = 12
-_PRECISION = 1e-4
+_PRECISION = 1e-3
 
 
 def scan_rates() -> list[float]:

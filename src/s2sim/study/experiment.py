@@ -110,9 +110,9 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
     interrupted = False
     others = [item for item in recorded if item.reducer.name != "dense"]
     if field is not None and others:
-        progress.start(len(scan_rates()), f"looking for break-even over {field}")
         replays = _RateReplays(spec, largest, {item.option_string: item for item in recorded}, gpu, field)
         try:
+            progress.start(len(scan_rates()), f"looking for break-even over {field}")
             crossings, ends = find_crossings(
                 [item.option_string for item in others], replays.times_at, field, on_rate=progress.advance
             )
