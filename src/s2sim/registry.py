@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from s2sim.errors import S2SimWarning, unknown_name
+from s2sim.errors import S2SimError, S2SimWarning, unknown_name
 
 
 @dataclass(frozen=True)
@@ -57,5 +57,9 @@ class Registry:
         """Return what ``name`` stands for, importing it; `UnknownNameError` names the nearest known one."""
         if name not in self._targets:
             raise unknown_name(self.kind, name, self._targets)
-        module, _, attribute = self._targets[name].partition(":")
-        return getattr(import_module(module), attribute)
+        target = self._targets[name]
+        module, _, attribute = target.partition(":")
+        try:
+            return getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise S2SimError(f"{self.kind} {name!r} cannot be loaded from {target}: {error}") from error

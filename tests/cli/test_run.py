@@ -200,7 +200,7 @@ def test_an_interrupted_scan_still_gives_the_rows(s2sim, tiny, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.study.experiment.find_crossings", interrupt)
+    monkeypatch.setattr("s2sim.study.scan.find_crossings", interrupt)
     code, out, err = s2sim(*tiny)
     assert (code, err) == (130, "s2sim: interrupted\n")
     assert "union" in out

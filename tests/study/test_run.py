@@ -10,7 +10,7 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError, TraceError
-from s2sim.study.break_even import find_crossings, scan_rates
+from s2sim.study.break_even import find_crossings, scanned_rates
 from s2sim.study.measure_rows import stages
 from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, load_spec, spec_from_json
 
@@ -99,7 +99,7 @@ def test_all_crossings_of_a_known_curve_are_found():
     assert [crossing.pays for crossing in crossings] == ["above", "below"]
     assert [np.log10(crossing.at_Bps) for crossing in crossings] == pytest.approx([8.2, 10.1], abs=1e-3)
     assert ends == {"x": (False, False)}
-    assert scan_rates()[0] < 10**8.2
+    assert scanned_rates()[0] < 10**8.2
 
 
 def test_same_spec_same_answer(result):
@@ -193,16 +193,53 @@ def test_an_algorithm_that_is_asked_for_runs_and_counts_its_own_bytes():
     assert tree.bytes_sent_per_rank != ring.bytes_sent_per_rank
 
 
+class Interrupting:
+    """Presses Ctrl-C at the n-th advance of a phase."""
+
+    def __init__(self, phase, advances):
+        self.phase, self.advances = phase, advances
+
+    def start(self, total, what):
+        assert total > 0
+        self.running = what
+
+    def advance(self):
+        if self.phase in self.running:
+            self.advances -= 1
+            if self.advances == 0:
+                raise KeyboardInterrupt
+
+    def stop(self):
+        pass
+
+
+def test_ctrl_c_keeps_what_is_finished():
+    def interrupted(phase, advances):
+        spec = RunSpec("fat-tree", workers=(2, 8), trace=SMALL, reducers=("union",))
+        return s2sim.run(spec=spec, progress=Interrupting(phase, advances))
+
+    result = interrupted("break-even", 3)
+    assert [row.workers for row in result.rows] == [2, 2, 8, 8]
+    assert result.verdict.break_even == ()
+    assert any("interrupted" in note for note in result.notes)
+    # 2 ranks and 2 reducers are one count; the next advance is in the middle of the second.
+    result = interrupted("reducers", 2 + 2 + 3)
+    assert [row.workers for row in result.rows] == [2, 2]
+    assert result.verdict.text.startswith("2 workers")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted("reducers", 3)
+
+
 def test_dense_always_runs_and_nothing_runs_twice():
     assert [row.option_string for row in s2sim.run("ring", workers=2, trace=SMALL, reducers=["union"]).rows] == [
         "dense",
         "union",
     ]
-    with pytest.raises(OptionError, match="asked for twice: topk and topk:density=0.01"):
+    with pytest.raises(OptionError, match=r"asked for twice: topk and topk:density=0\.01"):
         s2sim.run("ring", workers=2, trace=SMALL, reducers=["topk", "topk:density=0.01"])
 
 
-def test_stages_are_what_waits_for_what(result):
+def test_stages_are_what_waits_for_what():
     from s2sim.gradients.load import load_trace
     from s2sim.reducers.factory import make_reducer
     from s2sim.study.record import record
@@ -229,7 +266,7 @@ def test_stages_are_what_waits_for_what(result):
         ({"workers": 2, "collective": "rng"}, "did you mean 'ring'"),
         ({"workers": 2, "placement": "lineal"}, "did you mean 'linear'"),
         ({"workers": 2, "compute": "120"}, "has no unit"),
-        ({"workers": 2, "max_error": -1.0}, "greater than 0"),
+        ({"workers": 2, "max_error": -1.0}, "between 0 and 1"),
         ({"workers": 2, "overrides": ("nic.rat=1Gbps",)}, "did you mean 'nic.rate'"),
         ({"workers": 2, "overrides": ("nic.rate=1",)}, "unit"),
         ({"workers": 2, "colour": "red"}, "colour"),

@@ -91,7 +91,7 @@ class RoundTimes:
         return self._bounds[key]
 
     def simulate_ps(self, pair: NDArray[np.int64], sizes_bytes: NDArray[np.float64]) -> int:
-        """Return when the last of these transfers is delivered, by the fluid network, whether they share links or not."""
+        """Return when the last of these transfers is delivered, by the fluid network, shared links or not."""
         import simpy
 
         env = simpy.Environment(initial_time=0)

@@ -76,7 +76,9 @@ class Timer:
         if self._algorithm != AUTO and demand.kind in ALGORITHMS.get(self._algorithm.partition(":")[0]).kinds:
             return self._run(self._algorithm, demand, "asked for")
         able = [name for name in ALGORITHMS.names() if demand.kind in ALGORITHMS.get(name).kinds]
-        if len(able) == 1 or demand.ranks == 1:
+        if demand.ranks == 1:
+            return self._run(able[0], demand, "one rank has nothing to send")
+        if len(able) == 1:
             return self._run(able[0], demand, f"the only algorithm for {demand.kind}")
         candidates = []
         for name in able:

@@ -217,7 +217,6 @@ def run_group(
     *,
     seed: int = 0,
     step: int = 0,
-    on_rank: Callable[[], None] = lambda: None,
 ) -> tuple[list[Reduced], Recording]:
     """Run one reduction and return what each rank ends with, and the scripts.
 
@@ -229,8 +228,6 @@ def run_group(
         One a rank, with the same layers.
     seed, step : int
         Root seed and training step, the same for all ranks.
-    on_rank : callable
-        Called after each advance of a rank, for progress.
     """
     size = len(gradients)
     group = _Group()
@@ -251,7 +248,6 @@ def run_group(
                 calls = handle.calls  # type: ignore[attr-defined]
                 rank.wait(calls)
                 waits.append(calls)
-            on_rank()
         if waits and (results or len(set(waits)) > 1):
             raise S2SimError("the ranks' programs wait for different collectives: they would hang on a real cluster")
         if len({rank.posted for rank in ranks}) > 1:

@@ -18,7 +18,7 @@ _POINTS = 12
 _PRECISION = 1e-3
 
 
-def scan_rates() -> list[float]:
+def scanned_rates() -> list[float]:
     """Return the rates that are tried first, in bytes per second, evenly spaced in their logarithm."""
     step = (HIGHEST_BPS / LOWEST_BPS) ** (1 / (_POINTS - 1))
     return [LOWEST_BPS * step**i for i in range(_POINTS)]
@@ -50,7 +50,7 @@ def find_crossings(
     """
     from scipy.optimize import brentq
 
-    rates = scan_rates()
+    rates = scanned_rates()
     gains: dict[str, list[int]] = {reducer: [] for reducer in reducers}
     for rate in rates:
         for reducer in reducers:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s2sim.cluster.replay import Replay, replay
+from s2sim.cluster.replay import replay
 from s2sim.collectives.timing import AUTO, Timer
 from s2sim.errors import OptionError
 from s2sim.gradients.load import load_trace
 from s2sim.provenance import content_hash, run_record
 from s2sim.reducers.factory import make_reducer, option_string
-from s2sim.study.break_even import find_crossings, scan_rates
 from s2sim.study.measure_rows import make_row, traffic
 from s2sim.study.progress import Silent
 from s2sim.study.record import Recorded, record
-from s2sim.study.result import Crossing, Result, Row
+from s2sim.study.result import Result, Row
+from s2sim.study.scan import Scan, scan_rates
 from s2sim.study.spec import RunSpec
 from s2sim.study.verdict import give_verdict
 from s2sim.topology.catalogue import load_shape
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from s2sim.topology.hardware import Gpu
     from s2sim.topology.shape import ClusterShape
 
-INTERRUPTED_NOTE = "interrupted: break-even rates are missing"
+INTERRUPTED_NOTE = "interrupted: what was not finished is missing"
 
 
 def run(
@@ -91,49 +91,36 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
     gpu = load_gpu(spec.gpu)
     clusters = {count: _cluster(spec, shape, count) for count in spec.workers}
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
+    recorded: dict[int, list[Recorded]] = {}
     rows: list[Row] = []
-    recorded: list[Recorded] = []
-    largest = max(spec.workers)
-    progress.start(sum(spec.workers) * (len(reducers) + 1), "reading gradients and running reducers")
-    for count in spec.workers:
-        gradients = []
-        for rank in range(count):
-            gradients.append(trace.gradient(0, rank))
-            progress.advance()
-        records = record(reducers, gradients, seed=spec.seed, on_rank=progress.advance)
-        rows += _rows(spec, records, clusters[count], gpu)
-        if count == largest:
-            recorded = records
-    field = _scanned_field(shape, clusters[largest])
-    crossings: tuple[Crossing, ...] = ()
-    ends: dict[str, tuple[bool, bool]] = {}
+    scan = Scan(None)
     interrupted = False
-    others = [item for item in recorded if item.reducer.name != "dense"]
-    if field is not None and others:
-        replays = _RateReplays(spec, largest, {item.option_string: item for item in recorded}, gpu, field)
-        try:
-            progress.start(len(scan_rates()), f"looking for break-even over {field}")
-            crossings, ends = find_crossings(
-                [item.option_string for item in others], replays.times_at, field, on_rate=progress.advance
-            )
-        except KeyboardInterrupt:
-            # The rows are finished: whoever does not want to wait for the scan still gets them.
-            interrupted = True
+    try:
+        progress.start(sum(spec.workers) + len(reducers) * len(spec.workers), "running reducers on real gradients")
+        for count in spec.workers:
+            gradients = []
+            for rank in range(count):
+                gradients.append(trace.gradient(0, rank))
+                progress.advance()
+            records = record(reducers, gradients, seed=spec.seed, on_reducer=progress.advance)
+            rows += _rows(spec, records, clusters[count], gpu)
+            recorded[count] = records
+        largest = max(recorded)
+        scan = scan_rates(spec, clusters[largest], recorded[largest], gpu, progress)
+    except KeyboardInterrupt:
+        # Whoever does not want to wait any longer still gets the rows that are finished.
+        if not rows:
+            raise
+        interrupted = True
     progress.stop()
-    verdict = give_verdict(
-        [row for row in rows if row.workers == largest],
-        max_error=spec.max_error,
-        field=field,
-        crossings=crossings,
-        ends=ends,
-    )
+    largest = max(recorded)
     return Result(
         spec=spec,
         headline=first_line(clusters[largest]),
         provenance=_provenance(spec, shape, gpu, trace),
         rows=tuple(rows),
-        verdict=verdict,
-        notes=(*_notes(spec, trace, field), *([INTERRUPTED_NOTE] if interrupted else [])),
+        verdict=give_verdict([row for row in rows if row.workers == largest], max_error=spec.max_error, scan=scan),
+        notes=(*_notes(spec, trace, recorded[largest]), *([INTERRUPTED_NOTE] if interrupted else [])),
     )
 
 
@@ -173,45 +160,7 @@ def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, gpu: Gpu
     ]
 
 
-def _scanned_field(shape: ClusterShape, cluster: Cluster) -> str | None:
-    """Return the rate whose break-even people ask for: of the network, or inside the only node."""
-    if cluster.workers == 1:
-        return None
-    if int(cluster.node_of_rank.max()) > 0:
-        return "nic.rate"
-    return "nvlink.rate" if shape.nvlink is not None else "pcie.rate"
-
-
-class _RateReplays:
-    """Total times of reducers on the same cluster at another rate, each computed once."""
-
-    def __init__(self, spec: RunSpec, workers: int, recorded: dict[str, Recorded], gpu: Gpu, field: str) -> None:
-        self._spec = spec
-        self._workers = workers
-        self._recorded = recorded
-        self._gpu = gpu
-        self._field = field
-        self._dense = next(text for text, item in recorded.items() if item.reducer.name == "dense")
-        self._timers: dict[float, Timer] = {}
-        self._totals: dict[tuple[float, str], int] = {}
-
-    def times_at(self, rate_Bps: float, reducer: str) -> tuple[int, int]:
-        """Return (dense, reducer) total times in picoseconds."""
-        return self._total(rate_Bps, self._dense), self._total(rate_Bps, reducer)
-
-    def _total(self, rate_Bps: float, reducer: str) -> int:
-        if rate_Bps not in self._timers:
-            overrides = (*self._spec.overrides, f"{self._field}={rate_Bps!r}B/s")
-            cluster = _cluster(self._spec, load_shape(self._spec.topology, overrides), self._workers)
-            self._timers[rate_Bps] = Timer(cluster, self._spec.collective)
-        key = (rate_Bps, reducer)
-        if key not in self._totals:
-            replayed: Replay = replay(self._recorded[reducer].recording, self._timers[rate_Bps], self._gpu)
-            self._totals[key] = replayed.total_ps
-        return self._totals[key]
-
-
-def _notes(spec: RunSpec, trace: AnyTrace, field: str | None) -> tuple[str, ...]:
+def _notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[Recorded]) -> tuple[str, ...]:
     """Return what a reader must know to read the numbers rightly."""
     notes = ["first step of the trace, empty residuals"]
     if trace.manifest.kind == "synthetic":
@@ -222,8 +171,12 @@ def _notes(spec: RunSpec, trace: AnyTrace, field: str | None) -> tuple[str, ...]
         notes.append(f"iteration = {spec.compute} of compute + communication phase, without overlap")
     if spec.max_error is None:
         notes.append("a relative L2 error of 1 or more never wins; --max-error sets a stricter limit")
-    if len(spec.workers) > 1 and field is not None:
-        notes.append(f"verdict and break-even are for {max(spec.workers)} workers")
+    packed = [item for item in recorded if any(call.op == "or" for call in item.recording.calls)]
+    if packed:
+        names = ", ".join(item.option_string for item in packed)
+        notes.append(f"{names}: bits are all-reduced with OR, which MPI has and NCCL has not; there, bitmap=byte")
+    if len(spec.workers) > 1:
+        notes.append(f"verdict and break-even are for {recorded[0].recording.workers} workers")
     return tuple(notes)
 
 

@@ -44,13 +44,14 @@ def record(
     gradients: Sequence[Gradient],
     *,
     seed: int,
-    on_rank: Callable[[], None] = lambda: None,
+    on_reducer: Callable[[], None] = lambda: None,
 ) -> list[Recorded]:
     """Run each reducer, by its option string, on the gradients, one a rank, with empty residuals."""
     exact = mean_float64(gradients)
     found = []
     for text, reducer in reducers.items():
-        results, recording = run_group(make_instances(reducer, len(gradients)), gradients, seed=seed, on_rank=on_rank)
+        results, recording = run_group(make_instances(reducer, len(gradients)), gradients, seed=seed)
         errors = worst_error(results, exact, reducer.compresses(gradients[0]))
         found.append(Recorded(text, reducer, recording, errors))
+        on_reducer()
     return found

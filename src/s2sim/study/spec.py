@@ -79,8 +79,10 @@ class RunSpec:
             raise OptionError(f"a number of workers stands twice in {','.join(map(str, self.workers))}")
         if not self.reducers:
             raise OptionError("no reducer was given; for example --reducer union")
-        if self.max_error is not None and not self.max_error > 0:
-            raise OptionError(f"--max-error {self.max_error} must be greater than 0")
+        if self.max_error is not None and not 0 < self.max_error < 1:
+            raise OptionError(
+                f"--max-error {self.max_error} must lie between 0 and 1: an error of 1 or more never wins anyway"
+            )
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed} must not be negative")
         if self.compute is not None:

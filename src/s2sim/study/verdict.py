@@ -9,9 +9,10 @@ from s2sim.study.result import Verdict
 from s2sim.units import format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from s2sim.study.result import Crossing, Row
+    from s2sim.study.scan import Scan
 
 # A gain below one per cent is within what models of this kind can tell apart.
 _WORTHWHILE = 1.01
@@ -26,7 +27,7 @@ def acceptable(row: Row, max_error: float | None) -> bool:
 
 
 def _gain(row: Row, unit: str) -> str:
-    return f"{row.option_string} makes the {unit} {row.speedup_vs_dense:.2f}x as fast as dense"
+    return f"the {unit} {row.speedup_vs_dense:.2f}x as fast as dense"
 
 
 def _choice(exact: Row, lossy: Row | None, unit: str, rejected: Sequence[Row]) -> str:
@@ -37,19 +38,19 @@ def _choice(exact: Row, lossy: Row | None, unit: str, rejected: Sequence[Row]) -
     )
     sentences = []
     if exact_pays:
-        sentences.append(f"On this cluster use {exact.option_string}: {_gain(exact, unit)}, without error.")
+        sentences.append(f"On this cluster use {exact.option_string}: it makes {_gain(exact, unit)}, without error.")
     if lossy_pays and lossy is not None:
-        opening = "If its error is acceptable," if exact_pays else "On this cluster, if its error is acceptable, use"
-        text = _gain(lossy, unit) if exact_pays else f"{lossy.option_string}: {_gain(lossy, unit)}"
-        sentences.append(f"{opening} {text}, at a relative L2 error of {lossy.error.relative_l2:.3g}.")
+        place = "" if exact_pays else " on this cluster"
+        sentences.append(
+            f"If a relative L2 error of {lossy.error.relative_l2:.3g} is acceptable, use {lossy.option_string}{place}: "
+            f"it makes {_gain(lossy, unit)}."
+        )
     if not sentences:
         best = lossy if lossy is not None and lossy.speedup_vs_dense > exact.speedup_vs_dense else exact
         why = (
-            "no other reducer was compared"
-            if best.reducer == "dense" and not rejected
+            f"the fastest with an acceptable error, {best.option_string}, gains under 1 %"
+            if best.speedup_vs_dense > 1
             else "no reducer with an acceptable error is faster than dense"
-            if best.reducer == "dense"
-            else f"the fastest with an acceptable error, {best.option_string}, gains under 1 %"
         )
         sentences.append(f"On this cluster do not compress: {why}.")
     tempting = [row for row in rejected if row.speedup_vs_dense >= _WORTHWHILE]
@@ -73,14 +74,7 @@ def _payoff(reducer: str, crossings: Sequence[Crossing], ends: tuple[bool, bool]
     return f"{reducer} pays {spans} of {field}"
 
 
-def give_verdict(
-    rows: Sequence[Row],
-    *,
-    max_error: float | None,
-    field: str | None,
-    crossings: tuple[Crossing, ...],
-    ends: Mapping[str, tuple[bool, bool]],
-) -> Verdict:
+def give_verdict(rows: Sequence[Row], *, max_error: float | None, scan: Scan) -> Verdict:
     """Return the verdict on the rows of one number of workers.
 
     Parameters
@@ -89,10 +83,8 @@ def give_verdict(
         ``dense`` among them.
     max_error : float or None
         Largest relative L2 error that may win.
-    field : str or None
-        The topology field that was scanned; None where nothing crosses a link.
-    crossings, ends
-        From `s2sim.study.break_even.find_crossings`.
+    scan : Scan
+        Where reducers break even with dense.
     """
     dense = next(row for row in rows if row.reducer == "dense")
     allowed = [row for row in rows if acceptable(row, max_error)]
@@ -100,18 +92,20 @@ def give_verdict(
     lossy = max((row for row in allowed if not row.lossless), key=lambda row: row.speedup_vs_dense, default=None)
     rejected = [row for row in rows if not acceptable(row, max_error)]
     unit = "communication phase" if dense.iteration_s is None else "iteration"
-    sentences = [
-        f"{dense.workers} workers: {_choice(exact, lossy, unit, rejected)}"
-        if dense.workers > 1
-        else "1 worker: nothing is communicated, so do not compress."
-    ]
-    if field is not None and ends:
-        sentences.append("; ".join(_payoff(reducer, crossings, ends[reducer], field) for reducer in ends) + ".")
+    if dense.workers == 1:
+        sentences = ["1 worker: nothing is communicated, so do not compress."]
+    elif len(rows) == 1:
+        sentences = [f"{dense.workers} workers: dense was compared with nothing."]
+    else:
+        sentences = [f"{dense.workers} workers: {_choice(exact, lossy, unit, rejected)}"]
+    if scan.field is not None and scan.pays_at_ends:
+        parts = (_payoff(reducer, scan.crossings, ends, scan.field) for reducer, ends in scan.pays_at_ends.items())
+        sentences.append(f"Against dense, {'; '.join(parts)}.")
     sentences.append(f"In dense, {dense.bottleneck}.")
     return Verdict(
         text=" ".join(sentences),
         best_exact=exact.option_string,
         best_lossy=None if lossy is None else lossy.option_string,
-        break_even=crossings,
+        break_even=scan.crossings,
         bottleneck=dense.bottleneck,
     )

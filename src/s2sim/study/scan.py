@@ -1,0 +1,91 @@
+"""Break-even over a rate of the topology: the recorded scripts, replayed on the same cluster at other rates."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s2sim.cluster.replay import replay
+from s2sim.collectives.timing import Timer
+from s2sim.study.break_even import find_crossings, scanned_rates
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.study.progress import Progress
+    from s2sim.study.record import Recorded
+    from s2sim.study.result import Crossing
+    from s2sim.study.spec import RunSpec
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.hardware import Gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a scan found.
+
+    Attributes
+    ----------
+    field : str or None
+        The topology field that was varied; None where nothing crosses a link.
+    crossings : tuple of Crossing
+        Where a reducer and dense take the same time.
+    pays_at_ends : dict of str to (bool, bool)
+        For each reducer, whether it is faster than dense at the lowest and at the highest rate.
+    """
+
+    field: str | None
+    crossings: tuple[Crossing, ...] = ()
+    pays_at_ends: dict[str, tuple[bool, bool]] = dataclasses.field(default_factory=dict)
+
+
+def scan_rates(spec: RunSpec, cluster: Cluster, recorded: Sequence[Recorded], gpu: Gpu, progress: Progress) -> Scan:
+    """Return where each recorded reducer breaks even with dense over the rate that limits this cluster."""
+    varied = _limiting_rate(cluster)
+    others = [item.option_string for item in recorded if item.reducer.name != "dense"]
+    if varied is None or not others:
+        return Scan(None)
+    progress.start(len(scanned_rates()), f"looking for break-even over {varied}")
+    replays = _RateReplays(spec, cluster.workers, recorded, gpu, varied)
+    crossings, ends = find_crossings(others, replays.times_at, varied, on_rate=progress.advance)
+    return Scan(varied, crossings, ends)
+
+
+def _limiting_rate(cluster: Cluster) -> str | None:
+    """Return the rate whose break-even people ask for: of the network, or inside the only node."""
+    if cluster.workers == 1:
+        return None
+    if int(cluster.node_of_rank.max()) > 0:
+        return "nic.rate"
+    return "nvlink.rate" if cluster.shape.nvlink is not None else "pcie.rate"
+
+
+class _RateReplays:
+    """Total times of reducers on the same cluster at another rate, each computed once."""
+
+    def __init__(self, spec: RunSpec, workers: int, recorded: Sequence[Recorded], gpu: Gpu, varied: str) -> None:
+        self._spec = spec
+        self._workers = workers
+        self._recordings = {item.option_string: item.recording for item in recorded}
+        self._dense = next(item.option_string for item in recorded if item.reducer.name == "dense")
+        self._gpu = gpu
+        self._varied = varied
+        self._timers: dict[float, Timer] = {}
+        self._totals: dict[tuple[float, str], int] = {}
+
+    def times_at(self, rate_Bps: float, reducer: str) -> tuple[int, int]:
+        """Return (dense, reducer) total times in picoseconds."""
+        return self._total(rate_Bps, self._dense), self._total(rate_Bps, reducer)
+
+    def _total(self, rate_Bps: float, reducer: str) -> int:
+        if rate_Bps not in self._timers:
+            shape = load_shape(self._spec.topology, (*self._spec.overrides, f"{self._varied}={rate_Bps!r}B/s"))
+            cluster = build_cluster(shape, self._workers, placement=self._spec.placement, seed=self._spec.seed)
+            self._timers[rate_Bps] = Timer(cluster, self._spec.collective)
+        key = (rate_Bps, reducer)
+        if key not in self._totals:
+            self._totals[key] = replay(self._recordings[reducer], self._timers[rate_Bps], self._gpu).total_ps
+        return self._totals[key]
