@@ -11,7 +11,7 @@ from s2sim.units import format_rate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.study.result import Crossing, Row
+    from s2sim.study.result import Row
     from s2sim.study.scan import Scan
 
 # A gain below one per cent is within what models of this kind can tell apart.
@@ -64,14 +64,21 @@ def _choice(exact: Row, lossy: Row | None, unit: str, rejected: Sequence[Row]) -
     return " ".join(sentences)
 
 
-def _payoff(reducer: str, crossings: Sequence[Crossing], ends: tuple[bool, bool], field: str) -> str:
-    """Return at which rates a reducer pays."""
-    own = [crossing for crossing in crossings if crossing.reducer == reducer]
-    if not own:
-        span = f"{field} from {format_rate(LOWEST_BPS)} to {format_rate(HIGHEST_BPS)}"
-        return f"{reducer} {'pays' if ends[0] else 'does not pay'} at any {span}"
-    spans = ", ".join(f"{crossing.pays} {format_rate(crossing.at_Bps)}" for crossing in own)
-    return f"{reducer} pays {spans} of {field}"
+def _payoffs(scan: Scan) -> str:
+    """Return at which rates each reducer pays, those that always or never do together."""
+    parts = []
+    for reducer in scan.pays_at_ends:
+        own = [crossing for crossing in scan.crossings if crossing.reducer == reducer]
+        if own:
+            spans = ", ".join(f"{crossing.pays} {format_rate(crossing.at_Bps)}" for crossing in own)
+            parts.append(f"{reducer} pays {spans} of {scan.field}")
+    crossed = {crossing.reducer for crossing in scan.crossings}
+    for pays, one, several in ((True, "pays", "pay"), (False, "does not pay", "do not pay")):
+        steady = [reducer for reducer, ends in scan.pays_at_ends.items() if reducer not in crossed and ends[0] == pays]
+        if steady:
+            span = f"{scan.field} from {format_rate(LOWEST_BPS)} to {format_rate(HIGHEST_BPS)}"
+            parts.append(f"at any {span} {' and '.join(steady)} {one if len(steady) == 1 else several}")
+    return f"Against dense, {'; '.join(parts)}."
 
 
 def give_verdict(rows: Sequence[Row], *, max_error: float | None, scan: Scan) -> Verdict:
@@ -99,8 +106,7 @@ def give_verdict(rows: Sequence[Row], *, max_error: float | None, scan: Scan) ->
     else:
         sentences = [f"{dense.workers} workers: {_choice(exact, lossy, unit, rejected)}"]
     if scan.field is not None and scan.pays_at_ends:
-        parts = (_payoff(reducer, scan.crossings, ends, scan.field) for reducer, ends in scan.pays_at_ends.items())
-        sentences.append(f"Against dense, {'; '.join(parts)}.")
+        sentences.append(_payoffs(scan))
     sentences.append(f"In dense, {dense.bottleneck}.")
     return Verdict(
         text=" ".join(sentences),

@@ -1,0 +1,49 @@
+"""Every example in a document runs: console lines here, Python ones as doctests of the same files."""
+
+from __future__ import annotations
+
+import doctest
+import shlex
+from pathlib import Path
+
+import pytest
+
+from s2sim.cli.main import main
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def console_lines(document):
+    inside = False
+    for line in document.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            inside = line == "```console"
+        elif inside and line.startswith("$ s2sim"):
+            yield line.removeprefix("$ s2sim ")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_examples_run(document, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    failed, _ = doctest.testfile(str(document), module_relative=False)
+    assert failed == 0
+    for line in console_lines(document):
+        assert main(shlex.split(line)) == 0, line
+        assert capsys.readouterr().out, line
+
+
+def test_the_readme_starts_with_the_two_commands():
+    lines = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("$ ")]
+    assert lines[:2] == [
+        "$ pip install . && s2sim run --topology fat-tree --workers 64",
+        "$ pip install '.[test]' && pytest",
+    ]
+
+
+def test_the_toml_example_of_contributing_is_a_topology(tmp_path, capsys):
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    path = tmp_path / "example.toml"
+    path.write_text(text.split("```toml\n")[1].split("```")[0])
+    assert main(["topology", "show", str(path), "--workers", "5"]) == 0
+    assert "25 Gbps" in capsys.readouterr().out
