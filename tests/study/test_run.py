@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -108,6 +111,17 @@ def test_same_spec_same_answer(result):
     assert again.to_json()["verdict"] == result.to_json()["verdict"]
 
 
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_same_answer_in_another_process(result, hash_seed):
+    program = "import json, s2sim; print(json.dumps(s2sim.run('fat-tree', workers=8).to_json()))"
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    printed = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True).stdout
+    again = json.loads(printed)
+    expected = json.loads(json.dumps(result.to_json()))
+    assert again["results"] == expected["results"]
+    assert again["verdict"] == expected["verdict"]
+
+
 def test_the_order_of_reducers_does_not_matter(rows):
     turned = s2sim.run("fat-tree", workers=8, reducers=DEFAULT_REDUCERS[::-1])
     for row in turned.rows:
@@ -191,6 +205,12 @@ def test_an_algorithm_that_is_asked_for_runs_and_counts_its_own_bytes():
     assert tree.collectives[0].algorithm.startswith("double-binary-tree")
     assert ring.collectives[0].algorithm == "ring"
     assert tree.bytes_sent_per_rank != ring.bytes_sent_per_rank
+
+
+def test_an_algorithm_that_cannot_run_a_kind_is_replaced_with_a_note():
+    result = s2sim.run("fat-tree", workers=8, trace=SMALL, reducers=["topk"], collective="double-binary-tree")
+    assert result.rows[1].collectives[0].algorithm == "ring"
+    assert "double-binary-tree does not run all_gather: the fastest that does ran instead" in result.notes
 
 
 class Interrupting:

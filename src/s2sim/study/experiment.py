@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from s2sim.cluster.replay import replay
+from s2sim.collectives.registry import ALGORITHMS
 from s2sim.collectives.timing import AUTO, Timer
 from s2sim.errors import OptionError
 from s2sim.gradients.load import load_trace
@@ -162,7 +163,7 @@ def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, gpu: Gpu
 
 def _notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[Recorded]) -> tuple[str, ...]:
     """Return what a reader must know to read the numbers rightly."""
-    notes = ["first step of the trace, empty residuals"]
+    notes = ["first step of the trace: residuals are empty, and what later steps carry over is exchanged and counted"]
     if trace.manifest.kind == "synthetic":
         notes.append("the gradients are synthetic: errors and sizes are those of made-up data")
     if spec.compute is None:
@@ -171,6 +172,14 @@ def _notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[Recorded]) -> tupl
         notes.append(f"iteration = {spec.compute} of compute + communication phase, without overlap")
     if spec.max_error is None:
         notes.append("a relative L2 error of 1 or more never wins; --max-error sets a stricter limit")
+    kinds = sorted({call.kind for item in recorded for call in item.recording.calls})
+    if spec.collective != AUTO:
+        able = ALGORITHMS.get(spec.collective.partition(":")[0]).kinds
+        notes += [
+            f"{spec.collective} does not run {kind}: the fastest that does ran instead"
+            for kind in kinds
+            if kind not in able
+        ]
     packed = [item for item in recorded if any(call.op == "or" for call in item.recording.calls)]
     if packed:
         names = ", ".join(item.option_string for item in packed)
