@@ -15,10 +15,9 @@ from s2sim.collectives.schedule import Demand
 from s2sim.errors import OptionError, S2SimError
 from s2sim.reducers.script import Call
 from s2sim.reducers.traffic import ring_bytes
+from s2sim.testing.collectives import check_algorithm
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
-
-KINDS_OF = [(name, kind) for name in ALGORITHMS.names() for kind in ALGORITHMS.get(name).kinds]
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +26,10 @@ def clusters():
     return {workers: build_cluster(shape, workers) for workers in [*range(1, 34), 65]}
 
 
-@pytest.mark.parametrize(("name", "kind"), KINDS_OF)
-@pytest.mark.parametrize("workers", [*range(1, 34), 65])
-def test_every_rank_count(name, kind, workers, clusters):
-    rng = np.random.default_rng(workers)
-    for size in (0, 1, workers, 101):
-        elements = (size,) * workers if kind == "all_reduce" else tuple(rng.integers(0, size + 1, workers).tolist())
-        demand = Demand(kind, elements, 4)
-        check_schedule(make_algorithm(name, kind).schedule(demand, clusters[workers]))
+@pytest.mark.parametrize("text", [*ALGORITHMS.names(), "ring:channels=2", "double-binary-tree:chunks=5"])
+def test_every_registered_algorithm_conforms(text):
+    name = text.partition(":")[0]
+    check_algorithm(make_algorithm(text, ALGORITHMS.get(name).kinds[0]))
 
 
 @given(st.integers(2, 20), st.integers(0, 300), st.integers(1, 9))

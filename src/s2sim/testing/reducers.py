@@ -15,6 +15,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64, worst_error
 from s2sim.reducers.traffic import ring_bytes
+from s2sim.testing.require import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,11 +98,6 @@ def check_reducer(make: Callable[[], Reducer]) -> None:
         _check_sent(make())
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise AssertionError(message)
-
-
 def _dense(layer: Layer) -> NDArray[Any]:
     return layer.to_dense() if isinstance(layer, RowSparse) else layer
 
@@ -114,52 +110,52 @@ def _check_results(results: Sequence[Reduced], gradients: Sequence[Gradient], wh
     """Check that shapes and types are the input's, and that all ranks end with the same."""
     for gradient, result in zip(gradients, results, strict=True):
         for what, found in (("mean", result.mean), ("sent", result.sent())):
-            _require(found.names == gradient.names, f"{what} has other layers than the gradient {where}")
+            require(found.names == gradient.names, f"{what} has other layers than the gradient {where}")
             for (name, layer), like in zip(found, gradient.layers, strict=True):
-                _require(layer.shape == like.shape, f"{what} of {name!r} has shape {layer.shape}, not {like.shape}")
-                _require(layer.dtype == np.float32, f"{what} of {name!r} is {layer.dtype}, not float32")
-                _require(bool(np.isfinite(_dense(layer)).all()), f"{what} of {name!r} is not finite {where}")
+                require(layer.shape == like.shape, f"{what} of {name!r} has shape {layer.shape}, not {like.shape}")
+                require(layer.dtype == np.float32, f"{what} of {name!r} is {layer.dtype}, not float32")
+                require(bool(np.isfinite(_dense(layer)).all()), f"{what} of {name!r} is not finite {where}")
         if result.mean is not results[0].mean:
-            _require(_equal(result.mean, results[0].mean), f"the ranks end with different values {where}")
+            require(_equal(result.mean, results[0].mean), f"the ranks end with different values {where}")
 
 
 def _check_accuracy(reducer: Reducer, results: Sequence[Reduced], gradients: Sequence[Gradient], where: str) -> None:
     """Check that a lossless reducer gives the mean, and the input on one rank; other layers are exact in all."""
     compressed = reducer.compresses(gradients[0])
     count = len(gradients[0].layers)
-    _require(
+    require(
         list(compressed) == sorted(set(compressed) & set(range(count))), f"compresses() gives {compressed} of {count}"
     )
     errors = worst_error(results, mean_float64(gradients), compressed)
     for index, (name, error) in enumerate(errors.layers.items()):
         if reducer.lossless or index not in compressed:
             exact = error.relative_l2 is not None and error.relative_l2 <= _LOSSLESS_ERROR
-            _require(exact, f"{name!r} is off by {error.relative_l2} {where}, though it should be exact")
+            require(exact, f"{name!r} is off by {error.relative_l2} {where}, though it should be exact")
     if reducer.lossless:
-        _require(len(gradients) > 1 or _equal(results[0].mean, gradients[0]), "one rank does not get its own gradient")
+        require(len(gradients) > 1 or _equal(results[0].mean, gradients[0]), "one rank does not get its own gradient")
         for gradient, result in zip(gradients, results, strict=True):
-            _require(_equal(result.sent(), gradient), f"a lossless reducer's sent is not its input {where}")
+            require(_equal(result.sent(), gradient), f"a lossless reducer's sent is not its input {where}")
 
 
 def _check_traffic(recording: Recording, ranks: int) -> None:
     """Check that every rank takes part in every collective and that what is sent is received."""
     for call in recording.calls:
-        _require(len(call.elements) == ranks, f"{call.label!r} has {len(call.elements)} of {ranks} contributions")
-        _require(call.kind != "all_reduce" or len(set(call.elements)) == 1, f"{call.label!r} differs in size")
+        require(len(call.elements) == ranks, f"{call.label!r} has {len(call.elements)} of {ranks} contributions")
+        require(call.kind != "all_reduce" or len(set(call.elements)) == 1, f"{call.label!r} differs in size")
         sent, received = ring_bytes(call)
-        _require(int(sent.sum()) == int(received.sum()), f"{call.label!r} does not receive what is sent")
-        _require(ranks > 1 or not sent.any(), f"{call.label!r} sends bytes on a single rank")
+        require(int(sent.sum()) == int(received.sum()), f"{call.label!r} does not receive what is sent")
+        require(ranks > 1 or not sent.any(), f"{call.label!r} sends bytes on a single rank")
 
 
 def _check_zero(reducer: Reducer) -> None:
     results, _ = run_group(make_instances(reducer, 3), example_gradients(3, zero=True))
     for name, layer in results[0].mean:
-        _require(not _dense(layer).any(), f"zero gradients do not give zero in {name!r}")
+        require(not _dense(layer).any(), f"zero gradients do not give zero in {name!r}")
 
 
 def _check_no_layers(reducer: Reducer) -> None:
     results, _ = run_group(make_instances(reducer, 3), [Gradient((), ())] * 3)
-    _require(results[0].mean.layers == (), "a gradient without layers does not give one without layers")
+    require(results[0].mean.layers == (), "a gradient without layers does not give one without layers")
 
 
 def _check_determinism(reducer: Reducer) -> None:
@@ -169,8 +165,8 @@ def _check_determinism(reducer: Reducer) -> None:
         instances = make_instances(reducer, 3)
         runs.append([run_group(instances, example_gradients(3, seed=step), seed=5, step=step) for step in range(3)])
     for step, ((results, recording), (again, recording_again)) in enumerate(zip(*runs, strict=True)):
-        _require(_equal(results[0].mean, again[0].mean), f"step {step} gives other values when it is run again")
-        _require(recording == recording_again, f"step {step} gives another script when it is run again")
+        require(_equal(results[0].mean, again[0].mean), f"step {step} gives other values when it is run again")
+        require(recording == recording_again, f"step {step} gives another script when it is run again")
 
 
 def _check_sent(reducer: Reducer) -> None:
@@ -181,4 +177,4 @@ def _check_sent(reducer: Reducer) -> None:
         for (name, mean), sent in zip(result.mean, result.sent().layers, strict=True):
             scale = float(np.abs(_dense(mean)).max(initial=0.0))
             gap = float(np.abs(_dense(mean) - _dense(sent)).max(initial=0.0))
-            _require(gap <= _LOSSLESS_ERROR * scale, f"one rank's sent of {name!r} is not the mean in step {step}")
+            require(gap <= _LOSSLESS_ERROR * scale, f"one rank's sent of {name!r} is not the mean in step {step}")

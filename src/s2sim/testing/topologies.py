@@ -1,0 +1,145 @@
+"""Conformance kit for topologies: what every description file must give, whatever it describes.
+
+A plug-in's test is one line: ``check_topology("path/to/mine.toml")``, or the name of its entry point.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.testing.require import require
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.placement import PLACEMENTS
+from s2sim.topology.quantity import KINDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.routes import Routes
+    from s2sim.topology.shape import ClusterShape
+
+WORKER_COUNTS = (1, 2, 3, 7, 16, 65)
+"""One worker, a pair, odd counts with partial nodes, and enough for several leaves."""
+
+
+def check_topology(name_or_path: str | Path) -> None:
+    """Check that a topology can be read, built and crossed, at all sizes that it has places for.
+
+    Parameters
+    ----------
+    name_or_path : str or path
+        As `s2sim.topology.load_shape` takes it.
+
+    Raises
+    ------
+    AssertionError or S2SimError
+        Naming the first thing that is wrong with it.
+    """
+    shape = load_shape(name_or_path)
+    _check_sources(shape)
+    places = shape.max_nodes * shape.gpus_per_node if shape.max_nodes else max(WORKER_COUNTS)
+    for workers in (count for count in WORKER_COUNTS if count <= places):
+        for placement in PLACEMENTS:
+            cluster = build_cluster(shape, workers, placement=placement)
+            where = f"in {shape.name} with {workers} workers placed {placement}"
+            every_gpu = np.arange(workers)
+            require(np.array_equal(np.sort(cluster.gpu_of_rank), every_gpu), f"ranks are not one a GPU {where}")
+            _check_routes(cluster, where)
+            _check_cuts(cluster, where)
+
+
+def _check_sources(shape: ClusterShape) -> None:
+    for quantity in shape.quantities:
+        what = f"{quantity.field} of {shape.name}"
+        require(quantity.kind in KINDS, f"{what} has the kind {quantity.kind!r}, none of {', '.join(KINDS)}")
+        require(quantity.kind == "user" or quantity.source.strip(), f"{what} is {quantity.kind} and names no source")
+
+
+def _check_routes(cluster: Cluster, where: str) -> None:
+    """Check the ways of all ordered pairs of ranks."""
+    ranks = np.arange(cluster.workers)
+    source, target = np.nonzero(ranks[:, None] != ranks)
+    routes = cluster.routes(source, target)
+    crossings = np.diff(routes.offsets)
+    pair = np.repeat(np.arange(len(source)), crossings)
+
+    def refuse(wrong: NDArray[np.bool_], what: str) -> None:
+        """Fail with ``what`` for the first pair that is wrong, bool of shape (pairs,)."""
+        for first in np.flatnonzero(wrong)[:1]:
+            raise AssertionError(f"the way from rank {source[first]} to {target[first]} {what} {where}")
+
+    refuse(crossings == 0, "crosses no link")
+    refuse(_any_by(pair, routes.weights <= 0, len(source)), "crosses a link with nothing")
+    refuse(_any_by(pair, _breaks(cluster, routes, pair), len(source)), "breaks between two links")
+    refuse(_wrong_levels(cluster, routes, pair, len(source)), "is not spread to a sum of 1 at each level")
+    refuse(_wrong_flow(cluster, routes, pair, source, target), "does not lead from end to end")
+    latency_ps = np.bincount(pair, routes.weights * cluster.fabric.latency_ps[routes.links], len(source))
+    refuse(np.abs(latency_ps - routes.latency_ps) >= 0.5, "has a latency that is not the sum of its links'")
+
+
+def _any_by(pair: NDArray[np.int64], crossing: NDArray[np.bool_], pairs: int) -> NDArray[np.bool_]:
+    """Return for each pair whether any of its crossings is marked."""
+    return np.bincount(pair[crossing], minlength=pairs) > 0
+
+
+def _breaks(cluster: Cluster, routes: Routes, pair: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which crossings, of those that lie in series, do not start where the one before them ends."""
+    tail, head = cluster.fabric.tail[routes.links], cluster.fabric.head[routes.links]
+    series = routes.weights == 1
+    broken = np.zeros(len(pair), np.bool_)
+    broken[1:] = (pair[1:] == pair[:-1]) & series[1:] & series[:-1] & (head[:-1] != tail[1:])
+    return broken
+
+
+def _wrong_levels(cluster: Cluster, routes: Routes, pair: NDArray[np.int64], pairs: int) -> NDArray[np.bool_]:
+    """Return the pairs of which a level that they are spread over, all links of one class, has not weight 1."""
+    classes = len(cluster.fabric.class_names)
+    spread = routes.weights < 1
+    level = pair * classes + cluster.fabric.link_class[routes.links]
+    total = np.bincount(level[spread], routes.weights[spread], pairs * classes)
+    used = np.bincount(level[spread], minlength=pairs * classes) > 0
+    wrong = used & (np.abs(total - 1) > 1e-9)
+    wrong_pairs: NDArray[np.bool_] = np.count_nonzero(wrong.reshape(pairs, classes), axis=1) > 0
+    return wrong_pairs
+
+
+def _wrong_flow(
+    cluster: Cluster,
+    routes: Routes,
+    pair: NDArray[np.int64],
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Return the pairs of which not all leaves the source, arrives at the target, and passes what lies between.
+
+    A way starts and ends at the GPU, or at its node where no port lies between.
+    """
+    fabric = cluster.fabric
+    tail, head = fabric.tail[routes.links], fabric.head[routes.links]
+    vertices = int(max(fabric.tail.max(), fabric.head.max())) + 1
+    size = len(source) * vertices
+    net = np.bincount(pair * vertices + tail, routes.weights, size)
+    net -= np.bincount(pair * vertices + head, routes.weights, size)
+    net = net.reshape(len(source), vertices)
+    each = np.arange(len(source))
+    wrong = np.zeros(len(source), np.bool_)
+    for rank, sign in ((source, 1.0), (target, -1.0)):
+        gpu, node = cluster.gpu_of_rank[rank], fabric.gpus + cluster.node_of_rank[rank]
+        end = np.where(np.abs(net[each, gpu]) > 1e-9, gpu, node)
+        wrong |= np.abs(net[each, end] - sign) > 1e-9
+        net[each, end] = 0.0
+    left_over: NDArray[np.bool_] = np.count_nonzero(np.abs(net) > 1e-9, axis=1) > 0
+    return wrong | left_over
+
+
+def _check_cuts(cluster: Cluster, where: str) -> None:
+    for family in cluster.cuts().families:
+        for way, rate_Bps in (("out of", family.egress_Bps), ("into", family.ingress_Bps)):
+            # Written so that NaN fails.
+            require((rate_Bps > 0).all(), f"nothing leads {way} a {family.name} {where}")

@@ -1,0 +1,217 @@
+"""The kit against codecs that break its rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from s2sim.codecs.bitmap import Bitmap
+from s2sim.codecs.half import Half
+from s2sim.codecs.payload import Payload
+from s2sim.codecs.top_k import TopK
+from s2sim.testing.codecs import check_codec
+
+COUNTER = itertools.count()
+
+
+@dataclass
+class Thawed:
+    """Not frozen."""
+
+    name: ClassVar[str] = "thawed"
+
+
+class Plain:
+    """No dataclass."""
+
+    name = "plain"
+
+
+@dataclass(frozen=True, eq=False)
+class Unequal(Half):
+    """Equal to nothing but itself."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True)
+class Wordy(Half):
+    summary: ClassVar[str] = "first line\nsecond line"
+
+
+@dataclass(frozen=True)
+class Sourceless(Half):
+    source: ClassVar[str] = " "
+
+
+@dataclass(frozen=True)
+class Averages(Half):
+    combine: ClassVar[dict[str, str]] = {"values": "mean"}
+
+
+@dataclass(frozen=True)
+class OtherArrays(Half):
+    combine: ClassVar[dict[str, str]] = {"halves": "sum"}
+
+
+@dataclass(frozen=True)
+class Scribbles(Half):
+    """Rounds its input in place."""
+
+    def encode(self, array):
+        payload = Half.encode(self, array)
+        array[:] = payload.arrays["values"]
+        return payload
+
+
+@dataclass(frozen=True)
+class Restless(Half):
+    """Adds another number each time."""
+
+    def encode(self, array):
+        payload = Half.encode(self, array)
+        payload.arrays["values"][:] += next(COUNTER)
+        return payload
+
+
+@dataclass(frozen=True)
+class Doubles(Half):
+    """Decodes to float64."""
+
+    def decode(self, payload):
+        return Half.decode(self, payload).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Padded(Bitmap):
+    """Decodes to whole bytes of bits."""
+
+    def decode(self, payload):
+        (support,) = payload.expect(self, "support")
+        return np.unpackbits(support, bitorder="little").astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Offset(Half):
+    """Zeros become something."""
+
+    def decode(self, payload):
+        return Half.decode(self, payload) + np.float32(1)
+
+
+@dataclass(frozen=True)
+class Scaled(Half):
+    """Divides by a magnitude that may be zero."""
+
+    def decode(self, payload):
+        decoded = Half.decode(self, payload)
+        with np.errstate(invalid="ignore"):
+            return decoded / np.abs(decoded).max(initial=0)
+
+
+@dataclass(frozen=True)
+class Consumes(Half):
+    """Decodes in place."""
+
+    def decode(self, payload):
+        decoded = Half.decode(self, payload)
+        payload.arrays["values"][:] += np.float16(1)
+        return decoded
+
+
+@dataclass(frozen=True)
+class Dithers(Half):
+    """Decodes to other values each time."""
+
+    def decode(self, payload):
+        return Half.decode(self, payload) * np.float32(next(COUNTER))
+
+
+@dataclass(frozen=True)
+class Lenient(Half):
+    """Converts whatever it gets."""
+
+    def encode(self, array):
+        return Half.encode(self, np.asarray(array, np.float32).ravel())
+
+
+@dataclass(frozen=True)
+class Remembers(Half):
+    """Keeps float32 in an attribute beside what is in the payload's bytes."""
+
+    KEPT: ClassVar[dict[int, np.ndarray]] = {}
+
+    def encode(self, array):
+        payload = Half.encode(self, array)
+        self.KEPT[id(payload)] = (payload, array.copy())
+        return payload
+
+    def decode(self, payload):
+        return self.KEPT[id(payload)][1] if id(payload) in self.KEPT else Half.decode(self, payload)
+
+
+@dataclass(frozen=True)
+class Undiscerning(Half):
+    """Takes the payload of any codec."""
+
+    def decode(self, payload):
+        return Half.decode(self, dataclasses.replace(payload, codec="fp16"))
+
+
+@dataclass(frozen=True)
+class Trusting(TopK):
+    """Does not check sizes."""
+
+    def decode(self, payload):
+        indices, values = payload.expect(self, "indices", "values")
+        array = np.zeros(payload.elements, np.float32)
+        array[indices] = values
+        return array
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (Thawed, "not frozen"),
+        (Plain, "no dataclass"),
+        (Unequal, "does not equal"),
+        (Wordy, "not one line"),
+        (Sourceless, "no source"),
+        (Averages, "'mean', which is none of sum, or, max, gather"),
+        (OtherArrays, "though combine names halves"),
+        (Scribbles, "changes its input"),
+        (Restless, "other bytes when it is done again"),
+        (Doubles, "float64, not float32"),
+        (Padded, r"the shape \(8,\), not \(1,\)"),
+        (Offset, "do not stay zero"),
+        (Scaled, "zeros of 1 elements do not stay zero"),
+        (Consumes, "decode changes its payload"),
+        (Dithers, "other values the second time"),
+        (Lenient, "encode takes float64"),
+        (Remembers, "other values when it is read from its bytes"),
+        (Undiscerning, "another codec made"),
+        (Trusting, "'values' is cut short raises ValueError"),
+    ],
+)
+def test_the_kit_finds(broken, complaint):
+    with pytest.raises(AssertionError, match=complaint) as caught:
+        check_codec(broken())
+    assert "\n" not in str(caught.value)
+
+
+def test_the_kit_finds_a_wire_without_checksum(monkeypatch):
+    monkeypatch.setattr("zlib.crc32", lambda _data, _value=0: 0)
+    with pytest.raises(AssertionError, match="an altered byte 12 is not refused"):
+        check_codec(Half())
+
+
+def test_the_kit_finds_wrong_counts(monkeypatch):
+    monkeypatch.setattr(Payload, "body_bytes", 7)
+    with pytest.raises(AssertionError, match="not what to_bytes carries"):
+        check_codec(Half())
