@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+
+# The same examples at every run, so that whoever sees a failure can see it again.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 RATE = "50GiB/s"
 RATE_BPS = 50 * 2**30

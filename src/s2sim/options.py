@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+_KINDS = {int: "a whole number", float: "a number"}
+
+
 def split_option_string(text: str) -> tuple[str, dict[str, str]]:
     """Split ``name:key=value,...`` into its name and its options, in order.
 
@@ -55,7 +58,7 @@ def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
     try:
         return annotation(text)
     except ValueError as error:
-        raise OptionError(f"{owner}: {key}={text} is not a {annotation.__name__}") from error
+        raise OptionError(f"{owner}: {key}={text} is not {_KINDS.get(annotation, annotation.__name__)}") from error
 
 
 def build(cls: type[T], options: Mapping[str, str], owner: str) -> T:

@@ -10,7 +10,7 @@ from typing import Any
 
 import s2sim
 
-_PACKAGES = ("numpy", "simpy", "safetensors", "pydantic")
+_PACKAGES = ("numpy", "scipy", "simpy", "safetensors", "pydantic")
 
 
 def content_hash(value: Any) -> str:

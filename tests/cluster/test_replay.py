@@ -7,6 +7,7 @@ import pytest
 from s2sim.cluster.gpu_time import work_ps
 from s2sim.cluster.replay import demand_of, replay
 from s2sim.collectives.timing import Timer
+from s2sim.errors import S2SimError
 from s2sim.reducers.script import Call, Post, Recording, Wait, Work
 from s2sim.topology.hardware import load_gpu
 
@@ -52,6 +53,30 @@ def test_a_collective_starts_when_its_last_rank_has_posted_and_waiting_is_commun
     assert found.encode_ps == 0
     assert found.total_ps == work_ps(slow, gpu) + alone + found.decode_ps
     assert found.communication_ps == work_ps(slow, gpu) + alone
+
+
+def test_of_ranks_that_end_together_the_one_with_most_work_counts(timer, gpu):
+    call = all_reduce(1000, 2)
+    light, heavy = Work("encode", 10**6), Work("encode", 10**9)
+    scripts = ((light, Post(0), Wait((0,))), (heavy, Post(0), Wait((0,))))
+    for order in (scripts, scripts[::-1]):
+        assert replay(Recording((call,), order), timer(2), gpu).encode_ps == work_ps(heavy, gpu)
+
+
+def test_work_behind_a_collective_in_flight_is_hidden(timer, gpu):
+    call = all_reduce(64_000_000, 4)
+    hidden, after = Work("decode", 10**6), Work("decode", 2 * 10**6)
+    found = replay(Recording((call,), ((Post(0), hidden, Wait((0,)), after),) * 4), timer(4), gpu)
+    assert found.communication_ps == found.launches[0].end_ps
+    assert found.decode_ps == work_ps(after, gpu)
+
+
+def test_recordings_that_hang_or_do_not_fit_are_refused(timer, gpu):
+    call = all_reduce(1000, 2)
+    with pytest.raises(S2SimError, match="others never post"):
+        replay(Recording((call,), ((Post(0), Wait((0,))), ())), timer(2), gpu)
+    with pytest.raises(S2SimError, match="2 ranks cannot be replayed on 3"):
+        replay(Recording((call,), ((Post(0), Wait((0,))),) * 2), timer(3), gpu)
 
 
 def test_a_size_from_data_costs_a_host_synchronisation(timer, gpu):

@@ -74,5 +74,5 @@ def test_unknown_names_and_options_name_the_nearest():
         make_reducer("unoin")
     with pytest.raises(OptionError, match="did you mean 'density'"):
         make_reducer("topk:densty=0.1")
-    with pytest.raises(OptionError, match="not a float"):
+    with pytest.raises(OptionError, match="not a number"):
         make_reducer("topk:density=lots")

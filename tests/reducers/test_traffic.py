@@ -4,6 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from s2sim.codecs.payload import FRAME_BYTES
+from s2sim.codecs.registry import make_codec
+from s2sim.reducers.once import reduce_once
 from s2sim.reducers.script import Call, Recording
 from s2sim.reducers.traffic import chunk_bounds, recording_bytes, ring_bytes
 
@@ -60,3 +63,22 @@ def test_a_recording_adds_its_calls_up():
     parts = [all_reduce_by_steps(n, 3, 4) for n in (7, 11)]
     assert sent.tolist() == np.add(parts[0][0], parts[1][0]).tolist()
     assert received.tolist() == np.add(parts[0][1], parts[1][1]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("reducer", "codec", "labels"),
+    [
+        ("topk:density=0.05", "top-k:density=0.05", ["largest elements"]),
+        ("fp16", "fp16", ["gradient"]),
+        ("union", "bitmap", ["support"]),
+        ("s2:rows=3,columns=40", "count-sketch:rows=3,columns=40", ["cells", "support"]),
+    ],
+)
+def test_what_a_reducer_sends_is_the_body_of_its_codec(reducer, codec, labels):
+    """Law 5: reducers work on bare arrays, whose bytes are those of the codec's payload without its frame."""
+    generator = np.random.default_rng(3)
+    arrays = [(generator.standard_normal(999) * (generator.random(999) < 0.2)).astype(np.float32) for _ in range(3)]
+    calls = reduce_once(reducer, arrays).recording.calls
+    payload = make_codec(codec).encode(arrays[0])
+    sent = sum(call.bytes_by_rank[0] for call in calls if call.label in labels)
+    assert sent == payload.body_bytes == len(payload.to_bytes()) - FRAME_BYTES

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim.errors import OptionError, S2SimError, TraceError
+from s2sim.errors import OptionError, S2SimError, S2SimWarning, TraceError
 from s2sim.study.break_even import find_crossings, scanned_rates
 from s2sim.study.measure_rows import stages
 from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, load_spec, spec_from_json
@@ -46,6 +46,21 @@ def test_lossless_reducers_are_exact_and_lossy_ones_are_not(rows):
 def test_no_time_is_under_its_bound(rows):
     for row in rows.values():
         assert row.communication_s >= row.lower_bound_s > 0
+
+
+@pytest.mark.parametrize("gpu", ["a100", "rtx-2080"])
+@pytest.mark.parametrize("topology", ["fat-tree", "single-switch"])
+def test_no_time_is_under_its_bound_without_latency_either(topology, gpu):
+    overrides = ["nic.latency=0s", "fabric.link.latency=0s"]
+    reducers = [*DEFAULT_REDUCERS, "s2:preset=authors-lstm", "union:bitmap=byte", "s2:layers=all,rows=1,cells=4"]
+    for row in s2sim.run(topology, workers=16, reducers=reducers, overrides=tuple(overrides), gpu=gpu).rows:
+        assert row.communication_s >= row.lower_bound_s > 0
+        assert row.total_s == pytest.approx(row.encode_s + row.communication_s + row.decode_s, abs=1e-12)
+
+
+def test_break_even_stops_where_faster_interfaces_change_nothing():
+    result = s2sim.run("fat-tree", workers=8, trace=SMALL, reducers=["fp16"], overrides=("fabric.link.rate=10Gbps",))
+    assert "10 Mbps to 10 Gbps" in result.verdict.text
 
 
 def test_times_add_up(rows):
@@ -98,7 +113,7 @@ def test_all_crossings_of_a_known_curve_are_found():
         dense = 1e18 / rate + 1e6
         return round(dense), round(dense - 1e5 * (np.log10(rate) - 8.2) * (10.1 - np.log10(rate)))
 
-    crossings, ends = find_crossings(["x"], times_at, "nic.rate")
+    crossings, ends = find_crossings(["x"], times_at, "nic.rate", scanned_rates())
     assert [crossing.pays for crossing in crossings] == ["above", "below"]
     assert [np.log10(crossing.at_Bps) for crossing in crossings] == pytest.approx([8.2, 10.1], abs=1e-3)
     assert ends == {"x": (False, False)}
@@ -320,3 +335,44 @@ def test_a_spec_needs_workers_and_a_trace_with_enough_ranks():
         RunSpec(topology="ring", workers=())
     with pytest.raises(TraceError, match="8 recorded ranks; 9 workers"):
         s2sim.run("ring", workers=9, trace="cnn")
+
+
+@pytest.mark.parametrize(
+    ("override", "workers", "reason"),
+    [
+        ("nic.rate=1Gbps", 2, "one node"),
+        ("routing=spray", 4, "one node"),
+        ("fabric.link.rate=1Gbps", 3, "one node"),
+    ],
+)
+def test_overrides_that_change_nothing_are_told(override, workers, reason):
+    with pytest.warns(S2SimWarning, match=rf"--set {override} changes nothing here.*{reason}"):
+        s2sim.run("fat-tree", workers=workers, trace=SMALL, reducers=["union"], overrides=(override,))
+    with pytest.warns(S2SimWarning, match="changes nothing here"):
+        s2sim.run_collective("all_reduce", "fat-tree", workers=workers, size_bytes=100, overrides=[override])
+
+
+def test_options_for_later_steps_are_told():
+    with pytest.warns(S2SimWarning, match="margin acts from the second step on"):
+        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["s2:margin=2"])
+
+
+def test_a_reducer_that_cannot_take_the_gradients_is_named(tmp_path):
+    from s2sim.gradients.imports import import_trace
+
+    for rank in range(2):
+        np.save(tmp_path / f"{rank}.npy", np.full((4, 2), 3e38 if rank else 1.0, np.float32))
+    import_trace([tmp_path / "0.npy", tmp_path / "1.npy"], tmp_path / "huge")
+    with pytest.raises(S2SimError, match=r"fp16 cannot take these gradients.*leave it out"):
+        s2sim.run("fat-tree", workers=2, trace=str(tmp_path / "huge"), reducers=["fp16"])
+
+
+@pytest.mark.parametrize("wrong", [{"workers": 2.5}, {"workers": "x"}, {"workers": True}, {"seed": 1.5}])
+def test_wrong_types_are_told(wrong):
+    with pytest.raises(OptionError, match="whole number"):
+        s2sim.run("fat-tree", **({"workers": 2, "trace": SMALL} | wrong))
+
+
+def test_one_reducer_may_stand_without_a_list():
+    result = s2sim.run("fat-tree", workers=2, trace=SMALL, reducers="union")
+    assert [row.option_string for row in result.rows] == ["dense", "union"]

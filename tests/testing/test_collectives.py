@@ -127,16 +127,16 @@ class Uniform(Ring):
 
 @dataclass(frozen=True)
 class Negative(Ring):
-    def closed_form_s(self, demand, *, latency_s, rate_Bps):
-        return -Ring.closed_form_s(self, demand, latency_s=latency_s, rate_Bps=rate_Bps)
+    def closed_form_s(self, demand, *, nodes, latency_s, rate_Bps):
+        return -Ring.closed_form_s(self, demand, nodes=nodes, latency_s=latency_s, rate_Bps=rate_Bps)
 
 
 @dataclass(frozen=True)
 class Starts(Ring):
     """Takes time on a single rank."""
 
-    def closed_form_s(self, demand, *, latency_s, rate_Bps):
-        return latency_s + Ring.closed_form_s(self, demand, latency_s=latency_s, rate_Bps=rate_Bps)
+    def closed_form_s(self, demand, *, nodes, latency_s, rate_Bps):
+        return latency_s + Ring.closed_form_s(self, demand, nodes=nodes, latency_s=latency_s, rate_Bps=rate_Bps)
 
 
 @pytest.mark.parametrize(

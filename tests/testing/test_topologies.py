@@ -10,7 +10,8 @@ import pytest
 from s2sim.errors import S2SimError
 from s2sim.testing import topologies as kit
 from s2sim.testing.topologies import check_topology
-from s2sim.topology import Cluster, build_cluster, load_shape
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import Cluster, build_cluster
 
 GOOD = """
 description = "eight nodes, two spines"

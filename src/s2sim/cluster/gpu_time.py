@@ -17,7 +17,7 @@ def work_ps(work: Work, gpu: Gpu) -> int:
     Bytes that codecs stream and scatter cross the memory at the share of its bandwidth that kernels reach; a table
     that is converted between dense and coordinate form costs as many passes at full bandwidth as were measured.
     """
-    streamed = work.bytes_moved / (gpu.memory_bandwidth_Bps * gpu.memory_efficiency)
+    streamed = work.bytes_moved / gpu.stream_Bps
     converted = (
         work.dense_encode_bytes * gpu.dense_encode_passes + work.dense_decode_bytes * gpu.dense_decode_passes
     ) / gpu.memory_bandwidth_Bps

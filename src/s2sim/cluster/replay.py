@@ -10,6 +10,7 @@ import simpy
 from s2sim.cluster.gpu_time import work_ps
 from s2sim.collectives.running import Running
 from s2sim.collectives.schedule import Demand
+from s2sim.errors import S2SimError
 from s2sim.network.fluid import FluidNetwork
 from s2sim.network.instant import at_end_of_instant
 from s2sim.reducers.script import Post, Work
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from s2sim.collectives.timing import Timed, Timer
-    from s2sim.reducers.script import Call, Recording, Script
+    from s2sim.reducers.script import Call, Phase, Recording, Script
     from s2sim.topology.hardware import Gpu
 
 
@@ -54,7 +55,7 @@ class Replay:
     total_ps : int
         When the slowest rank was done.
     encode_ps, decode_ps : int
-        That rank's GPU work.
+        That rank's GPU work, but for what is hidden behind collectives in flight.
     launches : tuple of Launch
         All collectives, in the order in which they started.
     """
@@ -84,7 +85,7 @@ class _RankClass:
 
     script: Script
     ranks: int
-    work: dict[str, int] = field(default_factory=lambda: {"encode": 0, "decode": 0})
+    work: list[tuple[Phase, int, int]] = field(default_factory=list)  # phase, start and end in picoseconds
     waiting: bool = False
     finish_ps: int = -1
 
@@ -159,7 +160,7 @@ def _run_class(
     for step in rank_class.script:
         if isinstance(step, Work):
             duration = work_ps(step, gpu)
-            rank_class.work[step.phase] += duration
+            rank_class.work.append((step.phase, int(env.now), int(env.now) + duration))
             yield env.timeout(duration)
         elif isinstance(step, Post):
             if recording.calls[step.call].size_from_data:
@@ -184,6 +185,10 @@ def replay(recording: Recording, timer: Timer, gpu: Gpu) -> Replay:
     gpu : Gpu
         What work costs.
     """
+    if recording.workers != timer.cluster.workers:
+        raise S2SimError(
+            f"a recording of {recording.workers} ranks cannot be replayed on {timer.cluster.workers} workers"
+        )
     env = simpy.Environment(initial_time=0)
     communicator = _Communicator(env, recording, timer)
     by_script: dict[Script, _RankClass] = {}
@@ -193,10 +198,31 @@ def replay(recording: Recording, timer: Timer, gpu: Gpu) -> Replay:
     for rank_class in communicator.classes:
         env.process(_run_class(env, rank_class, recording, communicator, gpu))
     env.run()
-    slowest = max(communicator.classes, key=lambda rank_class: rank_class.finish_ps)
-    return Replay(
-        total_ps=slowest.finish_ps,
-        encode_ps=slowest.work["encode"],
-        decode_ps=slowest.work["decode"],
-        launches=tuple(sorted(communicator.launches, key=lambda launch: launch.start_ps)),
-    )
+    if any(rank_class.finish_ps < 0 for rank_class in communicator.classes):
+        raise S2SimError("the recording hangs: some ranks wait for a collective that others never post")
+    launches = tuple(sorted(communicator.launches, key=lambda launch: launch.start_ps))
+    found = [
+        Replay(
+            total_ps=rank_class.finish_ps,
+            encode_ps=_exposed_ps(rank_class, "encode", launches),
+            decode_ps=_exposed_ps(rank_class, "decode", launches),
+            launches=launches,
+        )
+        for rank_class in communicator.classes
+    ]
+    # Many ranks end at the same instant: of these the one with most work.
+    return max(found, key=lambda item: (item.total_ps, item.encode_ps + item.decode_ps, item.encode_ps))
+
+
+def _exposed_ps(ranks: _RankClass, phase: Phase, launches: Sequence[Launch]) -> int:
+    """Return the work of a phase during which no collective was in flight."""
+    exposed = 0
+    for own_phase, start, end in ranks.work:
+        if own_phase != phase:
+            continue
+        covered_until = start
+        for launch in launches:
+            exposed += max(0, min(launch.start_ps, end) - covered_until)
+            covered_until = max(covered_until, launch.end_ps)
+        exposed += max(0, end - covered_until)
+    return exposed

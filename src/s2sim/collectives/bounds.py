@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import floor
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,12 +49,8 @@ def lower_bound(demands: Sequence[Demand], cuts: Cuts) -> LowerBound:
     """
     best = LowerBound(0.0, "nothing has to leave a rank")
     for family in cuts.families:
-        groups = len(family.egress_Bps)
-        present = np.bincount(family.group_of_rank, minlength=groups) > 0
-        count = int(np.count_nonzero(present))
-        if count < 2:
-            continue
-        out, into = np.zeros((2, groups))
+        count = family.groups
+        out, into = np.zeros((2, count))
         together_out = together_in = 0.0
         for demand in demands:
             if demand.kind == "all_reduce":
@@ -60,16 +59,18 @@ def lower_bound(demands: Sequence[Demand], cuts: Cuts) -> LowerBound:
                 together_out += 2 * (count - 1) * demand.buffer_bytes
                 together_in += 2 * (count - 1) * demand.buffer_bytes
             else:
-                own = _bytes_by_group(demand, family.group_of_rank, groups)
+                own = _bytes_by_group(demand, family.group_of_rank, count)
                 out += own
                 into += own.sum() - own
-                together_in += float((own.sum() - own)[present].sum())
+                together_in += float((own.sum() - own).sum())
         for seconds, text in (
-            (float((out / family.egress_Bps)[present].max()), f"bytes out of one of {count} {family.name}s"),
-            (float((into / family.ingress_Bps)[present].max()), f"bytes into one of {count} {family.name}s"),
-            (together_out / float(family.egress_Bps[present].sum()), f"bytes out of all {count} {family.name}s"),
-            (together_in / float(family.ingress_Bps[present].sum()), f"bytes into all {count} {family.name}s"),
+            (float((out / family.egress_Bps).max()), f"bytes out of one of {count} {family.name}s"),
+            (float((into / family.ingress_Bps).max()), f"bytes into one of {count} {family.name}s"),
+            (together_out / float(family.egress_Bps.sum()), f"bytes out of all {count} {family.name}s"),
+            (together_in / float(family.ingress_Bps.sum()), f"bytes into all {count} {family.name}s"),
         ):
-            if seconds > best.seconds:
-                best = LowerBound(seconds, f"{text} over the capacity of their links")
+            # Rounded down to the picosecond, as times are rounded up.
+            whole = floor(seconds * PS_PER_S) / PS_PER_S
+            if whole > best.seconds:
+                best = LowerBound(whole, f"{text} over the capacity of their links")
     return best

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 def closed_form_s(schedule: Schedule, cluster: Cluster, routes: Routes) -> float:
-    """Return the closed form of a schedule's algorithm, at the latency and rate of its slowest hop.
+    """Return the closed form of a schedule's algorithm, for the hop that takes longest.
 
     Raises
     ------
     ContendedError
-        Where two messages of a round share a link direction, hosts' own ports included: no closed form holds there.
+        Where two messages of a round share a link direction, hosts' own ports included, or where hops differ and
+        rounds do too: no closed form holds there.
     """
     demand = schedule.demand
     if schedule.rounds == 0:
@@ -35,7 +36,16 @@ def closed_form_s(schedule: Schedule, cluster: Cluster, routes: Routes) -> float
             f"{schedule.algorithm} on {cluster.shape.name} has no closed form: messages share link directions; "
             "simulate it instead"
         )
-    algorithm = make_algorithm(schedule.algorithm, demand.kind)
     rates = np.minimum.reduceat(cluster.fabric.rate_Bps[routes.links] / routes.weights, routes.offsets[:-1])
     hops = {(int(latency), float(rate)) for latency, rate in zip(routes.latency_ps, rates, strict=True)}
-    return max(algorithm.closed_form_s(demand, latency_s=latency / PS_PER_S, rate_Bps=rate) for latency, rate in hops)
+    if len(hops) > 1 and not schedule.uniform:
+        raise ContendedError(
+            f"{schedule.algorithm} on {cluster.shape.name} has no closed form: hops differ in latency or rate, and "
+            "rounds in size; simulate it instead"
+        )
+    algorithm = make_algorithm(schedule.algorithm, demand.kind)
+    nodes = len(np.unique(cluster.node_of_rank))
+    return max(
+        algorithm.closed_form_s(demand, nodes=nodes, latency_s=latency / PS_PER_S, rate_Bps=rate)
+        for latency, rate in hops
+    )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.collectives.schedule import Demand, Round, Schedule
-from s2sim.errors import OptionError
+from s2sim.errors import ContendedError, OptionError
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -173,27 +173,37 @@ class DoubleBinaryTree:
     def _fastest_chunks(
         self, demand: Demand, cluster: Cluster, height: int, src: NDArray[np.int64], dst: NDArray[np.int64]
     ) -> int:
-        """Return the K that minimises (K + 2h - 1)(L + D/2K·b).
+        """Return the K that minimises (K - 1)(L + c·b2) + 2h·(L + c·b1), with c = D/2K.
 
-        In the steady state every pair carries one chunk of D/2K bytes a round, so the busiest link needs b seconds a
-        byte: the number of its pairs over its rate.
+        In K - 1 rounds chunks go up and down at once, in about 2h only up or only down. The busiest link needs b2 or b1
+        seconds a byte then: the number of pairs that cross it over its rate.
         """
         if demand.ranks == 1:
             return 1
         routes = cluster.routes(src, dst)
         latency_s = float(routes.latency_ps.max()) / PS_PER_S
-        load = np.bincount(routes.links, routes.weights, len(cluster.fabric.rate_Bps)) / cluster.fabric.rate_Bps
         if latency_s == 0:
             return _MOST_CHUNKS
-        best = sqrt((2 * height - 1) * demand.buffer_bytes / 2 * float(load.max()) / latency_s)
+        goes_up = np.repeat(np.tile([True, False], 2), len(src) // 4)
+        crossing_up = np.repeat(goes_up, np.diff(routes.offsets))
+
+        def busiest_s(crossings: NDArray[np.bool_]) -> float:
+            load = np.bincount(routes.links[crossings], routes.weights[crossings], len(cluster.fabric.rate_Bps))
+            return float((load / cluster.fabric.rate_Bps).max())
+
+        both = busiest_s(np.ones(len(routes.links), bool))
+        one_way = max(busiest_s(crossing_up), busiest_s(~crossing_up))
+        best = sqrt(demand.buffer_bytes / 2 * max(0.0, 2 * height * one_way - both) / latency_s)
         return max(1, min(_MOST_CHUNKS, round(best)))
 
-    def closed_form_s(self, demand: Demand, *, latency_s: float, rate_Bps: float) -> float:
+    def closed_form_s(self, demand: Demand, *, nodes: int, latency_s: float, rate_Bps: float) -> float:
         """Return the time where every pair of ranks, one a node, has links of its own: each round is one chunk's time.
 
         (K + 2h - 1)(L + D/(2K·B)), h the height of the trees. On any fabric where a rank has one port, messages share
         it and this form does not hold.
         """
+        if nodes < demand.ranks:
+            raise ContendedError(f"{self.name} has a closed form for one rank a node: simulate it instead")
         if demand.ranks == 1:
             return 0.0
         tree = _binary_tree(demand.ranks)

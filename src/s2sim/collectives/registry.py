@@ -40,8 +40,14 @@ class Algorithm(Protocol):
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule for this demand on this cluster."""
 
-    def closed_form_s(self, demand: Demand, *, latency_s: float, rate_Bps: float) -> float:
-        """Return the time in seconds on a fabric where no two messages share a link direction."""
+    def closed_form_s(self, demand: Demand, *, nodes: int, latency_s: float, rate_Bps: float) -> float:
+        """Return the time in seconds where every hop takes this long and no two messages share a link direction."""
+
+
+def check_algorithm(text: str) -> None:
+    """Raise the error for an option string that names no algorithm or gives it a wrong option."""
+    name, options = split_option_string(text)
+    build(ALGORITHMS.get(name), options, name)
 
 
 def make_algorithm(text: str, kind: str) -> Algorithm:

@@ -85,7 +85,7 @@ class Ring:
             uniform=len(np.unique(carried)) == 1,
         )
 
-    def closed_form_s(self, demand: Demand, *, latency_s: float, rate_Bps: float) -> float:
+    def closed_form_s(self, demand: Demand, *, nodes: int, latency_s: float, rate_Bps: float) -> float:  # noqa: ARG002
         """Return the time on a fabric where every hop has this latency and rate and shares nothing.
 
         All-reduce: 2(P-1)(L + D/(P·B)). All-gather: (P-1)(L + b/B) with b the largest contribution, which some hop
@@ -103,5 +103,7 @@ def _order(node_of_rank: NDArray[np.int64], channel: int, channels: int) -> NDAr
     starts = np.flatnonzero(np.concatenate([[True], np.diff(node_of_rank) != 0]))
     lengths = np.diff(np.concatenate([starts, [ranks]]))
     start, length = np.repeat(starts, lengths), np.repeat(lengths, lengths)
-    order: NDArray[np.int64] = start + (np.arange(ranks) - start + channel * length // channels) % length
+    # Interface i serves GPUs from ceil(i·gpus/interfaces) on: each channel enters through the first GPU of another one.
+    first = -(-channel * length // channels)
+    order: NDArray[np.int64] = start + (np.arange(ranks) - start + first) % length
     return order

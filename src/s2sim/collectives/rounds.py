@@ -1,8 +1,8 @@
 """How long one round takes with nothing else in flight.
 
 A transfer that shares no link with another of its round takes its latency plus its bytes over its narrowest link; the
-others go through the fluid network. Where both apply they give the same integer picoseconds, which the tests check. A
-round that was seen before is not solved again.
+others go through the fluid network. Where both apply they give the same integer picoseconds, which the tests check,
+but for completions so close that the network counts them as one. A round that was seen before is not solved again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.network.fluid import FluidNetwork, gather_slices
+from s2sim.network.fluid import FluidNetwork, gather_slices, whole_ps
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class RoundTimes:
         if key not in self._known:
             alone = self.alone(transfers.pair)
             pair = transfers.pair[alone]
-            ends = self._routes.latency_ps[pair] + np.rint(transfers.bytes[alone] / self._rate[pair]).astype(np.int64)
+            ends = self._routes.latency_ps[pair] + whole_ps(transfers.bytes[alone] / self._rate[pair])
             latest = int(ends.max(initial=0))
             if not alone.all():
                 latest = max(latest, self.simulate_ps(transfers.pair[~alone], transfers.bytes[~alone]))

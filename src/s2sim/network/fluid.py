@@ -41,6 +41,15 @@ def gather_slices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDAr
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
 
 
+def whole_ps(durations_ps: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return durations rounded up to whole picoseconds, so that no time falls under its bandwidth lower bound.
+
+    What floating-point division leaves above a whole number, below a millionth, is no part of the duration.
+    """
+    whole: NDArray[np.int64] = np.ceil(durations_ps - 1e-6).astype(np.int64)
+    return whole
+
+
 class FluidNetwork:
     """Flows on a fabric, in simulated time.
 
@@ -55,8 +64,8 @@ class FluidNetwork:
     ----------
     last_delivery_ps : int
         When the latest transfer so far was delivered.
-    events, solves : int
-        How often it has settled, and how often it had to solve for rates: what it costs.
+    solves : int
+        How often it had to solve for rates, which is most of what it costs.
     """
 
     def __init__(self, env: simpy.Environment, fabric: Fabric) -> None:
@@ -84,7 +93,6 @@ class FluidNetwork:
         self._settling = False
         self._wake_ps = -1
         self.last_delivery_ps = 0
-        self.events = 0
         self.solves = 0
 
     def add_routes(self, routes: Routes) -> NDArray[np.int64]:
@@ -153,11 +161,9 @@ class FluidNetwork:
     def _settle(self) -> None:
         """Take away what has completed, tell its owners, add what has arrived, and find the new rates."""
         now = int(self._env.now)
-        self.events += 1
         changed: list[NDArray[np.int64]] = []
-        slack = 1 + ((self._finish_ps - self._entered_ps) * _TIE).astype(np.int64)
-        done = self._finish_ps <= now + slack if len(self._finish_ps) else np.zeros(0, bool)
-        if done.any() and int(self._finish_ps[done].min()) <= now:
+        done = self._finish_ps <= now
+        if done.any():
             changed.append(self._route[done])
             self.last_delivery_ps = now
             owners, tags = self._owner[done], self._tag[done]
@@ -172,7 +178,13 @@ class FluidNetwork:
         if len(self._route):
             if changed:
                 self._share(np.concatenate(changed), now)
-            self._wake(int(self._finish_ps.min()))
+            self._wake(self._next_completion_ps())
+
+    def _next_completion_ps(self) -> int:
+        """Return when the next flows complete: the latest of those that tie with the earliest."""
+        earliest = int(self._finish_ps.min())
+        slack = ((earliest - self._entered_ps) * _TIE).astype(np.int64)
+        return int(self._finish_ps[self._finish_ps <= earliest + slack].max())
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
         self._route, self._remaining, self._rate = self._route[kept], self._remaining[kept], self._rate[kept]
@@ -235,7 +247,7 @@ class FluidNetwork:
         self._remaining[moved] = np.maximum(self._remaining[moved] - self._rate[moved] * elapsed, 0.0)
         self._rate[moved] = rates[moved]
         self._since_ps[moved] = now
-        self._finish_ps[moved] = now + np.rint(self._remaining[moved] / rates[moved]).astype(np.int64)
+        self._finish_ps[moved] = now + whole_ps(self._remaining[moved] / rates[moved])
 
     def _solve(self, routes: NDArray[np.int64]) -> NDArray[np.float64]:
         self.solves += 1

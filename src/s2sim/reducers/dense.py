@@ -32,10 +32,6 @@ class Dense(Reducer):
         mean = rank.replicated(lambda: average(total.value, rank.size))
         return Reduced(mean, sent=lambda: gradient)
 
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:  # noqa: ARG002
-        """Return no layer."""
-        return ()
-
 
 def average(total: Gradient, ranks: int) -> Gradient:
     """Return a sum over ``ranks`` ranks divided by their number."""

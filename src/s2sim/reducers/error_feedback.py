@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ class ErrorFeedback(Reducer):
     def __post_init__(self) -> None:
         if self.inner.lossless:
             raise OptionError(f"{self.inner.name}: ef=true would change nothing, as {self.inner.name} loses nothing")
-        self.inner = dataclasses.replace(self.inner)  # type: ignore[type-var]
+        self.inner = self.inner.fresh()
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Add the residual, reduce, keep what was not sent."""
@@ -51,6 +50,10 @@ class ErrorFeedback(Reducer):
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return what the inner reducer compresses."""
         return self.inner.compresses(gradient)
+
+    def later_options(self) -> tuple[str, ...]:
+        """Return the inner reducer's."""
+        return self.inner.later_options()
 
     def options(self) -> dict[str, Any]:
         """Return the inner reducer's options and ``ef``."""

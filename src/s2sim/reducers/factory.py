@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, cast
 
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, nearest
 from s2sim.options import build, join_option_string, non_default, split_option_string
 from s2sim.reducers.error_feedback import ErrorFeedback
 from s2sim.registry import Registry
@@ -34,10 +35,15 @@ def make_reducer(text: str) -> Reducer:
     ErrorFeedback(inner=TopK(density=0.05))
     """
     name, options = split_option_string(text)
+    cls = REDUCERS.get(name)
+    known = {field.name for field in fields(cls) if field.init} | {"ef"}
+    for key in options:
+        if key not in known:
+            raise OptionError(f"{name} has no option {key!r}{nearest(key, known)}")
     feedback = options.pop("ef", "false")
     if feedback not in ("true", "false"):
         raise OptionError(f"{name}: ef={feedback} is neither true nor false")
-    reducer = cast("Reducer", build(REDUCERS.get(name), options, name))
+    reducer = cast("Reducer", build(cls, options, name))
     return ErrorFeedback(reducer) if feedback == "true" else reducer
 
 

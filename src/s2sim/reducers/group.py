@@ -7,85 +7,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from s2sim.codecs.half import to_half
 from s2sim.errors import S2SimError
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.reducers.combine import OPERATIONS, Accumulator, leaves_of, read_only, rebuild
 from s2sim.reducers.script import Call, Post, Recording, Step, Wait, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Payload, Program, Reduced, Reducer
     from s2sim.reducers.script import Kind
 
 T = TypeVar("T")
-
-_COMBINE: dict[str, Callable[..., Any]] = {"sum": np.add, "max": np.maximum, "or": np.bitwise_or}
-
-
-def _leaves(payload: Payload) -> list[NDArray[Any] | RowSparse]:
-    """Return the arrays of a payload in the order in which they are packed."""
-    if isinstance(payload, Gradient):
-        return list(payload.layers)
-    if isinstance(payload, tuple):
-        return [leaf for part in payload for leaf in _leaves(part)]
-    return [payload]
-
-
-def _rebuild(payload: Payload, leaves: list[NDArray[Any]]) -> Any:
-    """Return ``payload``'s structure around other arrays, taking them from the front of ``leaves``."""
-    if isinstance(payload, Gradient):
-        return Gradient(payload.names, tuple(leaves.pop(0) for _ in payload.layers))
-    if isinstance(payload, tuple):
-        return tuple(_rebuild(part, leaves) for part in payload)
-    return leaves.pop(0)
-
-
-class _Accumulator:
-    """Combines the ranks' payloads of an all-reduce as they come, in rank order, in dense arrays.
-
-    Half-precision sums are kept in float32 and rounded once at the end.
-    """
-
-    def __init__(self, payload: Payload, op: str) -> None:
-        self._op = op
-        self._structure = payload
-        self._dtypes = [leaf.dtype for leaf in _leaves(payload)]
-        self._totals = [_dense_copy(leaf) for leaf in _leaves(payload)]
-
-    def add(self, payload: Payload) -> None:
-        combine = _COMBINE[self._op]
-        for total, leaf in zip(self._totals, _leaves(payload), strict=True):
-            if not isinstance(leaf, RowSparse):
-                combine(total, leaf, out=total)
-            elif self._op == "max":
-                # The one operation under which the zeros of rows that are not stored count.
-                combine(total, leaf.to_dense(), out=total)
-            else:
-                total[leaf.rows] = combine(total[leaf.rows], leaf.values)
-
-    def result(self) -> Any:
-        totals = [
-            to_half(total) if dtype == np.float16 else total
-            for total, dtype in zip(self._totals, self._dtypes, strict=True)
-        ]
-        for total in totals:
-            total.setflags(write=False)
-        return _rebuild(self._structure, totals)
-
-
-def _dense_copy(leaf: NDArray[Any] | RowSparse) -> NDArray[Any]:
-    dense = leaf.to_dense() if isinstance(leaf, RowSparse) else leaf.copy()
-    return dense.astype(np.float32) if dense.dtype == np.float16 else dense
 
 
 class _Collective:
     """One collective while the ranks post it."""
 
     def __init__(self, kind: Kind, op: str, payload: Payload, label: str, size_from_data: bool) -> None:
-        leaves = _leaves(payload)
+        leaves = leaves_of(payload)
         self.kind = kind
         self.op = op
         self.label = label
@@ -94,11 +34,11 @@ class _Collective:
         self.shapes = [leaf.shape for leaf in leaves]
         self.sizes_bytes: list[int] = []
         self.value: Any = None
-        self._accumulator: _Accumulator | None = None
+        self._accumulator: Accumulator | None = None
         self._gathered: list[Payload] = []
 
     def add(self, kind: Kind, op: str, payload: Payload, label: str, *, size_from_data: bool, rank: int) -> None:
-        leaves = _leaves(payload)
+        leaves = leaves_of(payload)
         if (kind, op, label, size_from_data) != (self.kind, self.op, self.label, self.size_from_data):
             raise S2SimError(
                 f"rank {rank} posts {kind} {label!r} where rank 0 posts {self.kind} {self.label!r}: "
@@ -110,9 +50,9 @@ class _Collective:
         ):
             raise S2SimError(f"rank {rank} posts {label!r} with another shape or type than rank 0")
         if kind == "all_gather":
-            self._gathered.append(payload)
+            self._gathered.append(rebuild(payload, [read_only(leaf) for leaf in leaves]))
         elif self._accumulator is None:
-            self._accumulator = _Accumulator(payload, op)
+            self._accumulator = Accumulator(payload, op)
         else:
             self._accumulator.add(payload)
         self.sizes_bytes.append(sum(leaf.nbytes for leaf in leaves))
@@ -157,12 +97,13 @@ class _Rank:
     seed: int
     script: list[Step] = dataclasses.field(default_factory=list)
     waited: set[int] = dataclasses.field(default_factory=set)
+    last_wait: tuple[int, ...] = ()
     posted: int = 0
     shared: int = 0
 
     def all_reduce(self, payload: Payload, op: str = "sum", *, label: str, size_from_data: bool = False) -> _Handle:
-        if op not in _COMBINE:
-            raise S2SimError(f"all-reduce {label!r} has the op {op!r}; known: {', '.join(_COMBINE)}")
+        if op not in OPERATIONS:
+            raise S2SimError(f"all-reduce {label!r} has the op {op!r}; known: {', '.join(OPERATIONS)}")
         return self._post("all_reduce", op, payload, label, size_from_data)
 
     def all_gather(self, payload: Payload, *, label: str, size_from_data: bool = False) -> _Handle:
@@ -177,9 +118,14 @@ class _Rank:
         self.script.append(Post(call))
         return _Handle(self, (call,))
 
-    def wait(self, calls: tuple[int, ...]) -> None:
-        self.script.append(Wait(calls))
-        self.waited.update(calls)
+    def wait(self, handle: object) -> None:
+        if not isinstance(handle, _Handle):
+            raise S2SimError(
+                f"rank {self.index} yields a {type(handle).__name__}: a program yields the collectives it waits for"
+            )
+        self.script.append(Wait(handle.calls))
+        self.last_wait = handle.calls
+        self.waited.update(handle.calls)
 
     def value(self, call: int) -> Any:
         collective = self.group.collectives[call]
@@ -201,14 +147,36 @@ class _Rank:
 
 
 class _Group:
+    """What the ranks have in common: their collectives, and what is computed once for all of them."""
+
     def __init__(self) -> None:
         self.collectives: list[_Collective] = []
         self.shared: list[Any] = []
+        self._finished = 0
+
+    def finish(self) -> None:
+        """Complete the collectives that all ranks have posted by now."""
+        for collective in self.collectives[self._finished :]:
+            collective.finish()
+        self._finished = len(self.collectives)
+
+    def check_waited(self, ranks: Sequence[_Rank]) -> None:
+        """Raise if a collective is still in flight when the programs have returned."""
+        for call, collective in enumerate(self.collectives):
+            if not any(call in rank.waited for rank in ranks):
+                raise S2SimError(
+                    f"the ranks' programs end without waiting for {collective.label!r}: its buffers would still be in "
+                    "use"
+                )
+
+    def record(self, ranks: Sequence[_Rank]) -> Recording:
+        calls = tuple(collective.record() for collective in self.collectives)
+        return Recording(calls, tuple(tuple(rank.script) for rank in ranks))
 
 
 def make_instances(reducer: Reducer, ranks: int) -> list[Reducer]:
     """Return one instance of ``reducer`` for each rank, with its options and without its state."""
-    return [dataclasses.replace(reducer) for _ in range(ranks)]  # type: ignore[type-var]
+    return [reducer.fresh() for _ in range(ranks)]
 
 
 def run_group(
@@ -236,32 +204,23 @@ def run_group(
         reducer.reduce(rank, gradient) for reducer, rank, gradient in zip(reducers, ranks, gradients, strict=True)
     ]
     results: dict[int, Reduced] = {}
-    finished = 0
     while len(results) < size:
-        waits: list[tuple[int, ...]] = []
         for rank, program in zip(ranks, programs, strict=True):
             try:
-                handle = next(program)
+                rank.wait(next(program))
             except StopIteration as stop:
                 results[rank.index] = stop.value
-            else:
-                calls = handle.calls  # type: ignore[attr-defined]
-                rank.wait(calls)
-                waits.append(calls)
-        if waits and (results or len(set(waits)) > 1):
-            raise S2SimError("the ranks' programs wait for different collectives: they would hang on a real cluster")
-        if len({rank.posted for rank in ranks}) > 1:
-            raise S2SimError(
-                "the ranks have posted different numbers of collectives: they would hang on a real cluster"
-            )
-        for collective in group.collectives[finished:]:
-            collective.finish()
-        finished = len(group.collectives)
-    if forgotten := set(range(finished)) - set[int]().union(*(rank.waited for rank in ranks)):
-        label = group.collectives[min(forgotten)].label
-        raise S2SimError(f"the ranks' programs end without waiting for {label!r}: its buffers would still be in use")
-    recording = Recording(
-        tuple(collective.record() for collective in group.collectives),
-        tuple(tuple(rank.script) for rank in ranks),
-    )
-    return [results[index] for index in range(size)], recording
+        _check_together(ranks, ended=len(results))
+        group.finish()
+    group.check_waited(ranks)
+    return [results[index] for index in range(size)], group.record(ranks)
+
+
+def _check_together(ranks: Sequence[_Rank], *, ended: int) -> None:
+    """Raise unless all ranks stand at the same place of their programs, after ``ended`` of them have returned."""
+    if 0 < ended < len(ranks) or len({rank.last_wait for rank in ranks}) > 1:
+        raise S2SimError("the ranks' programs wait for different collectives: they would hang on a real cluster")
+    if len({rank.posted for rank in ranks}) > 1:
+        raise S2SimError("the ranks have posted different numbers of collectives: they would hang on a real cluster")
+    if len({rank.shared for rank in ranks}) > 1:
+        raise S2SimError("the ranks share different numbers of replicated computations: all must share the same")

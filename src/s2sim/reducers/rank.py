@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -82,10 +83,10 @@ class Reduced:
 Program: TypeAlias = "Generator[Pending, None, Reduced]"
 
 
-class Reducer:
+class Reducer(ABC):
     """A gradient reducer: a dataclass of options with the program that every rank runs.
 
-    Every rank has its own instance, made with `dataclasses.replace`, which may keep state between steps.
+    Every rank has its own instance, which may keep state between steps.
     """
 
     name: ClassVar[str]
@@ -93,13 +94,21 @@ class Reducer:
     source: ClassVar[str]
     lossless: ClassVar[bool] = False
 
+    @abstractmethod
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Return the program: a generator that yields what it waits for and returns a `Reduced`."""
-        raise NotImplementedError
 
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return the indices of the layers that do not travel as plain float32."""
-        raise NotImplementedError
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:  # noqa: ARG002  (for those that do)
+        """Return the indices of the layers that do not travel as plain float32; none unless a reducer says so."""
+        return ()
+
+    def fresh(self) -> Self:
+        """Return an instance with the same options and without state."""
+        return replace(self)  # type: ignore[type-var]
+
+    def later_options(self) -> tuple[str, ...]:
+        """Return the options that were given and act only from the second step on."""
+        return ()
 
     def options(self) -> dict[str, Any]:
         """Return every option with the value it has in effect."""

@@ -91,7 +91,7 @@ class S2(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sketch, sum the sketches and merge the supports at once, read the sum where the support says."""
-        split = split_layers(rank, gradient, self.layers)
+        split = split_layers(rank, gradient, self.layers, self.name)
         if not split.tables:
             return (yield from Dense().reduce(rank, gradient))
         tables, bitmap = split.tables, self.settings.bitmap
@@ -129,6 +129,10 @@ class S2(Reducer):
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return the row-sparse layers, or all."""
         return compressed_layers(gradient, self.layers)
+
+    def later_options(self) -> tuple[str, ...]:
+        """Return ``margin`` if it was given: a first step estimates the union."""
+        return () if self.margin is None else ("margin",)
 
     def options(self) -> dict[str, Any]:
         """Return every option with the value it has in effect."""

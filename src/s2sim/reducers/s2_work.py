@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 def encode(tables: Sequence[RowSparse], sketch: CountSketch, settings: Settings) -> Work:
     """Return the cost of the sketch and the bitmaps, before both are sent."""
     if settings.published is not None:
-        # That code converts dense tables to coordinates first; its measured time holds all kernels and launches.
-        return Work("encode", 0, launches=0, dense_encode_bytes=sum(table.nbytes for table in tables))
+        # That code converts dense tables to coordinates first; its measured time, as passes, holds all kernels. A
+        # launch a table keeps small tables from taking no time.
+        return Work("encode", 0, launches=len(tables), dense_encode_bytes=sum(table.nbytes for table in tables))
     mark = mark_work(tables, settings.bitmap)
     # Beside the bitmaps' kernels, one clears the cells and one a table inserts its values.
     return Work("encode", mark.bytes_moved + _insert_bytes(tables, sketch), mark.launches + 1 + len(tables))
@@ -36,7 +37,7 @@ def decode(
     """Return the cost of finding the rows of the union and reading them from the summed sketch."""
     if settings.published is not None:
         # Likewise, back to dense tables.
-        return Work("decode", 0, launches=0, dense_decode_bytes=sum(table.nbytes for table in tables))
+        return Work("decode", 0, launches=len(tables), dense_decode_bytes=sum(table.nbytes for table in tables))
     read = read_work(tables, settings.bitmap, union, "decode")
     keys = sum(len(rows) * table.width for rows, table in zip(union, tables, strict=True))
     return Work("decode", read.bytes_moved + _estimate_bytes(keys, sketch), read.launches + len(tables))

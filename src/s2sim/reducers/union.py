@@ -51,7 +51,7 @@ class Union(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Merge the supports, then sum the values of the union."""
-        split = split_layers(rank, gradient, self.layers)
+        split = split_layers(rank, gradient, self.layers, self.name)
         if not split.tables:
             return (yield from Dense().reduce(rank, gradient))
 

@@ -18,9 +18,9 @@ _POINTS = 12
 _PRECISION = 1e-3
 
 
-def scanned_rates() -> list[float]:
+def scanned_rates(highest_Bps: float = HIGHEST_BPS) -> list[float]:
     """Return the rates that are tried first, in bytes per second, evenly spaced in their logarithm."""
-    step = (HIGHEST_BPS / LOWEST_BPS) ** (1 / (_POINTS - 1))
+    step = (highest_Bps / LOWEST_BPS) ** (1 / (_POINTS - 1))
     return [LOWEST_BPS * step**i for i in range(_POINTS)]
 
 
@@ -28,6 +28,7 @@ def find_crossings(
     reducers: Sequence[str],
     times_at: Callable[[float, str], tuple[int, int]],
     field: str,
+    rates: Sequence[float],
     on_rate: Callable[[], None] = lambda: None,
 ) -> tuple[tuple[Crossing, ...], dict[str, tuple[bool, bool]]]:
     """Return all crossings, and for each reducer whether it pays at the lowest and at the highest rate.
@@ -40,6 +41,8 @@ def find_crossings(
         Given a rate in bytes per second and an option string, returns (dense, reducer) times in picoseconds.
     field : str
         The topology field that the rate is given to.
+    rates : sequence of float
+        What is tried first, in bytes per second, increasing.
     on_rate : callable
         Called after each scanned rate, for progress.
 
@@ -50,7 +53,6 @@ def find_crossings(
     """
     from scipy.optimize import brentq
 
-    rates = scanned_rates()
     gains: dict[str, list[int]] = {reducer: [] for reducer in reducers}
     for rate in rates:
         for reducer in reducers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from s2sim.collectives.closed_form import closed_form_s
 from s2sim.collectives.registry import make_algorithm
 from s2sim.collectives.schedule import KINDS, Demand, Kind
 from s2sim.collectives.timing import AUTO, Timer, link_bytes
-from s2sim.errors import ContendedError, OptionError, unknown_name
+from s2sim.errors import ContendedError, OptionError, S2SimWarning, unknown_name
+from s2sim.study.idle import warn_of_idle_overrides
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
@@ -46,7 +48,7 @@ class LinkLoad:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveResult:
-    """What `s2sim.collective` returns.
+    """What `s2sim.run_collective` returns.
 
     Attributes
     ----------
@@ -54,8 +56,10 @@ class CollectiveResult:
         What ran, why that algorithm, and where.
     workers, size_bytes : int
         Ranks, and the size as nccl-tests counts it.
-    time_s, lower_bound_s : float
-        Of the last rank, and the bandwidth lower bound with its derivation.
+    time_s : float
+        Of the last rank.
+    lower_bound_s, lower_bound_why : float, str
+        No schedule is faster, and the cut or partition that forces it.
     closed_form_s : float or None
         What the algorithm's closed form gives; None where messages share links, so that none holds.
     algbw_Bps, busbw_Bps : float or None
@@ -153,7 +157,11 @@ def run_collective(
     if workers < 1:
         raise OptionError(f"{workers} workers were asked for; at least 1 is needed")
     demand = make_demand(kind, size_bytes, workers)
-    cluster = build_cluster(load_shape(topology, overrides), workers, placement=placement, seed=seed)
+    shape = load_shape(topology, overrides)
+    if seed and shape.routing != "ecmp":
+        warnings.warn(f"--seed {seed} changes nothing here: only ecmp routing draws", S2SimWarning, stacklevel=2)
+    cluster = build_cluster(shape, workers, placement=placement, seed=seed)
+    warn_of_idle_overrides(overrides, cluster)
     if algorithm != AUTO:
         make_algorithm(algorithm, kind)
     timed = Timer(cluster, algorithm).time(demand)

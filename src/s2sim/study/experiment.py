@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from s2sim.cluster.replay import replay
-from s2sim.collectives.registry import ALGORITHMS
+from s2sim.collectives.registry import ALGORITHMS, check_algorithm
 from s2sim.collectives.timing import AUTO, Timer
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimWarning
 from s2sim.gradients.load import load_trace
 from s2sim.provenance import content_hash, run_record
 from s2sim.reducers.factory import make_reducer, option_string
+from s2sim.study.idle import warn_of_idle_overrides
 from s2sim.study.measure_rows import make_row, traffic
 from s2sim.study.progress import Silent
 from s2sim.study.record import Recorded, record
@@ -24,7 +26,7 @@ from s2sim.topology.describe import first_line
 from s2sim.topology.hardware import load_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
@@ -76,9 +78,11 @@ def run(
     if spec is None:
         if topology is None or workers is None:
             raise OptionError("run needs a topology and a number of workers, or a spec")
-        counts = (workers,) if isinstance(workers, int) else tuple(workers)
+        counts = (workers,) if isinstance(workers, (int, float, str)) else tuple(workers)
         if reducers is not None:
-            options["reducers"] = tuple(reducers)
+            options["reducers"] = (reducers,) if isinstance(reducers, str) else tuple(reducers)
+        if "overrides" in options and not isinstance(options["overrides"], str):
+            options["overrides"] = tuple(options["overrides"])
         try:
             spec = RunSpec(topology=topology, workers=counts, **options)
         except TypeError as error:
@@ -90,7 +94,11 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
     reducers = _with_dense(spec.reducers)
     shape = load_shape(spec.topology, spec.overrides)
     gpu = load_gpu(spec.gpu)
+    if spec.collective != AUTO:
+        check_algorithm(spec.collective)
     clusters = {count: _cluster(spec, shape, count) for count in spec.workers}
+    warn_of_idle_overrides(spec.overrides, clusters[max(spec.workers)])
+    _warn_of_later_steps(reducers)
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
     recorded: dict[int, list[Recorded]] = {}
     rows: list[Row] = []
@@ -136,6 +144,14 @@ def _with_dense(texts: Sequence[str]) -> dict[str, Reducer]:
         if other != text or texts.count(text) > 1:
             raise OptionError(f"the same reducer was asked for twice: {other} and {text}")
     return made
+
+
+def _warn_of_later_steps(reducers: Mapping[str, Reducer]) -> None:
+    for text, reducer in reducers.items():
+        for option in reducer.later_options():
+            warnings.warn(
+                f"{text}: {option} acts from the second step on, and a run takes the first", S2SimWarning, stacklevel=2
+            )
 
 
 def _cluster(spec: RunSpec, shape: ClusterShape, workers: int) -> Cluster:

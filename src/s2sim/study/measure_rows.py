@@ -10,7 +10,7 @@ from s2sim.cluster.replay import demand_of
 from s2sim.collectives.bounds import LowerBound, lower_bound
 from s2sim.collectives.timing import link_bytes
 from s2sim.reducers.script import Post, Wait
-from s2sim.reducers.traffic import ring_bytes
+from s2sim.reducers.traffic import recording_bytes
 from s2sim.study.result import CollectiveRow, Row
 from s2sim.units import PS_PER_S, format_rate
 
@@ -48,28 +48,25 @@ def communication_bound(recording: Recording, cluster: Cluster) -> LowerBound:
 
 def traffic(recording: Recording, replay: Replay, *, ring: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (sent, received) bytes of each rank over all collectives, of ring algorithms or of what ran."""
-    sent, received = np.zeros((2, recording.workers), np.int64)
-    for out, into in (
-        [ring_bytes(call) for call in recording.calls]
-        if ring
-        else [launch.timed.schedule.traffic() for launch in replay.launches]
-    ):
-        sent += out
-        received += into
-    return sent, received
+    if ring:
+        return recording_bytes(recording)
+    total = np.zeros((2, recording.workers), np.int64)
+    for launch in replay.launches:
+        total += launch.timed.schedule.traffic()
+    return total[0], total[1]
 
 
 def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
     """Return which phase takes most of the time, and which link was busiest in it."""
     phases = {
         "encoding": replay.encode_ps,
-        "communication": replay.communication_ps,
+        "transfers and waiting": replay.communication_ps,
         "decoding": replay.decode_ps,
     }
     if replay.total_ps == 0:
         return "nothing takes time"
     phase, longest = max(phases.items(), key=lambda item: item[1])
-    text = f"{phase} takes {longest / replay.total_ps:.0%} of the time"
+    text = f"{longest / replay.total_ps:.0%} of the communication phase goes to {phase}"
     carried = np.zeros(len(cluster.fabric.rate_Bps))
     for launch in replay.launches:
         carried += link_bytes(launch.timed.schedule, cluster, launch.timed.routes)

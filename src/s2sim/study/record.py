@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from s2sim.errors import CodecError
 from s2sim.reducers.group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64, worst_error
 
@@ -50,7 +51,10 @@ def record(
     exact = mean_float64(gradients)
     found = []
     for text, reducer in reducers.items():
-        results, recording = run_group(make_instances(reducer, len(gradients)), gradients, seed=seed)
+        try:
+            results, recording = run_group(make_instances(reducer, len(gradients)), gradients, seed=seed)
+        except CodecError as error:
+            raise CodecError(f"{text} cannot take these gradients: {error}; leave it out with --reducer") from None
         errors = worst_error(results, exact, reducer.compresses(gradients[0]))
         found.append(Recorded(text, reducer, recording, errors))
         on_reducer()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from s2sim.cluster.replay import replay
 from s2sim.collectives.timing import Timer
-from s2sim.study.break_even import find_crossings, scanned_rates
-from s2sim.topology.catalogue import load_shape
+from s2sim.study.break_even import HIGHEST_BPS, find_crossings, scanned_rates
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.shape import with_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,11 +35,14 @@ class Scan:
         Where a reducer and dense take the same time.
     pays_at_ends : dict of str to (bool, bool)
         For each reducer, whether it is faster than dense at the lowest and at the highest rate.
+    highest_Bps : float
+        Highest rate that was tried, in bytes per second; beyond it nothing changes, or no network goes.
     """
 
     field: str | None
     crossings: tuple[Crossing, ...] = ()
     pays_at_ends: dict[str, tuple[bool, bool]] = dataclasses.field(default_factory=dict)
+    highest_Bps: float = HIGHEST_BPS
 
 
 def scan_rates(spec: RunSpec, cluster: Cluster, recorded: Sequence[Recorded], gpu: Gpu, progress: Progress) -> Scan:
@@ -48,10 +51,14 @@ def scan_rates(spec: RunSpec, cluster: Cluster, recorded: Sequence[Recorded], gp
     others = [item.option_string for item in recorded if item.reducer.name != "dense"]
     if varied is None or not others:
         return Scan(None)
-    progress.start(len(scanned_rates()), f"looking for break-even over {varied}")
-    replays = _RateReplays(spec, cluster.workers, recorded, gpu, varied)
-    crossings, ends = find_crossings(others, replays.times_at, varied, on_rate=progress.advance)
-    return Scan(varied, crossings, ends)
+    # Interfaces faster than the cables they are plugged into change nothing.
+    capped = varied == "nic.rate" and any(item.field == "fabric.link.rate" for item in cluster.shape.quantities)
+    highest_Bps = min(HIGHEST_BPS, cluster.shape.link.rate_Bps) if capped else HIGHEST_BPS
+    rates = scanned_rates(highest_Bps)
+    progress.start(len(rates), f"looking for break-even over {varied}")
+    replays = _RateReplays(spec, cluster, recorded, gpu, varied)
+    crossings, ends = find_crossings(others, replays.times_at, varied, rates, on_rate=progress.advance)
+    return Scan(varied, crossings, ends, highest_Bps)
 
 
 def _limiting_rate(cluster: Cluster) -> str | None:
@@ -66,9 +73,9 @@ def _limiting_rate(cluster: Cluster) -> str | None:
 class _RateReplays:
     """Total times of reducers on the same cluster at another rate, each computed once."""
 
-    def __init__(self, spec: RunSpec, workers: int, recorded: Sequence[Recorded], gpu: Gpu, varied: str) -> None:
+    def __init__(self, spec: RunSpec, cluster: Cluster, recorded: Sequence[Recorded], gpu: Gpu, varied: str) -> None:
         self._spec = spec
-        self._workers = workers
+        self._cluster = cluster
         self._recordings = {item.option_string: item.recording for item in recorded}
         self._dense = next(item.option_string for item in recorded if item.reducer.name == "dense")
         self._gpu = gpu
@@ -82,8 +89,8 @@ class _RateReplays:
 
     def _total(self, rate_Bps: float, reducer: str) -> int:
         if rate_Bps not in self._timers:
-            shape = load_shape(self._spec.topology, (*self._spec.overrides, f"{self._varied}={rate_Bps!r}B/s"))
-            cluster = build_cluster(shape, self._workers, placement=self._spec.placement, seed=self._spec.seed)
+            shape = with_rate(self._cluster.shape, self._varied, rate_Bps)
+            cluster = build_cluster(shape, self._cluster.workers, placement=self._spec.placement, seed=self._spec.seed)
             self._timers[rate_Bps] = Timer(cluster, self._spec.collective)
         key = (rate_Bps, reducer)
         if key not in self._totals:

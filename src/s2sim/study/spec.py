@@ -70,23 +70,8 @@ class RunSpec:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.workers:
-            raise OptionError("no number of workers was given; for example --workers 64")
-        for count in self.workers:
-            if count < 1:
-                raise OptionError(f"{count} workers were asked for; at least 1 is needed")
-        if len(set(self.workers)) < len(self.workers):
-            raise OptionError(f"a number of workers stands twice in {','.join(map(str, self.workers))}")
-        if not self.reducers:
-            raise OptionError("no reducer was given; for example --reducer union")
-        if self.max_error is not None and not 0 < self.max_error < 1:
-            raise OptionError(
-                f"--max-error {self.max_error} must lie between 0 and 1: an error of 1 or more never wins anyway"
-            )
-        if self.seed < 0:
-            raise OptionError(f"--seed {self.seed} must not be negative")
-        if self.compute is not None:
-            parse_time_ps(self.compute)
+        _check_types(self)
+        _check_values(self)
 
     @property
     def compute_ps(self) -> int | None:
@@ -98,6 +83,38 @@ class RunSpec:
         return {
             key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()
         }
+
+
+def _check_types(spec: RunSpec) -> None:
+    """Refuse what a caller in Python may get wrong; files are checked field by field before."""
+    for name in ("workers", "reducers", "overrides"):
+        if not isinstance(getattr(spec, name), tuple):
+            raise OptionError(f"{name} = {getattr(spec, name)!r} must be a tuple, even of one")
+    for number in (*spec.workers, spec.seed):
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise OptionError(f"{number!r} is not a whole number, as numbers of workers and seeds are")
+
+
+def _check_values(spec: RunSpec) -> None:
+    if not spec.workers:
+        raise OptionError("no number of workers was given; for example --workers 64")
+    if min(spec.workers) < 1:
+        raise OptionError(f"{min(spec.workers)} workers were asked for; at least 1 is needed")
+    if len(set(spec.workers)) < len(spec.workers):
+        raise OptionError(f"a number of workers stands twice in {','.join(map(str, spec.workers))}")
+    if not spec.reducers:
+        raise OptionError("no reducer was given; for example --reducer union")
+    fields = [override.partition("=")[0].strip() for override in spec.overrides]
+    if len(set(fields)) < len(fields):
+        raise OptionError(f"a field is set twice in {', '.join(spec.overrides)}: --set it once")
+    if spec.max_error is not None and not 0 < spec.max_error < 1:
+        raise OptionError(
+            f"--max-error {spec.max_error} must lie between 0 and 1: an error of 1 or more never wins anyway"
+        )
+    if spec.seed < 0:
+        raise OptionError(f"--seed {spec.seed} must not be negative")
+    if spec.compute is not None:
+        parse_time_ps(spec.compute)
 
 
 def spec_from_json(value: Any, origin: str) -> RunSpec:
@@ -131,4 +148,6 @@ def load_spec(path: Path) -> RunSpec:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise S2SimError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
+    except RecursionError:
+        raise S2SimError(f"{path} is not a run spec: it is nested too deeply") from None
     return spec_from_json(value, str(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.study.break_even import HIGHEST_BPS, LOWEST_BPS
+from s2sim.study.break_even import LOWEST_BPS
 from s2sim.study.result import Verdict
 from s2sim.units import format_rate
 
@@ -76,7 +76,7 @@ def _payoffs(scan: Scan) -> str:
     for pays, one, several in ((True, "pays", "pay"), (False, "does not pay", "do not pay")):
         steady = [reducer for reducer, ends in scan.pays_at_ends.items() if reducer not in crossed and ends[0] == pays]
         if steady:
-            span = f"{scan.field} from {format_rate(LOWEST_BPS)} to {format_rate(HIGHEST_BPS)}"
+            span = f"{scan.field} from {format_rate(LOWEST_BPS)} to {format_rate(scan.highest_Bps)}"
             parts.append(f"at any {span} {' and '.join(steady)} {one if len(steady) == 1 else several}")
     return f"Against dense, {'; '.join(parts)}."
 

@@ -39,11 +39,6 @@ class CutFamily:
         """Number of groups."""
         return len(self.egress_Bps)
 
-    @property
-    def total_egress_Bps(self) -> float:
-        """What leaves all groups together."""
-        return float(self.egress_Bps.sum())
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts:

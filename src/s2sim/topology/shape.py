@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -90,3 +90,15 @@ class ClusterShape:
         if self.kind == "ring":
             return self.nic
         return LinkSpec(min(self.nic.rate_Bps, self.link.rate_Bps), self.nic.latency_ps + self.link.latency_ps)
+
+
+def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:
+    """Return the shape with another ``nic.rate``, ``nvlink.rate`` or ``pcie.rate``, as an override would give it.
+
+    Links between switches follow the interfaces where the file gives them no rate of their own.
+    """
+    table = field.partition(".")[0]
+    changed = {table: replace(getattr(shape, table), rate_Bps=rate_Bps)}
+    if table == "nic" and all(item.field != "fabric.link.rate" for item in shape.quantities):
+        changed["link"] = replace(shape.link, rate_Bps=rate_Bps)
+    return replace(shape, **changed)

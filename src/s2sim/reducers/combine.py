@@ -1,0 +1,98 @@
+"""How the payloads of all ranks combine in a collective, whatever arrays they are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.codecs.half import to_half
+from s2sim.errors import S2SimError
+from s2sim.gradients.gradient import Gradient, RowSparse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from s2sim.reducers.rank import Payload
+
+OPERATIONS: dict[str, Callable[..., Any]] = {"sum": np.add, "max": np.maximum, "or": np.bitwise_or}
+
+
+def leaves_of(payload: Payload) -> list[NDArray[Any] | RowSparse]:
+    """Return the arrays of a payload in the order in which they are packed."""
+    if isinstance(payload, Gradient):
+        return list(payload.layers)
+    if isinstance(payload, tuple):
+        return [leaf for part in payload for leaf in leaves_of(part)]
+    return [payload]
+
+
+def read_only(leaf: NDArray[Any] | RowSparse) -> NDArray[Any] | RowSparse:
+    """Return a view that nobody can write through: what one rank gathers is another rank's own array."""
+    if isinstance(leaf, RowSparse):
+        return RowSparse(_frozen(leaf.rows), _frozen(leaf.values), leaf.shape)
+    return _frozen(leaf)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def rebuild(payload: Payload, leaves: list[Any]) -> Any:
+    """Return ``payload``'s structure around other arrays, taking them from the front of ``leaves``."""
+    if isinstance(payload, Gradient):
+        return Gradient(payload.names, tuple(leaves.pop(0) for _ in payload.layers))
+    if isinstance(payload, tuple):
+        return tuple(rebuild(part, leaves) for part in payload)
+    return leaves.pop(0)
+
+
+class Accumulator:
+    """Combines the ranks' payloads of an all-reduce as they come, in rank order, in dense arrays.
+
+    Half-precision sums are kept in float32 and rounded once at the end.
+    """
+
+    def __init__(self, payload: Payload, op: str) -> None:
+        self._op = op
+        self._structure = payload
+        self._dtypes = [leaf.dtype for leaf in leaves_of(payload)]
+        self._totals = [_dense_copy(leaf) for leaf in leaves_of(payload)]
+
+    def add(self, payload: Payload) -> None:
+        """Combine with one more rank's payload; `S2SimError` if a sum overflows."""
+        try:
+            with np.errstate(over="raise"):
+                self._add(payload)
+        except FloatingPointError:
+            raise S2SimError("a sum over ranks overflows float32: scale the gradients down") from None
+
+    def _add(self, payload: Payload) -> None:
+        combine = OPERATIONS[self._op]
+        for total, leaf in zip(self._totals, leaves_of(payload), strict=True):
+            if not isinstance(leaf, RowSparse):
+                combine(total, leaf, out=total)
+            elif self._op == "max":
+                # The one operation under which the zeros of rows that are not stored count.
+                combine(total, leaf.to_dense(), out=total)
+            else:
+                total[leaf.rows] = combine(total[leaf.rows], leaf.values)
+
+    def result(self) -> Any:
+        """Return the combination of all payloads, in their structure: dense arrays that nobody can write to."""
+        totals = [
+            to_half(total) if dtype == np.float16 else total
+            for total, dtype in zip(self._totals, self._dtypes, strict=True)
+        ]
+        for total in totals:
+            total.setflags(write=False)
+        return rebuild(self._structure, totals)
+
+
+def _dense_copy(leaf: NDArray[Any] | RowSparse) -> NDArray[Any]:
+    dense = leaf.to_dense() if isinstance(leaf, RowSparse) else leaf.copy()
+    return dense.astype(np.float32) if dense.dtype == np.float16 else dense
