@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from s2sim.topology import build_cluster, describe, load_shape
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.describe import describe
 
 
 def test_json_is_the_description(s2sim):

@@ -1,6 +1,7 @@
 """Ring bytes against rings that are walked step by step."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

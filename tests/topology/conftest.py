@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from s2sim.topology import build_cluster, load_shape
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
 
 RATE = 'rate = "50GiB/s"'
 

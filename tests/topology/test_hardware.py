@@ -3,8 +3,7 @@
 import pytest
 
 from s2sim.errors import TopologyError, UnitError, UnknownNameError
-from s2sim.topology import list_hardware, load_gpu
-from s2sim.topology.hardware import read_hardware
+from s2sim.topology.hardware import list_hardware, load_gpu, read_hardware
 
 
 def test_catalogue():

@@ -3,7 +3,9 @@
 import pytest
 
 from s2sim.errors import S2SimWarning, TopologyError, UnitError, UnknownNameError
-from s2sim.topology import build_cluster, load_gpu, load_shape, shipped_topologies
+from s2sim.topology.catalogue import list_topologies, load_shape
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.hardware import load_gpu
 
 NVLINK = '[nvlink]\nrate = "240GB/s"'
 SWITCH = 'kind = "single-switch"'
@@ -148,9 +150,9 @@ def test_smallest_k_ary_tree(make, levels, nics, nodes, expected):
         assert (dims.leaves_per_pod, dims.pods, dims.aggregations, dims.cores) == (2, 4, 8, 4)
 
 
-@pytest.mark.parametrize("name", [name for name, _, _ in shipped_topologies()])
+@pytest.mark.parametrize("name", [name for name, _, _ in list_topologies()])
 @pytest.mark.parametrize("workers", [1, 3, 7, 65])
-def test_shipped_topologies_fit_any_number_of_workers(name, workers):
+def test_list_topologies_fit_any_number_of_workers(name, workers):
     cluster = build_cluster(load_shape(name), workers)
     dims, shape = cluster.dims, cluster.shape
     assert (dims.nodes - 1) * shape.gpus_per_node < workers <= dims.nodes * shape.gpus_per_node
@@ -162,7 +164,7 @@ def test_shipped_topologies_fit_any_number_of_workers(name, workers):
 
 def test_every_shipped_number_has_a_kind_and_a_source():
     texts = {"name", "description", "source", "routing", "fabric.kind"}
-    names = [name for name, _, _ in shipped_topologies()]
+    names = [name for name, _, _ in list_topologies()]
     assert {"fat-tree", "leaf-spine", "single-switch", "ring", "tcp-10g"} <= set(names)
     for name in names:
         numbers = [quantity for quantity in load_shape(name).quantities if quantity.field not in texts]
@@ -171,4 +173,4 @@ def test_every_shipped_number_has_a_kind_and_a_source():
             assert quantity.source, f"{name}: {quantity.field}"
     for gpu in ("a100", "rtx-2080"):
         assert all(quantity.source for quantity in load_gpu(gpu).quantities)
-    assert all(summary and source for _, summary, source in shipped_topologies())
+    assert all(summary and source for _, summary, source in list_topologies())

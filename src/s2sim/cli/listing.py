@@ -49,9 +49,9 @@ def _collectives() -> Entries:
 
 
 def _topologies() -> Entries:
-    from s2sim.topology.catalogue import shipped_topologies
+    from s2sim.topology.catalogue import list_topologies
 
-    return shipped_topologies()
+    return list_topologies()
 
 
 def _traces() -> Entries:

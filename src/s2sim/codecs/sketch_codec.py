@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def columns_for(cells: float, keys: int, rows: int) -> int:
+def columns_for(cells: float, keys: float, rows: int) -> int:
     """Return the columns of a sketch that has ``cells`` cells for each of ``keys``, over all ``rows`` together.
 
     >>> columns_for(2.0, 300, 3)

@@ -52,7 +52,8 @@ def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Clust
     return read_shape(path, overrides)
 
 
-def shipped_topologies() -> list[tuple[str, str, str]]:
-    """Return (name, one-line summary, source) of every shipped topology."""
-    shapes = [(name, read_shape(path)) for name, path in _shipped().items()]
+def list_topologies() -> list[tuple[str, str, str]]:
+    """Return (name, one-line summary, source) of every topology that a name stands for, shipped ones first."""
+    names = [*_shipped(), *_PLUGINS.names()]
+    shapes = [(name, read_shape(_path_of(name))) for name in names]
     return [(name, shape.description, shape.source) for name, shape in shapes]
