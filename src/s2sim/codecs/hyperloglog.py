@@ -16,6 +16,7 @@ import numpy as np
 
 from s2sim.codecs.hashing import as_keys
 from s2sim.errors import CodecError, OptionError
+from s2sim.mixing import splitmix64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,18 +37,12 @@ def _seed_word(seed: int) -> np.uint64:
 def mix64(keys: NDArray[np.uint32], seed_word: np.uint64) -> NDArray[np.uint64]:
     """Return 64-bit hashes of 32-bit keys: no two keys share one.
 
-    The finaliser of SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA
-    2014). A 32-bit hash would count too few keys from about 1e8 on, and correct for it with more noise.
+    A 32-bit hash would count too few keys from about 1e8 on, and correct for it with more noise.
     """
     mixed = keys.astype(np.uint64)
     mixed *= np.uint64(0x9E3779B97F4A7C15)
     mixed += seed_word
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
+    return splitmix64(mixed)
 
 
 @dataclass(frozen=True, slots=True)

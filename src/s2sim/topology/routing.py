@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.mixing import splitmix64
 from s2sim.topology.routes import Stage
 
 if TYPE_CHECKING:
@@ -26,18 +27,11 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
-def mix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), element by element."""
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
-
-
 def _hashed(source: Indices, target: Indices, seed: int, level: int) -> NDArray[np.uint64]:
     golden = np.uint64(0x9E3779B97F4A7C15)
     state = np.full(len(source), (seed * 4 + level) % 2**64, np.uint64)
     for part in (source, target):
-        state = mix64(state * golden + part.astype(np.uint64) + golden)
+        state = splitmix64(state * golden + part.astype(np.uint64) + golden)
     return state
 
 
