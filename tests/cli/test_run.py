@@ -156,7 +156,7 @@ def test_layers_and_collectives_are_shown_on_request(s2sim, tiny):
     assert "by layer" in out
     assert "sparse0" in out
     assert "union: support" in out
-    assert "takes" in out[out.index("collectives, 4 workers") : out.index("by layer")]
+    assert "goes to" in out[out.index("collectives, 4 workers") : out.index("by layer")]
 
 
 def test_a_result_is_saved_whole_and_runs_again(s2sim, tiny, tmp_path):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from s2sim.report import rows
-from s2sim.study.collective import LinkLoad
+from s2sim.study.link_loads import LinkLoad
 
 
 def plain(title):

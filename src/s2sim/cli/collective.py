@@ -45,13 +45,13 @@ def collective_command(
 ) -> None:
     """Time one collective on a cluster, with nothing else on it, and show what it waits for.
 
-    Algorithm and bus bandwidth are those of nccl-tests.
+    algbw and busbw are those of nccl-tests.
     """
-    from s2sim.cli.output import STDOUT, check_json_target, show_grids, show_lines, write_json
+    from s2sim.cli.output import STDOUT, check_target, show_grids, show_lines, write_json
     from s2sim.units import parse_size_bytes
 
     count, size_bytes = parse_workers(workers), parse_size_bytes(size)
-    check_json_target(json)
+    check_target("--json", json)
 
     from s2sim.study.collective import run_collective
 

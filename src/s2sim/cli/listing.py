@@ -84,12 +84,12 @@ def list_command(
     json: JsonOption = None,
 ) -> None:
     """List reducers, codecs, collectives, topologies, traces and hardware: a line each with its source."""
-    from s2sim.cli.output import STDOUT, check_json_target, show_lines, write_json
+    from s2sim.cli.output import STDOUT, check_target, show_lines, write_json
     from s2sim.report.text import aligned
 
     if kind is not None and kind not in _KINDS:
         raise unknown_name("kind", kind, _KINDS)
-    check_json_target(json)
+    check_target("--json", json)
     found = {name: _KINDS[name]() for name in ([kind] if kind else _KINDS)}
     if json is not None:
         keys = ("name", "summary", "source")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from s2sim import __version__
-from s2sim.cli import collective, listing, run, topology, trace
+from s2sim.cli import collective, flows, listing, run, topology, trace
 from s2sim.cli.options import examples, help_without_command
 from s2sim.errors import S2SimError, S2SimWarning
 
@@ -36,6 +36,7 @@ app = typer.Typer(
 )
 app.command("run", epilog=run.EXAMPLES)(run.run_command)
 app.command("collective", epilog=collective.EXAMPLES)(collective.collective_command)
+app.command("flows", epilog=flows.EXAMPLES)(flows.flows_command)
 app.command("list", epilog=listing.EXAMPLES)(listing.list_command)
 app.add_typer(trace.app, name="trace")
 app.add_typer(topology.app, name="topology")
@@ -95,10 +96,9 @@ def _silence(stream: TextIO) -> None:
 
 
 def _os_error(error: OSError) -> int:
-    if error.errno == errno.EPIPE:
-        _silence(sys.stdout)
-        return 1
     _silence(sys.stdout)
+    if error.errno == errno.EPIPE:
+        return 1
     where = f"{error.filename}: " if error.filename else "cannot write the output: "
     return _fail(f"{where}{error.strerror or error}")
 

@@ -89,22 +89,28 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def check_json_target(target: str | None) -> None:
+def check_target(option: str, target: str | None) -> None:
     """Refuse a file that cannot be written before anything long is computed for it."""
     if target is None or target == STDOUT:
         return
+    if not target:
+        raise S2SimError(f"{option} names no file: write {option} FILE")
     path = Path(target)
     if path.is_dir():
-        raise S2SimError(f"--json {target} is a directory: name a file in it")
+        raise S2SimError(f"{option} {target} is a directory: name a file in it")
     if not path.parent.is_dir():
-        raise S2SimError(f"--json {target}: there is no directory {path.parent}: create it first")
+        raise S2SimError(f"{option} {target}: there is no directory {path.parent}: create it first")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise S2SimError(f"--json {target}: no permission to write there")
+        raise S2SimError(f"{option} {target}: no permission to write there")
 
 
 def write_json(value: Any, target: str) -> None:
-    """Write ``value`` as strict JSON to standard output (``-``) or to a file, which is replaced only as a whole."""
-    text = json.dumps(_finite(value), indent=2, allow_nan=False) + "\n"
+    """Write ``value`` as strict JSON, see `write_text`."""
+    write_text(json.dumps(_finite(value), indent=2, allow_nan=False) + "\n", target)
+
+
+def write_text(text: str, target: str) -> None:
+    """Write to standard output (``-``) or to a file, which is replaced only as a whole."""
     if target == STDOUT:
         sys.stdout.write(text)
         return

@@ -111,7 +111,7 @@ def run_command(
 
     Every reducer runs once on real gradients; what it sends is then replayed over the simulated cluster.
     """
-    from s2sim.cli.output import STDOUT, check_json_target, write_json
+    from s2sim.cli.output import STDOUT, check_target, write_json
     from s2sim.cli.progress import make_progress
 
     given: dict[str, Any] = {
@@ -129,7 +129,7 @@ def run_command(
     }
     given = {option: value for option, value in given.items() if value is not None}
     shown = _check_shown(show or [], per_layer=per_layer, silent=quiet or json == STDOUT)
-    check_json_target(json)
+    check_target("--json", json)
     asked = _make_spec(spec, given)
 
     from s2sim.study.experiment import INTERRUPTED_NOTE, run

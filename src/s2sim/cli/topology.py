@@ -45,11 +45,11 @@ def show_command(
     json: JsonOption = None,
 ) -> None:
     """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
-    from s2sim.cli.output import STDOUT, check_json_target, show_lines, write_json
+    from s2sim.cli.output import STDOUT, check_target, show_lines, write_json
     from s2sim.report.text import aligned
 
     count = parse_workers(workers)
-    check_json_target(json)
+    check_target("--json", json)
 
     from s2sim.topology.catalogue import load_shape
     from s2sim.topology.cluster import build_cluster

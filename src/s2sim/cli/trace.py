@@ -47,10 +47,10 @@ def _group(context: typer.Context) -> None:
 @app.command("show", epilog=examples(*_SHOW))
 def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
     """Show what a trace says about itself: model, layers, density, union growth, tail, origin, licence, sizes."""
-    from s2sim.cli.output import STDOUT, check_json_target, show_grids, show_lines, write_json
+    from s2sim.cli.output import STDOUT, check_target, show_grids, show_lines, write_json
     from s2sim.cli.trace_text import layer_grid, manifest_json, manifest_lines, union_grid
 
-    check_json_target(json)
+    check_target("--json", json)
 
     from s2sim.gradients.load import load_trace
 

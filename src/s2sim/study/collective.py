@@ -15,6 +15,7 @@ from s2sim.collectives.schedule import KINDS, Demand, Kind
 from s2sim.collectives.timing import AUTO, Timer, link_bytes
 from s2sim.errors import ContendedError, OptionError, S2SimWarning, unknown_name
 from s2sim.study.idle import warn_of_idle_overrides
+from s2sim.study.link_loads import LinkLoad, busiest_links
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
@@ -24,26 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _FLOAT32_BYTES = 4
-_BUSIEST_LINKS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class LinkLoad:
-    """What one link direction carried.
-
-    Attributes
-    ----------
-    link : str
-        Its name.
-    bytes : float
-        Bytes; a flow that is split over several links leaves a part on each.
-    utilisation : float
-        Bytes over what it could have carried in the whole time.
-    """
-
-    link: str
-    bytes: float
-    utilisation: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +81,7 @@ class CollectiveResult:
             "algorithm": self.algorithm,
             "why": self.why,
             "bytes_per_rank": self.bytes_per_rank,
-            "bottlenecks": [
-                {"link": item.link, "bytes": item.bytes, "utilisation": item.utilisation} for item in self.bottlenecks
-            ],
+            "bottlenecks": [item.to_json() for item in self.bottlenecks],
             "cluster": self.headline,
         }
 
@@ -171,9 +150,6 @@ def run_collective(
     except ContendedError:
         closed = None
     bound = lower_bound([demand], cluster.cuts())
-    carried = link_bytes(timed.schedule, cluster, timed.routes)
-    utilisation = carried / (cluster.fabric.rate_Bps * time_s) if time_s else np.zeros(len(carried))
-    busiest = np.lexsort((np.arange(len(carried)), -utilisation))[:_BUSIEST_LINKS]
     algbw = size_bytes / time_s if time_s else None
     factor = (2 if kind == "all_reduce" else 1) * (workers - 1) / workers
     return CollectiveResult(
@@ -190,9 +166,5 @@ def run_collective(
         algbw_Bps=algbw,
         busbw_Bps=None if algbw is None else algbw * factor,
         bytes_per_rank=int(timed.schedule.traffic()[0].max()),
-        bottlenecks=tuple(
-            LinkLoad(cluster.fabric.link_names[int(link)], float(carried[link]), float(utilisation[link]))
-            for link in busiest
-            if carried[link]
-        ),
+        bottlenecks=busiest_links(cluster.fabric, link_bytes(timed.schedule, cluster, timed.routes), time_s),
     )

@@ -1,0 +1,84 @@
+"""``s2sim flows``: replay any traffic on a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from s2sim.cli.options import TOPOLOGY_HELP, JsonOption, SetOption, examples, parse_workers
+
+EXAMPLES = examples(
+    "s2sim flows transfers.csv --topology fat-tree",
+    "s2sim flows transfers.csv --topology leaf-spine --workers 32 --placement round-robin --json -",
+    "s2sim flows transfers.csv --topology single-switch --set nic.rate=25Gbps --out finished.csv",
+)
+
+
+def flows_command(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.csv",
+            help="Transfers, one a line under the header start_s,src,dst,bytes: seconds, ranks, and bytes.",
+        ),
+    ],
+    topology: Annotated[str, typer.Option(help=TOPOLOGY_HELP)],
+    workers: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Number of workers (ranks, GPUs).", show_default="as many as the file names"),
+    ] = None,
+    placement: Annotated[str, typer.Option(help="Ranks to GPUs: linear or round-robin.")] = "linear",
+    overrides: SetOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of ECMP's hash, a whole number.")] = 0,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Write the transfers again with finish_s and slowdown beside them.",
+            show_default="no file",
+        ),
+    ] = None,
+    json: JsonOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer in one line, and no bar.")] = False,
+) -> None:
+    """Replay transfers on a cluster, and say when each arrives and what it waited for.
+
+    The latency of a transfer's path passes first, then its bytes share links with all others, max-min fairly.
+    """
+    from s2sim.cli.output import STDOUT, check_target, show_grids, show_lines, write_json, write_text
+    from s2sim.cli.progress import make_progress
+
+    count = None if workers is None else parse_workers(workers)
+    check_target("--json", json)
+    check_target("--out", out)
+
+    from s2sim.study.flows import read_transfers, run_flows
+
+    progress = make_progress(quiet=quiet)
+    try:
+        result = run_flows(
+            read_transfers(Path(file)),
+            topology,
+            workers=count,
+            placement=placement,
+            overrides=tuple(overrides or ()),
+            seed=seed,
+            progress=progress,
+        )
+    finally:
+        progress.stop()
+    if out is not None:
+        write_text(result.to_csv(), out)
+    if json is not None:
+        write_json(result.to_json(), json)
+    if json == STDOUT:
+        return
+
+    from s2sim.report.flows import flows_grid, flows_lines
+    from s2sim.report.rows import links_grid
+
+    show_lines(flows_lines(result)[-1:] if quiet else flows_lines(result))
+    if not quiet and len(result.finish_s):
+        show_grids([flows_grid(result), links_grid(result.bottlenecks)])

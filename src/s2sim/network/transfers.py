@@ -1,0 +1,75 @@
+"""Independent transfers with start times of their own, through the fluid network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.network.fluid import FluidNetwork, whole_ps
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    import simpy
+    from numpy.typing import NDArray
+
+    from s2sim.topology.fabric import Fabric
+    from s2sim.topology.routes import Routes
+
+
+def deliver_ps(
+    fabric: Fabric,
+    routes: Routes,
+    start_ps: NDArray[np.int64],
+    sizes_bytes: NDArray[np.float64],
+    on_delivered: Callable[[int], None] = lambda _: None,
+) -> NDArray[np.int64]:
+    """Return when each transfer is delivered, int64 picoseconds of shape (n,).
+
+    Parameters
+    ----------
+    fabric : Fabric
+        Links.
+    routes : Routes
+        One a transfer.
+    start_ps : int64 array, shape (n,)
+        When each starts: its latency passes first, then its bytes share links.
+    sizes_bytes : float64 array, shape (n,)
+        Bytes of each.
+    on_delivered : callable
+        Told how many have been delivered each time some are.
+    """
+    import simpy
+
+    env = simpy.Environment(initial_time=0)
+    network = FluidNetwork(env, fabric)
+    numbers = network.add_routes(routes)
+    finish = np.zeros(len(start_ps), np.int64)
+
+    def delivered(tags: NDArray[np.int64]) -> None:
+        finish[tags] = env.now
+        on_delivered(len(tags))
+
+    owner = network.add_owner(delivered)
+
+    def sender() -> Generator[simpy.Event, None, None]:
+        order = np.argsort(start_ps, kind="stable")
+        moments, first = np.unique(start_ps[order], return_index=True)
+        for moment, members in zip(moments.tolist(), np.split(order, first[1:]), strict=True):
+            yield env.timeout(moment - env.now)
+            network.send(numbers[members], sizes_bytes[members], owner, members)
+
+    if len(start_ps):
+        env.process(sender())
+        env.run()
+    return finish
+
+
+def idle_ps(fabric: Fabric, routes: Routes, sizes_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return how long each transfer takes with nothing else in flight, int64 picoseconds of shape (n,)."""
+    if not len(sizes_bytes):
+        return np.zeros(0, np.int64)
+    rates = np.minimum.reduceat(fabric.rate_Bps[routes.links] / routes.weights, routes.offsets[:-1]) / PS_PER_S
+    return routes.latency_ps + whole_ps(sizes_bytes / rates)

@@ -1,0 +1,57 @@
+"""Traffic that was replayed: a summary, and the transfers that waited most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.report.grid import Column, Grid
+from s2sim.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from s2sim.study.flows import FlowsResult
+
+_SLOWEST = 10
+
+
+def flows_lines(result: FlowsResult) -> list[str]:
+    """Return the cluster, and the transfers in one line."""
+    count = len(result.finish_s)
+    if not count:
+        return [result.headline, "no transfer was asked for"]
+    last = format_seconds(float(result.finish_s.max()))
+    median, worst = (format(float(value), ".3g") for value in (np.median(result.slowdown), result.slowdown.max()))
+    sent = format_bytes(float(result.transfers.sizes_bytes.sum()))
+    slowdown = f"slowdown against an idle network: median {median}x, worst {worst}x"
+    return [result.headline, f"{count} transfers of {sent} together: the last is delivered at {last}; {slowdown}"]
+
+
+def flows_grid(result: FlowsResult) -> Grid:
+    """Return the transfers that were slowed down most, in the order of the file where they tie."""
+    asked = result.transfers
+    order = np.argsort(-result.slowdown, kind="stable")[:_SLOWEST]
+    return Grid(
+        f"the {len(order)} most slowed down",
+        (
+            Column("line"),
+            Column("start"),
+            Column("from"),
+            Column("to"),
+            Column("size"),
+            Column("finish"),
+            Column("slowdown"),
+        ),
+        tuple(
+            (
+                str(index + 2),
+                format_seconds(float(asked.start_ps[index]) / 1e12),
+                str(asked.src[index]),
+                str(asked.dst[index]),
+                format_bytes(float(asked.sizes_bytes[index])),
+                format_seconds(float(result.finish_s[index])),
+                f"{result.slowdown[index]:.3g}x",
+            )
+            for index in order.tolist()
+        ),
+    )

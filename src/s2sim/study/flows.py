@@ -1,0 +1,188 @@
+"""Any traffic: transfers from a file, through one cluster's network."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+from s2sim.network.transfers import deliver_ps, idle_ps
+from s2sim.study.idle import warn_of_idle_overrides
+from s2sim.study.link_loads import LinkLoad, busiest_links
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.describe import first_line
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from s2sim.study.progress import Progress
+
+COLUMNS = ("start_s", "src", "dst", "bytes")
+_RESULT_COLUMNS = (*COLUMNS, "finish_s", "slowdown")
+# A picosecond count of this many seconds still fits in 64 bits with room for what is simulated after it.
+_LATEST_START_S = 1e6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transfers:
+    """What a traffic file asks for, one entry a line.
+
+    Attributes
+    ----------
+    start_ps : int64 array, shape (n,)
+        When each starts.
+    src, dst : int64 arrays, shape (n,)
+        Ranks.
+    sizes_bytes : float64 array, shape (n,)
+        Bytes of each.
+    """
+
+    start_ps: NDArray[np.int64]
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+    sizes_bytes: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowsResult:
+    """What became of the transfers, in the order of the file.
+
+    Attributes
+    ----------
+    transfers : Transfers
+        What was asked for.
+    headline : str
+        The cluster in one line.
+    finish_s : float64 array, shape (n,)
+        When each was delivered, in seconds from time 0.
+    slowdown : float64 array, shape (n,)
+        Its time over what it would take with nothing else in flight.
+    bottlenecks : tuple of LinkLoad
+        The busiest links, over the time from the first start to the last delivery.
+    """
+
+    transfers: Transfers
+    headline: str
+    finish_s: NDArray[np.float64]
+    slowdown: NDArray[np.float64]
+    bottlenecks: tuple[LinkLoad, ...]
+
+    def _rows(self) -> Iterator[tuple[float | int, ...]]:
+        asked = self.transfers
+        columns = (asked.start_ps / PS_PER_S, asked.src, asked.dst, asked.sizes_bytes, self.finish_s, self.slowdown)
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+    def to_csv(self) -> str:
+        """Return the transfers as they were read, with two columns more."""
+        lines = [",".join(_RESULT_COLUMNS), *(",".join(map(repr, row)) for row in self._rows())]
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result with the keys that other programs rely on."""
+        return {
+            "flows": [dict(zip(_RESULT_COLUMNS, row, strict=True)) for row in self._rows()],
+            "bottlenecks": [item.to_json() for item in self.bottlenecks],
+            "cluster": self.headline,
+        }
+
+
+def read_transfers(path: Path) -> Transfers:
+    """Return the transfers of a CSV file with the columns ``start_s``, ``src``, ``dst`` and ``bytes``.
+
+    Raises
+    ------
+    S2SimError
+        Naming the line that is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise S2SimError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    if reader.fieldnames is None or set(COLUMNS) - set(reader.fieldnames):
+        raise S2SimError(f"{path}: the first line must name the columns {','.join(COLUMNS)}")
+    rows = [_read_row(row, f"{path}, line {reader.line_num}") for row in reader]
+    start_s, src, dst, sizes = (np.array(column) for column in zip(*rows, strict=True)) if rows else (np.zeros(0),) * 4
+    return Transfers(
+        start_ps=np.rint(start_s * PS_PER_S).astype(np.int64),
+        src=src.astype(np.int64),
+        dst=dst.astype(np.int64),
+        sizes_bytes=sizes.astype(np.float64),
+    )
+
+
+def _read_row(row: dict[str, str], where: str) -> tuple[float, int, int, float]:
+    try:
+        start_s, size_bytes = float(row["start_s"]), float(row["bytes"])
+        src, dst = int(row["src"]), int(row["dst"])
+    except (TypeError, ValueError):
+        raise S2SimError(f"{where}: {','.join(COLUMNS)} must be numbers, ranks whole ones") from None
+    if not 0 <= start_s <= _LATEST_START_S:
+        raise S2SimError(f"{where}: start_s {start_s} must lie between 0 and {_LATEST_START_S:g} seconds")
+    if not 0 <= size_bytes < float("inf"):
+        raise S2SimError(f"{where}: {size_bytes} bytes cannot be sent")
+    return start_s, src, dst, size_bytes
+
+
+def run_flows(
+    transfers: Transfers,
+    topology: str,
+    *,
+    workers: int | None = None,
+    placement: str = "linear",
+    overrides: Sequence[str] = (),
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> FlowsResult:
+    """Send transfers over a cluster and say when each arrives.
+
+    Parameters
+    ----------
+    transfers : Transfers
+        From `read_transfers`.
+    topology : str
+        Name of a shipped topology or path of a TOML file.
+    workers : int, optional
+        Ranks; without it as many as the transfers name.
+    placement, overrides, seed
+        As in `s2sim.run_collective`.
+    progress : Progress, optional
+        Told of deliveries.
+    """
+    named = int(max(transfers.src.max(initial=0), transfers.dst.max(initial=0))) + 1
+    shape = load_shape(topology, overrides)
+    cluster = build_cluster(shape, workers or named, placement=placement, seed=seed)
+    warn_of_idle_overrides(overrides, cluster)
+    routes = cluster.routes(transfers.src, transfers.dst)
+    if progress is not None:
+        progress.start(len(transfers.src), "delivering")
+
+    def on_delivered(count: int) -> None:
+        if progress is not None:
+            for _ in range(count):
+                progress.advance()
+
+    finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, on_delivered)
+    if progress is not None:
+        progress.stop()
+    own_ps = finish_ps - transfers.start_ps
+    alone_ps = idle_ps(cluster.fabric, routes, transfers.sizes_bytes)
+    per_crossing = np.repeat(transfers.sizes_bytes, np.diff(routes.offsets)) * routes.weights
+    carried = np.bincount(routes.links, per_crossing, len(cluster.fabric.rate_Bps)).astype(np.float64)
+    span_s = float(finish_ps.max(initial=0) - transfers.start_ps.min(initial=0)) / PS_PER_S
+    return FlowsResult(
+        transfers=transfers,
+        headline=first_line(cluster),
+        finish_s=finish_ps / PS_PER_S,
+        slowdown=np.where(alone_ps > 0, own_ps / np.maximum(alone_ps, 1), 1.0),
+        bottlenecks=busiest_links(cluster.fabric, carried, span_s),
+    )
