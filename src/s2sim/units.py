@@ -14,6 +14,7 @@ from s2sim.errors import UnitError
 PS_PER_S = 10**12
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµμ/]*)\s*")
+_LONGEST_TEXT = 60
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY_PREFIX = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _ALL_PREFIXES = {**_PREFIX, **_BINARY_PREFIX}
@@ -28,7 +29,18 @@ _RATE_BPS = {
 }
 
 
-def _parse(text: object, units: dict[str, Fraction] | dict[str, int], quantity: str, example: str) -> Fraction:
+# What no cluster has: above it a mistake is likelier than a machine, and integer picoseconds would overflow.
+_MOST_SECONDS = 10**6
+_MOST_BYTES = 2**60
+_MOST_BPS = 10**18
+
+
+def _parse(
+    text: object, units: dict[str, Fraction] | dict[str, int], quantity: str, example: str, most: int
+) -> Fraction:
+    """Return a quantity in the smallest unit of ``units``; ``most`` is the largest that makes sense."""
+    if isinstance(text, str) and len(text) > _LONGEST_TEXT:
+        raise UnitError(f"{text[:20]!r}... is not a {quantity}: it has {len(text)} characters; write {example!r}")
     match = _NUMBER.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise UnitError(f"{text!r} is not a {quantity}: write a number with its unit, for example {example!r}")
@@ -37,9 +49,13 @@ def _parse(text: object, units: dict[str, Fraction] | dict[str, int], quantity: 
         raise UnitError(f"{quantity} {text!r} has no unit: write for example {example!r}")
     if unit not in units:
         raise UnitError(f"{quantity} {text!r} has the unit {unit!r}; write for example {example!r}")
+    if abs(float(number)) > most:
+        raise UnitError(f"{quantity} {text!r} is out of all range")
     value = Fraction(number) * Fraction(units[unit])
     if value < 0:
         raise UnitError(f"{quantity} {text!r} is negative")
+    if value > most:
+        raise UnitError(f"{quantity} {text!r} is out of all range")
     return value
 
 
@@ -49,7 +65,7 @@ def parse_time_ps(text: object) -> int:
     >>> parse_time_ps("2.5us")
     2500000
     """
-    return round(_parse(text, _TIME_PS, "time", "2us"))
+    return round(_parse(text, _TIME_PS, "time", "2us", _MOST_SECONDS * PS_PER_S))
 
 
 def parse_size_bytes(text: object) -> int:
@@ -58,7 +74,7 @@ def parse_size_bytes(text: object) -> int:
     >>> parse_size_bytes("25MiB")
     26214400
     """
-    size = _parse(text, _SIZE_BYTES, "size", "25MiB")
+    size = _parse(text, _SIZE_BYTES, "size", "25MiB", _MOST_BYTES)
     if size.denominator != 1:
         raise UnitError(f"size {text!r} is not a whole number of bytes")
     return int(size)
@@ -70,7 +86,7 @@ def parse_rate_Bps(text: object) -> float:
     >>> parse_rate_Bps("400Gbps"), parse_rate_Bps("50GiB/s")
     (50000000000.0, 53687091200.0)
     """
-    rate = _parse(text, _RATE_BPS, "rate", "100Gbps")
+    rate = _parse(text, _RATE_BPS, "rate", "100Gbps", _MOST_BPS)
     if rate == 0:
         raise UnitError(f"rate {text!r} is zero: nothing would ever arrive")
     return float(rate)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from s2sim.errors import TraceError
+from s2sim.errors import S2SimWarning, TraceError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.imports import import_trace, read_arrays
 from s2sim.gradients.trace import open_trace
@@ -145,6 +145,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         import_trace([], tmp_path / "out")
 
 
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
 def test_altered_files_raise_nothing_but_trace_errors(tmp_path):
     rng = np.random.default_rng(5)
     np.save(tmp_path / "a.npy", np.ones((4, 3)))
@@ -162,3 +163,12 @@ def test_altered_files_raise_nothing_but_trace_errors(tmp_path):
             except TraceError:
                 refused += 1
     assert refused > 100
+
+
+def test_byte_order_is_converted_and_what_underflows_is_told(tmp_path):
+    values = np.array([1.5, 0, -2.5])
+    np.save(tmp_path / "big.npy", values.astype(">f4"))
+    np.save(tmp_path / "small.npy", np.array([1e-300, 1.0, 0.0]))
+    assert read_arrays(tmp_path / "big.npy")["gradient"].tolist() == values.tolist()
+    with pytest.warns(S2SimWarning, match="1 values of layer 'gradient' are too small"):
+        assert read_arrays(tmp_path / "small.npy")["gradient"].tolist() == [0, 1, 0]

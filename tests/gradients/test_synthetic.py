@@ -114,7 +114,7 @@ def test_marked_and_named_by_its_options():
         ("rows=0", "rows=0 is less than 1"),
         ("dense=-1", "dense=-1 is less than 0"),
         ("densty=0.1", "did you mean 'density'"),
-        ("rows=many", "not a int"),
+        ("rows=many", "not a whole number"),
     ],
 )
 def test_bad_options_are_refused(options, text):

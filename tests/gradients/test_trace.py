@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -209,8 +210,9 @@ def test_tensors_must_be_those_of_the_manifest(written, changes, text):
         ({"schema_version": 2}, "schema_version 2; this s2sim reads 1"),
         ({"steps": "2"}, "steps: Input should be a valid integer"),
         ({"steps": 0}, "at least one of each"),
-        ({"world_size": 2}, r"lists step-0000/rank-0002\.safetensors and 1 more, which none"),
-        ({"world_size": 4}, r"no checksum for step-0000/rank-0003\.safetensors and 1 more"),
+        ({"world_size": 2}, "lists 6 files for 2 steps of 2 ranks"),
+        ({"world_size": 10**9}, "lists 6 files for 2 steps of 1000000000 ranks"),
+        ({"steps": 3, "world_size": 2}, r"no checksum for step-0002/rank-0000\.safetensors and 1 more"),
         ({"kind": "guessed"}, "kind: Input should be"),
         ({"colour": 1}, "colour: Unexpected"),
         ({"layers": []}, "at least one layer"),
@@ -224,11 +226,20 @@ def test_bad_manifest_is_refused_naming_the_field(written, changes, text):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{", "\x00"])
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\x00", b"\xff\xfe", b"[" * 100_000])
 def test_manifest_that_is_no_json_object_is_refused(written, content):
-    (written.directory / "manifest.json").write_text(content)
-    with pytest.raises(TraceError, match="JSON object"):
+    (written.directory / "manifest.json").write_bytes(content)
+    with pytest.raises(TraceError, match=r"manifest\.json is not (a )?JSON( object)?: record or copy"):
         open_trace(written.directory)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "step-0000/rank-0000.safetensors"])
+def test_what_is_no_regular_file_is_refused_at_once(written, name):
+    path = written.directory / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(TraceError, match="not a regular file"):
+        open_trace(written.directory).gradient(0, 0)
 
 
 @pytest.mark.parametrize("name", ["../x.safetensors", "/etc/passwd", "step-0000/../../x", "..\\x", "C:x"])

@@ -98,3 +98,20 @@ def test_bad_input_is_refused_in_one_line(gradients, complaint):
 def test_a_negative_seed_is_refused():
     with pytest.raises(S2SimError, match="seed -1"):
         reduce_once("s2", [GOOD], seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("reducer", "gradients", "options", "message"),
+    [
+        ("dense", None, {}, "give a list"),
+        ("dense", (array for array in [np.zeros(2, np.float32)]), {}, "give a list"),
+        ("dense", np.zeros((2, 2), np.float32), {}, "give a list"),
+        ("dense", [np.zeros(2, np.float32).view(np.ma.MaskedArray)], {}, "is a MaskedArray"),
+        (3, [np.zeros(2, np.float32)], {}, "3 is no reducer"),
+        ("dense", [np.zeros(2, np.float32)], {"seed": None}, "whole number"),
+        ("dense", [np.zeros(2, np.float32)], {"seed": 1.5}, "whole number"),
+    ],
+)
+def test_mistakes_of_a_caller_are_told(reducer, gradients, options, message):
+    with pytest.raises(S2SimError, match=message):
+        reduce_once(reducer, gradients, **options)

@@ -130,7 +130,7 @@ def test_describe_the_shipped_fat_tree():
     cluster = build_cluster(load_shape("fat-tree"), 64)
     assert first_line(cluster) == (
         "fat-tree: 16 nodes x 4 GPUs (NVLink 240 GB/s), 1 NIC of 100 Gbps a node, 2 levels, 4 leaves x 4 nodes, "
-        "non-blocking, d-mod-k routing"
+        "non-blocking, d-mod-k routing, up to 5 us one way"
     )
     values = describe(cluster)
     expected = {
@@ -156,11 +156,15 @@ def test_describe_the_shipped_fat_tree():
         ("leaf-spine", 64, "2 leaves x 8 nodes, 4:1 oversubscribed, ecmp routing"),
         ("fat-tree", 3, "1 node x 4 GPUs (NVLink 240 GB/s), 3 in use, 1 NIC of 100 Gbps a node, all on 1 leaf of 4"),
         ("single-switch", 8, "8 nodes x 1 GPU, 1 NIC of 100 Gbps a node, 1 switch"),
-        ("ring", 8, "8 nodes x 1 GPU, 1 NIC of 100 Gbps a node, ring links of 100 Gbps"),
+        ("ring", 8, "8 nodes x 1 GPU, 1 NIC of 100 Gbps a node, ring links of 100 Gbps, up to"),
     ],
 )
 def test_first_lines(name, workers, line):
     assert line in first_line(build_cluster(load_shape(name), workers))
+
+
+def test_a_latency_that_is_not_given_shows(make):
+    assert first_line(make.cluster(make.toml("kind = \"single-switch\"", link="rate = \"50GiB/s\""), 4)).endswith("1 switch, no latency given")
 
 
 def test_describe_other_shapes(make):

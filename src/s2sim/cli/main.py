@@ -127,6 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         0, 2 for a user's mistake (one line on standard error), 130 after Ctrl-C, 1 where the reader went away.
     """
+    if sys.stdout is None or sys.stderr is None:
+        # Closed by whoever started the process: there is nobody to tell.
+        return 1
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a letter shows a question mark instead of an error.
         if hasattr(stream, "reconfigure"):

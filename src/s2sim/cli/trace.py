@@ -102,7 +102,7 @@ def record_command(
     overwrite: OverwriteOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    r"""Train a real model on real data and record every rank's gradient at the same weights; needs s2sim\\[torch]."""
+    r"""Train a real model on real data and record every rank's gradient at the same weights; needs the extra torch."""
     from s2sim.cli.progress import make_progress
 
     count = parse_workers(workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from s2sim.errors import TraceError
+from s2sim.errors import S2SimWarning, TraceError
 from s2sim.gradients.gradient import Gradient, as_row_sparse
 from s2sim.gradients.manifest import Origin
 from s2sim.gradients.safetensors_file import parse_safetensors, to_float32
@@ -34,11 +35,18 @@ _DAMAGED = (ValueError, EOFError, BadZipFile, zlib.error, TokenError, SyntaxErro
 
 
 def _from_numpy(array: NDArray[Any], name: str, path: Path) -> NDArray[np.float32]:
-    if array.dtype not in (np.float16, np.float32, np.float64):
+    if array.dtype.newbyteorder("=") not in (np.float16, np.float32, np.float64):
         raise TraceError(f"{path}: layer {name!r} has the type {array.dtype}; gradients are float16, 32 or 64")
     # A float64 value beyond float32 becomes infinite and is refused as such by the caller.
-    with np.errstate(over="ignore"):
-        return array.astype(np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        values = array.astype(np.float32)
+    if lost := int(np.count_nonzero(array)) - int(np.count_nonzero(values)):
+        warnings.warn(
+            f"{path}: {lost} values of layer {name!r} are too small for float32 and become zero",
+            S2SimWarning,
+            stacklevel=2,
+        )
+    return values
 
 
 def _read_numpy(path: Path) -> Arrays:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MANIFEST_NAME = "manifest.json"
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the bytes of a regular file; `OSError` for anything else, which might never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return path.read_bytes()
 
 
 def _first_name(names: set[str]) -> str:
@@ -33,8 +41,8 @@ def read_manifest(directory: Path) -> Manifest:
 
     path = directory / MANIFEST_NAME
     try:
-        text = path.read_bytes()
-        version = json.loads(text).get("schema_version")
+        text = read_regular(path)
+        content = json.loads(text)
     except FileNotFoundError:
         raise TraceError(
             f"{directory} holds no {MANIFEST_NAME}: a trace is a directory written by 's2sim trace record' or "
@@ -42,8 +50,11 @@ def read_manifest(directory: Path) -> Manifest:
         ) from None
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, AttributeError) as error:
-        raise TraceError(f"{path} is not a JSON object ({error}): record or copy the trace again") from error
+    except (ValueError, RecursionError):
+        raise TraceError(f"{path} is not JSON: record or copy the trace again") from None
+    if not isinstance(content, dict):
+        raise TraceError(f"{path} is not a JSON object: record or copy the trace again")
+    version = content.get("schema_version")
     if version != SCHEMA_VERSION:
         raise TraceError(f"{path} has schema_version {version!r}; this s2sim reads {SCHEMA_VERSION}")
     try:
@@ -54,6 +65,11 @@ def read_manifest(directory: Path) -> Manifest:
             for problem in error.errors(include_url=False)
         )
         raise TraceError(f"{path} is not a valid manifest: {problems}") from error
+    if manifest.steps * manifest.world_size != len(manifest.files):
+        raise TraceError(
+            f"{path} lists {len(manifest.files)} files for {manifest.steps} steps of {manifest.world_size} ranks: "
+            "record or copy the trace again"
+        )
     needed = {gradient_file_name(step, rank) for step in range(manifest.steps) for rank in range(manifest.world_size)}
     if missing := needed - set(manifest.files):
         raise TraceError(f"{path} lists no checksum for {_first_name(missing)}: record or copy the trace again")

@@ -13,7 +13,7 @@ import numpy as np
 from s2sim.errors import TraceError, unknown_name
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.manifest import gradient_file_name
-from s2sim.gradients.manifest_file import read_manifest
+from s2sim.gradients.manifest_file import read_manifest, read_regular
 from s2sim.gradients.safetensors_file import parse_safetensors
 from s2sim.gradients.shipped import shipped_directories
 from s2sim.gradients.statistics import trace_statistics
@@ -79,7 +79,7 @@ class Trace:
         file_name = gradient_file_name(step, rank)
         label = f"trace {self.name}, {file_name}"
         try:
-            data = (self.directory / file_name).read_bytes()
+            data = read_regular(self.directory / file_name)
         except FileNotFoundError:
             raise TraceError(f"{label} is missing: record or copy the trace again") from None
         except OSError as error:

@@ -11,6 +11,7 @@ from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.reducers.factory import make_reducer
 from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.rank import Reducer
 from s2sim.reducers.traffic import recording_bytes
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.reducers.rank import Reducer
     from s2sim.reducers.script import Recording
 
 
@@ -66,10 +66,12 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]]
     >>> once.values[0], once.bytes_sent
     (array([0., 1., 2.], dtype=float32), [9, 9])
     """
-    if seed < 0:
-        raise S2SimError(f"seed {seed} is negative; it must be 0 or more")
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise S2SimError(f"seed {seed!r} is not a whole number from 0")
     _check(gradients)
     made = make_reducer(reducer) if isinstance(reducer, str) else reducer
+    if not isinstance(made, Reducer):
+        raise S2SimError(f"{reducer!r} is no reducer: give an option string such as 'union', or a Reducer")
     layers = [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
     results, recording = run_group(make_instances(made, len(layers)), layers, seed=seed)
     dense: dict[int, NDArray[np.float32]] = {}
@@ -83,11 +85,13 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]]
     return ReducedOnce([dense[id(result.mean)] for result in results], sent.tolist(), received.tolist(), recording)
 
 
-def _check(gradients: Sequence[Any]) -> None:
+def _check(gradients: Any) -> None:
+    if not isinstance(gradients, list | tuple):
+        raise S2SimError(f"the gradients are a {type(gradients).__name__}: give a list with one float32 array a rank")
     if len(gradients) == 0:
         raise S2SimError("no gradient was given: reduce_once takes one float32 array a rank")
     for rank, array in enumerate(gradients):
-        if not isinstance(array, np.ndarray):
+        if type(array) is not np.ndarray:
             raise S2SimError(f"the gradient of rank {rank} is a {type(array).__name__}: give a NumPy array of float32")
         if array.dtype != np.float32:
             raise S2SimError(f"the gradient of rank {rank} is {array.dtype}: convert with .astype(np.float32)")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s2sim.data import data_directory
-from s2sim.errors import unknown_name
+from s2sim.errors import TopologyError, unknown_name
 from s2sim.registry import Registry
 from s2sim.topology.read import read_shape
 
@@ -27,8 +27,11 @@ def _shipped() -> dict[str, Path]:
 
 
 def _path_of(name_or_path: str) -> Path:
-    if "/" in name_or_path or name_or_path.endswith(".toml"):
-        return Path(name_or_path).expanduser()
+    path = Path(name_or_path).expanduser()
+    if "/" in name_or_path or name_or_path.endswith(".toml") or path.is_dir():
+        if path.is_dir():
+            raise TopologyError(f"{name_or_path} is a directory: give a TOML file in it")
+        return path
     shipped = _shipped()
     if name_or_path in shipped:
         return shipped[name_or_path]

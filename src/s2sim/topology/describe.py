@@ -8,9 +8,11 @@ import numpy as np
 
 from s2sim.topology.cuts import find_cuts
 from s2sim.topology.routes import count_hops, join_stages
-from s2sim.units import format_bytes, format_rate
+from s2sim.units import PS_PER_S, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from s2sim.topology.cluster import Cluster
 
 
@@ -65,13 +67,21 @@ def _leaves_Bps(cluster: Cluster, leaves: range, leaf_Bps: np.ndarray[Any, np.dt
     return total_Bps
 
 
+def _latencies_ps(cluster: Cluster) -> NDArray[np.int64]:
+    """Return the latencies from the first GPU to all others, int64 of shape (workers - 1,).
+
+    Trees and rings look alike from the first GPU as from any other full place: the nearest and the farthest show.
+    """
+    others = np.arange(1, cluster.workers, dtype=np.int64)
+    return join_stages(cluster.router.stages(np.zeros_like(others), others), len(others)).latency_ps
+
+
 def describe(cluster: Cluster) -> dict[str, Any]:
     """Return counts, rates and latencies as plain values; rates in bytes a second, latencies in picoseconds."""
     dims, shape = cluster.dims, cluster.shape
-    # Trees and rings look alike from the first GPU as from any other full place: nearest and farthest ranks show.
     others = np.arange(1, dims.workers, dtype=np.int64)
-    stages = cluster.router.stages(np.zeros_like(others), others)
-    hops, latency_ps = count_hops(stages, len(others)), join_stages(stages, len(others)).latency_ps
+    hops = count_hops(cluster.router.stages(np.zeros_like(others), others), len(others))
+    latency_ps = _latencies_ps(cluster)
     names, totals = np.unique(cluster.fabric.link_class, return_counts=True)
     tree = shape.levels > 0
     return {
@@ -142,7 +152,11 @@ def _fabric_text(cluster: Cluster) -> list[str]:
 
 
 def first_line(cluster: Cluster) -> str:
-    """Return one line: GPUs and links of a node, its network interfaces, the fabric."""
+    """Return one line: GPUs and links of a node, its network interfaces, the fabric, the longest latency."""
     dims = cluster.dims
     nics = f"{_plural(dims.nics_per_node, 'NIC')} of {format_rate(cluster.shape.nic.rate_Bps)} a node"
-    return f"{cluster.shape.name}: " + ", ".join([_node_text(cluster), nics, *_fabric_text(cluster)])
+    parts = [_node_text(cluster), nics, *_fabric_text(cluster)]
+    if dims.workers > 1:
+        longest_ps = int(_latencies_ps(cluster).max())
+        parts.append(f"up to {format_seconds(longest_ps / PS_PER_S)} one way" if longest_ps else "no latency given")
+    return f"{cluster.shape.name}: {', '.join(parts)}"
