@@ -164,7 +164,9 @@ def test_first_lines(name, workers, line):
 
 
 def test_a_latency_that_is_not_given_shows(make):
-    assert first_line(make.cluster(make.toml("kind = \"single-switch\"", link="rate = \"50GiB/s\""), 4)).endswith("1 switch, no latency given")
+    assert first_line(make.cluster(make.toml('kind = "single-switch"', link='rate = "50GiB/s"'), 4)).endswith(
+        "1 switch, no latency given"
+    )
 
 
 def test_describe_other_shapes(make):
