@@ -29,6 +29,7 @@ MODELS = Registry(
     "s2sim.models",
     {
         "lstm": "s2sim.bridge.models.lstm:Lstm",
+        "lstm-lm": "s2sim.bridge.models.lstm:Lstm",  # as the shipped trace is called
         "ncf": "s2sim.bridge.models.ncf:Ncf",
         "cnn": "s2sim.bridge.models.cnn:Cnn",
         "transformer": "s2sim.bridge.models.transformer:Transformer",
