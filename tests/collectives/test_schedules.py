@@ -39,7 +39,7 @@ def test_double_binary_tree_with_any_chunks(clusters, workers, elements, chunks)
     schedule = DoubleBinaryTree(chunks=chunks).schedule(demand, clusters[workers])
     check_schedule(schedule)
     # Up once and down once over each of P - 1 edges of two trees with half of the buffer each.
-    assert schedule.pair_bytes().sum() == 2 * (workers - 1) * demand.buffer_bytes
+    assert schedule.pair_bytes.sum() == 2 * (workers - 1) * demand.buffer_bytes
 
 
 @given(st.integers(1, 20), st.integers(0, 300), st.integers(1, 9), st.booleans())
@@ -49,7 +49,7 @@ def test_ring_with_any_channels(clusters, workers, elements, channels, gather):
     demand = Demand(kind, tuple(range(workers)) if gather else (elements,) * workers, 4)
     schedule = Ring(channels=channels).schedule(demand, clusters[workers])
     check_schedule(schedule)
-    assert schedule.pair_bytes().sum() == (1 if gather else 2) * (workers - 1) * demand.buffer_bytes
+    assert schedule.pair_bytes.sum() == (1 if gather else 2) * (workers - 1) * demand.buffer_bytes
 
 
 def test_the_checker_finds_a_wrong_schedule(clusters):

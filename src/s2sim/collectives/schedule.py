@@ -9,6 +9,7 @@ each other's latency in a way that three more elements can turn over; clocked ro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -90,7 +91,7 @@ class Round:
     bytes: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Schedule:
     """All rounds of one collective.
 
@@ -118,8 +119,9 @@ class Schedule:
     round_at: Callable[[int], Round]
     uniform: bool = False
 
+    @cached_property
     def pair_bytes(self) -> NDArray[np.int64]:
-        """Return the bytes that each pair carries in all rounds, int64 of shape (pairs,)."""
+        """Bytes that each pair carries in all rounds, int64 of shape (pairs,)."""
         elements = np.zeros(len(self.src), np.int64)
         for k in range(self.rounds):
             transfers = self.round_at(k)
@@ -128,7 +130,7 @@ class Schedule:
 
     def traffic(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (sent, received) bytes of each rank, int64 of shape (ranks,)."""
-        carried = self.pair_bytes()
+        carried = self.pair_bytes
         sent, received = np.zeros((2, self.demand.ranks), np.int64)
         np.add.at(sent, self.src, carried)
         np.add.at(received, self.dst, carried)

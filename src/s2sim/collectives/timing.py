@@ -45,7 +45,7 @@ class Timed:
 
 def link_bytes(schedule: Schedule, cluster: Cluster, routes: Routes) -> NDArray[np.float64]:
     """Return the bytes that every link carries, float64 of shape (links,)."""
-    per_crossing = np.repeat(schedule.pair_bytes(), np.diff(routes.offsets)) * routes.weights
+    per_crossing = np.repeat(schedule.pair_bytes, np.diff(routes.offsets)) * routes.weights
     return np.bincount(routes.links, per_crossing, len(cluster.fabric.rate_Bps)).astype(np.float64)
 
 
