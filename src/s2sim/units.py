@@ -7,14 +7,17 @@ A bare number is refused: the reader of a file cannot know whether ``400`` means
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fractions import Fraction
 
 from s2sim.errors import UnitError
 
 PS_PER_S = 10**12
 
-_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµμ/]*)\s*")
-_LONGEST_TEXT = 60
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?(\d+))?)\s*([A-Za-zµμ/]*)\s*")
+_LONGEST_TEXT = 40
+# Powers of ten beyond this take long to write out and fit nothing.
+_LONGEST_EXPONENT = 3
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY_PREFIX = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _ALL_PREFIXES = {**_PREFIX, **_BINARY_PREFIX}
@@ -29,33 +32,54 @@ _RATE_BPS = {
 }
 
 
-# What no cluster has: above it a mistake is likelier than a machine, and integer picoseconds would overflow.
-_MOST_SECONDS = 10**6
-_MOST_BYTES = 2**60
-_MOST_BPS = 10**18
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One kind of quantity: its units, how it is written, and what no cluster has.
+
+    Beyond ``most`` a mistake is likelier than a machine, and integer picoseconds would overflow.
+    """
+
+    name: str
+    units: dict[str, Fraction] | dict[str, int]
+    example: str
+    most: int
+    limit: str
 
 
-def _parse(
-    text: object, units: dict[str, Fraction] | dict[str, int], quantity: str, example: str, most: int
-) -> Fraction:
-    """Return a quantity in the smallest unit of ``units``; ``most`` is the largest that makes sense."""
-    if isinstance(text, str) and len(text) > _LONGEST_TEXT:
-        raise UnitError(f"{text[:20]!r}... is not a {quantity}: it has {len(text)} characters; write {example!r}")
+_TIME = _Kind("time", _TIME_PS, "2us", 10**6 * PS_PER_S, "1e6 s")
+_SIZE = _Kind("size", _SIZE_BYTES, "25MiB", 2**60, "2^60 bytes")
+_RATE = _Kind("rate", _RATE_BPS, "100Gbps", 10**18, "1e18 B/s")
+
+
+def _shown(value: object) -> str:
+    """Return a value as a message quotes it: shortened, for nobody reads hundreds of digits."""
+    if isinstance(value, int) and abs(value) >= 10**_LONGEST_TEXT:
+        return f"a number of more than {_LONGEST_TEXT} digits"
+    text = repr(value)
+    return text if len(text) <= _LONGEST_TEXT + 2 else f"{text[:_LONGEST_TEXT]}..."
+
+
+def _parse(text: object, kind: _Kind) -> Fraction:
+    """Return a quantity in the smallest of its units."""
     match = _NUMBER.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise UnitError(f"{text!r} is not a {quantity}: write a number with its unit, for example {example!r}")
-    number, unit = match.groups()
+        raise UnitError(
+            f"{_shown(text)} is not a {kind.name}: write a number with its unit, for example {kind.example!r}"
+        )
+    number, exponent, unit = match.groups()
     if not unit:
-        raise UnitError(f"{quantity} {text!r} has no unit: write for example {example!r}")
-    if unit not in units:
-        raise UnitError(f"{quantity} {text!r} has the unit {unit!r}; write for example {example!r}")
-    if abs(float(number)) > most:
-        raise UnitError(f"{quantity} {text!r} is out of all range")
-    value = Fraction(number) * Fraction(units[unit])
+        raise UnitError(f"{kind.name} {_shown(text)} has no unit: write for example {kind.example!r}")
+    if unit not in kind.units:
+        raise UnitError(f"{kind.name} {_shown(text)} has the unit {_shown(unit)}; write for example {kind.example!r}")
+    if len(number) > _LONGEST_TEXT or len(exponent or "") > _LONGEST_EXPONENT:
+        raise UnitError(f"{kind.name} {_shown(text)} has too many digits: write for example {kind.example!r}")
+    value = Fraction(number) * Fraction(kind.units[unit])
     if value < 0:
-        raise UnitError(f"{quantity} {text!r} is negative")
-    if value > most:
-        raise UnitError(f"{quantity} {text!r} is out of all range")
+        raise UnitError(f"{kind.name} {_shown(text)} is negative")
+    if value > kind.most:
+        raise UnitError(
+            f"{kind.name} {_shown(text)} is out of range: at most {kind.limit}, for example {kind.example!r}"
+        )
     return value
 
 
@@ -65,7 +89,7 @@ def parse_time_ps(text: object) -> int:
     >>> parse_time_ps("2.5us")
     2500000
     """
-    return round(_parse(text, _TIME_PS, "time", "2us", _MOST_SECONDS * PS_PER_S))
+    return round(_parse(text, _TIME))
 
 
 def parse_size_bytes(text: object) -> int:
@@ -74,21 +98,23 @@ def parse_size_bytes(text: object) -> int:
     >>> parse_size_bytes("25MiB")
     26214400
     """
-    size = _parse(text, _SIZE_BYTES, "size", "25MiB", _MOST_BYTES)
+    size = _parse(text, _SIZE)
     if size.denominator != 1:
         raise UnitError(f"size {text!r} is not a whole number of bytes")
     return int(size)
 
 
 def parse_rate_Bps(text: object) -> float:
-    """Return a rate in bytes per second; zero is refused, because nothing ever crosses such a link.
+    """Return a rate in bytes per second; below 1 B/s it is refused, zero because nothing ever crosses such a link.
 
     >>> parse_rate_Bps("400Gbps"), parse_rate_Bps("50GiB/s")
     (50000000000.0, 53687091200.0)
     """
-    rate = _parse(text, _RATE_BPS, "rate", "100Gbps", _MOST_BPS)
+    rate = _parse(text, _RATE)
     if rate == 0:
         raise UnitError(f"rate {text!r} is zero: nothing would ever arrive")
+    if rate < 1:
+        raise UnitError(f"rate {text!r} is out of range: at least 1 B/s, for example '100Gbps'")
     return float(rate)
 
 

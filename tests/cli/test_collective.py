@@ -71,6 +71,7 @@ def test_placement_matters_where_nodes_have_several_gpus(s2sim):
         ((*BASE[:-1], "100"), "unit"),
         ((*BASE[:-1], "1.5B"), "1.5B"),
         ((*BASE[:-1], "abc"), "abc"),
+        ((*BASE[:-1], "1e400MiB"), "at most 2^60 bytes"),
         ((*BASE[:5], "0", *BASE[6:]), "at least 1"),
         ((*BASE[:5], "x", *BASE[6:]), "'x'"),
         ((*BASE, "--algorithm", "rign"), "ring"),

@@ -1,19 +1,25 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import warnings
 
 import pytest
+from rich.text import Text
+from typer.main import get_command
 
 from s2sim.cli import main as main_module
+from s2sim.cli.main import app
 from s2sim.errors import S2SimWarning
 
 COMMANDS = [
     (),
     ("run",),
     ("collective",),
+    ("flows",),
     ("list",),
     ("trace",),
     ("trace", "show"),
@@ -25,12 +31,32 @@ COMMANDS = [
 ]
 
 
+def walk(command, name="s2sim"):
+    yield name, command
+    for child, below in getattr(command, "commands", {}).items():
+        yield from walk(below, f"{name} {child}")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_has_examples(s2sim, command):
     code, out, err = s2sim(*command, "--help")
     assert (code, err) == (0, "")
     examples = out[out.index("Examples") :]
     assert " ".join(["s2sim", *command[:1]]) in examples
+
+
+@pytest.mark.parametrize("command", [("list", "[KIND]"), ("run", "N[,N...]", "NAME[:KEY=VALUE,...]")])
+def test_brackets_of_a_help_are_not_read_as_markup(s2sim, command):
+    _, out, _ = s2sim(command[0], "--help")
+    assert all(text in out for text in command[1:])
+    assert "[[" not in out
+
+
+def test_no_help_text_has_what_markup_would_eat():
+    for name, command in walk(get_command(app)):
+        texts = [command.help, command.short_help, *(getattr(option, "help", None) for option in command.params)]
+        for text in filter(None, texts):
+            assert Text.from_markup(text).plain == re.sub(r"\[/?bold\]", "", text), name
 
 
 @pytest.mark.parametrize("command", [(), ("trace",), ("topology",)])
@@ -134,6 +160,21 @@ def test_a_full_disk_is_told_in_one_line():
         )
     assert done.returncode == 2
     assert done.stderr == "s2sim: error: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes streams")
+@pytest.mark.parametrize(
+    ("closed", "code", "out", "err"),
+    [
+        (">&-", 2, "", "s2sim: error: standard output is closed: send it to a file, a pipe or /dev/null\n"),
+        ("2>&-", 0, "s2sim 0.1.0\n", ""),
+        (">&- 2>&-", 2, "", ""),
+    ],
+)
+def test_closed_streams_do_no_harm(closed, code, out, err):
+    command = f"exec {shlex.quote(sys.executable)} -m s2sim --version {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, out, err)
 
 
 def test_a_reader_that_goes_away_is_no_news():

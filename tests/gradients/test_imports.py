@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 
 import numpy as np
@@ -168,7 +169,16 @@ def test_altered_files_raise_nothing_but_trace_errors(tmp_path):
 def test_byte_order_is_converted_and_what_underflows_is_told(tmp_path):
     values = np.array([1.5, 0, -2.5])
     np.save(tmp_path / "big.npy", values.astype(">f4"))
-    np.save(tmp_path / "small.npy", np.array([1e-300, 1.0, 0.0]))
+    small = np.array([1e-300, 1.0, 0.0])
+    np.save(tmp_path / "small.npy", small)
+    save_file({"gradient": small}, tmp_path / "small.safetensors")
     assert read_arrays(tmp_path / "big.npy")["gradient"].tolist() == values.tolist()
-    with pytest.warns(S2SimWarning, match="1 values of layer 'gradient' are too small"):
-        assert read_arrays(tmp_path / "small.npy")["gradient"].tolist() == [0, 1, 0]
+    for suffix in (".npy", ".safetensors"):
+        with pytest.warns(S2SimWarning, match="1 value of layer 'gradient' too small for float32 became zero"):
+            assert read_arrays(tmp_path / f"small{suffix}")["gradient"].tolist() == [0, 1, 0]
+
+
+def test_a_pipe_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "0.npy")
+    with pytest.raises(TraceError, match=r"0\.npy cannot be read: it is not a regular file"):
+        read_arrays(tmp_path / "0.npy")

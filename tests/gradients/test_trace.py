@@ -234,12 +234,39 @@ def test_manifest_that_is_no_json_object_is_refused(written, content):
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "step-0000/rank-0000.safetensors"])
-def test_what_is_no_regular_file_is_refused_at_once(written, name):
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_regular_file_is_refused_at_once(written, name, make):
     path = written.directory / name
     path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(TraceError, match="not a regular file"):
+    make(path)
+    with pytest.raises(TraceError, match=r"not a regular file|leads out of the trace") as caught:
         open_trace(written.directory).gradient(0, 0)
+    assert "Errno" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "step-0000/rank-0000.safetensors"])
+def test_a_link_that_leads_out_is_refused_and_one_inside_is_not(written, tmp_path, name):
+    path = written.directory / name
+    path.rename(tmp_path / "outside")
+    path.symlink_to(tmp_path / "outside")
+    with pytest.raises(TraceError, match="a link that leads out of the trace"):
+        open_trace(written.directory).gradient(0, 0)
+    path.unlink()
+    (tmp_path / "outside").rename(written.directory / "inside")
+    path.symlink_to(written.directory / "inside")
+    # The directory itself may be reached by a link.
+    (tmp_path / "link").symlink_to(written.directory)
+    _assert_equal(open_trace(tmp_path / "link").gradient(0, 0), written.gradient(0, 0))
+
+
+def test_many_problems_of_a_manifest_are_told_in_a_short_line(written):
+    _edit_manifest(written, layers=[{"colour": 1}] * 1000, schema_version=1)
+    with pytest.raises(TraceError, match=r"layers\.0\.name: .*; and \d+ more$") as caught:
+        open_trace(written.directory)
+    assert len(str(caught.value)) < 600
+    _edit_manifest(written, schema_version=[1] * 1000)
+    with pytest.raises(TraceError, match="schema_version of another kind; this s2sim reads 1"):
+        open_trace(written.directory)
 
 
 @pytest.mark.parametrize("name", ["../x.safetensors", "/etc/passwd", "step-0000/../../x", "..\\x", "C:x"])

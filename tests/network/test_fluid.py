@@ -8,6 +8,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from s2sim.errors import S2SimError
 from s2sim.network.fluid import FluidNetwork
 from s2sim.network.max_min import fair_rates
 from s2sim.topology.routes import Routes
@@ -137,3 +138,8 @@ def test_equals_an_oracle_that_solves_everything_every_time(transfers):
     rates = [1e9, 2e9, 5e8, 1e9, 3e9]
     expected = oracle(rates, transfers) * 1e12
     np.testing.assert_allclose(finish_times(rates, transfers), expected, rtol=1e-6, atol=20)
+
+
+def test_what_takes_longer_than_can_be_counted_is_refused():
+    with pytest.raises(S2SimError, match="over 27 days"):
+        finish_times([1.0], [(0, [0], 0, 10**9)])

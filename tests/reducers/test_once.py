@@ -1,6 +1,7 @@
 """reduce_once: its values, its bytes, and what it refuses."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -107,9 +108,13 @@ def test_a_negative_seed_is_refused():
         ("dense", (array for array in [np.zeros(2, np.float32)]), {}, "give a list"),
         ("dense", np.zeros((2, 2), np.float32), {}, "give a list"),
         ("dense", [np.zeros(2, np.float32).view(np.ma.MaskedArray)], {}, "is a MaskedArray"),
+        ("dense", [np.zeros((2, 2), np.float32).view(np.matrix)], {}, "is a matrix"),
+        ("dense", [np.zeros(2, ">f4" if sys.byteorder == "little" else "<f4")], {}, r"another byte order.*\.astype"),
         (3, [np.zeros(2, np.float32)], {}, "3 is no reducer"),
+        (TopK, [np.zeros(2, np.float32)], {}, "TopK.* is no reducer"),
         ("dense", [np.zeros(2, np.float32)], {"seed": None}, "whole number"),
         ("dense", [np.zeros(2, np.float32)], {"seed": 1.5}, "whole number"),
+        ("dense", [np.zeros(2, np.float32)], {"seed": True}, "whole number"),
     ],
 )
 def test_mistakes_of_a_caller_are_told(reducer, gradients, options, message):

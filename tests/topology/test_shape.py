@@ -1,8 +1,11 @@
 """Reading cluster files: what is refused and how, overrides, defaults, provenance of shipped numbers."""
 
+from importlib.metadata import EntryPoint
+
 import pytest
 
 from s2sim.errors import S2SimWarning, TopologyError, UnitError, UnknownNameError
+from s2sim.registry import Registry
 from s2sim.topology.catalogue import list_topologies, load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import load_gpu
@@ -174,3 +177,60 @@ def test_every_shipped_number_has_a_kind_and_a_source():
     for gpu in ("a100", "rtx-2080"):
         assert all(quantity.source for quantity in load_gpu(gpu).quantities)
     assert all(summary and source for _, summary, source in list_topologies())
+
+
+@pytest.mark.parametrize("value", ["1" * 400, "1" * 5000, "-" + "1" * 400, "1000000001", "1e400", "x" * 400])
+def test_a_count_beyond_reason_is_told_in_a_short_line(make, value):
+    with pytest.raises(
+        TopologyError, match=r"node\.gpus = .*(out of range: at most 1000000000|whole number)"
+    ) as caught:
+        make.shape(make.toml(SWITCH, node=NVLINK), [f"node.gpus={value}"])
+    assert len(str(caught.value)) < 160
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [("nic.latency=1e30s", "at most 1e6 s"), ("nic.rate=1e400Gbps", "at most 1e18 B/s"), ("nic.rate=1bps", "1 B/s")],
+)
+def test_a_quantity_out_of_range_names_field_and_limit(override, message):
+    with pytest.raises(UnitError, match=message) as caught:
+        load_shape("fat-tree", [override])
+    assert str(caught.value).startswith(f"fat-tree.toml: {override.partition('=')[0]}: ")
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, "[" * 5000])
+def test_a_file_that_no_parser_takes_is_told_in_a_short_line(make, value):
+    with pytest.raises(TopologyError, match=r"mine\.toml is not (a description|valid TOML)") as caught:
+        make.shape(make.toml(SWITCH).replace("gpus = 1", f"gpus = {value}"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory_or_a_file_in_place_of_a_name_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").write_text("")
+    (tmp_path / "fat-tree").mkdir()
+    for name in (".", "..", "mine"):
+        with pytest.raises(TopologyError, match="is a path and not a name: give a TOML file"):
+            load_shape(name)
+    for path in ("./", "./fat-tree", tmp_path):
+        with pytest.raises(TopologyError, match="is a directory: give a TOML file in it"):
+            load_shape(path)
+    with pytest.raises(TopologyError, match="there is no file ~nobody-of-this-name/x"):
+        load_shape("~nobody-of-this-name/x")
+    assert load_shape("fat-tree").name == "fat-tree"
+
+
+def test_installed_topologies_are_listed_and_found(tmp_path, monkeypatch):
+    (tmp_path / "rack.toml").write_text(
+        'description = "our rack"\nsource = "our cable list"\n[node]\ngpus = 1\n[nic]\nrate = "40Gbps"\n[fabric]\n'
+        'kind = "single-switch"'
+    )
+    (tmp_path / "plugin_with_a_rack.py").write_text(f"RACK = {str(tmp_path / 'rack.toml')!r}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("rack", "plugin_with_a_rack:RACK", "s2sim.topologies")
+    monkeypatch.setattr("s2sim.registry.entry_points", lambda *, group: [point] if group == point.group else [])
+    monkeypatch.setattr("s2sim.topology.catalogue._PLUGINS", Registry("topology", "s2sim.topologies", {}))
+    assert list_topologies()[-1] == ("rack", "our rack", "our cable list")
+    assert load_shape("rack").nic.rate_Bps == 5e9
+    with pytest.raises(UnknownNameError, match="did you mean 'rack'"):
+        load_shape("rak")

@@ -79,7 +79,7 @@ _KINDS: dict[str, Callable[[], Entries]] = {
 def list_command(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="[KIND]", help=f"One of {', '.join(_KINDS)}.", show_default="all of them"),
+        typer.Argument(metavar="KIND", help=f"One of {', '.join(_KINDS)}.", show_default="all of them"),
     ] = None,
     json: JsonOption = None,
 ) -> None:

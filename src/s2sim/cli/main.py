@@ -95,6 +95,16 @@ def _silence(stream: TextIO) -> None:
         os.close(nowhere)
 
 
+def _prepare_streams() -> None:
+    if sys.stderr is None:
+        # Closed by whoever started the process, so that nobody wants to hear; what is answered stays of use.
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  (open until Python exits)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that lacks a letter shows a question mark instead of an error.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
 def _os_error(error: OSError) -> int:
     _silence(sys.stdout)
     if error.errno == errno.EPIPE:
@@ -127,13 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         0, 2 for a user's mistake (one line on standard error), 130 after Ctrl-C, 1 where the reader went away.
     """
-    if sys.stdout is None or sys.stderr is None:
-        # Closed by whoever started the process: there is nobody to tell.
-        return 1
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that lacks a letter shows a question mark instead of an error.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+    _prepare_streams()
+    if sys.stdout is None:
+        return _fail("standard output is closed: send it to a file, a pipe or /dev/null")
     command = typer.main.get_command(app)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning

@@ -10,6 +10,8 @@ import typer
 from s2sim.errors import OptionError
 
 _WHOLE = re.compile(r"[+-]?\d+")
+_MOST_WORKERS_DIGITS = 9
+_LONGEST_TEXT = 40
 
 DEFAULT_WORKERS = 64
 
@@ -32,8 +34,11 @@ def parse_workers(text: str) -> int:
     >>> parse_workers("64")
     64
     """
+    shown = repr(text) if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]!r}..."
     if _WHOLE.fullmatch(text.strip()) is None:
-        raise OptionError(f"--workers {text!r} is not a whole number; for example --workers 64")
+        raise OptionError(f"--workers {shown} is not a whole number; for example --workers 64")
+    if len(text.strip().lstrip("+-0")) > _MOST_WORKERS_DIGITS:
+        raise OptionError(f"--workers {shown} is out of range; for example --workers 64")
     if int(text) < 1:
         raise OptionError(f"--workers {text}: at least 1 worker is needed")
     return int(text)

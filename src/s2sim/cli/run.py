@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "s2sim run --topology fat-tree --workers 64",
     "s2sim run --topology fat-tree --workers 8,16,32,64 --reducer union --reducer s2:rows=3,cells=2 --compute 120ms",
-    "s2sim run --topology ./my-cluster.toml --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
+    "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
     "s2sim run --spec result.json",
 )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "s2sim topology show fat-tree",
     "s2sim topology show leaf-spine --workers 128 --set nic.rate=25Gbps",
-    "s2sim topology show ./my-cluster.toml --json -",
+    "s2sim topology show single-switch --json -",
 )
 
 # Shown above the numbers, or nothing but words.

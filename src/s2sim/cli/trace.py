@@ -11,15 +11,15 @@ from s2sim.cli.options import JsonOption, examples, help_without_command, parse_
 if TYPE_CHECKING:
     from s2sim.gradients.trace import Trace
 
-_SHOW = ("s2sim trace show lstm-lm", "s2sim trace show ./my-trace --json -")
-_CHECK = ("s2sim trace check lstm-lm", "s2sim trace check ./my-trace")
+_SHOW = ("s2sim trace show lstm-lm", "s2sim trace show ncf --json -")
+_CHECK = ("s2sim trace check lstm-lm", "s2sim trace check cnn --quiet")
 _RECORD = (
-    "s2sim trace record lstm --workers 64 --steps 1 --text wikitext.txt --out my-trace",
+    "s2sim trace record lstm --workers 64 --steps 1 --text my-text.txt --out my-trace",
     "s2sim trace record ncf --workers 8 --steps 5 --out clicks --seed 1",
 )
 _IMPORT = (
-    "s2sim trace import rank0.npz rank1.npz --out my-trace",
-    "s2sim trace import gradients/*.safetensors --out my-trace --model 'ResNet-50, step 1000' --licence CC0-1.0",
+    "s2sim trace import rank0.npy rank1.npy --out my-trace",
+    "s2sim trace import rank0.npy rank1.npy --out my-cnn --model 'ResNet-50, step 1000' --licence CC0-1.0",
 )
 
 app = typer.Typer(
@@ -137,7 +137,7 @@ def import_command(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILES...", help=".npy, .npz or .safetensors files, one a rank in rank order, with the same layers."
+            metavar="FILES", help=".npy, .npz or .safetensors files, one a rank in rank order, with the same layers."
         ),
     ],
     out: OutOption,

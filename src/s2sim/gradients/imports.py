@@ -40,13 +40,18 @@ def _from_numpy(array: NDArray[Any], name: str, path: Path) -> NDArray[np.float3
     # A float64 value beyond float32 becomes infinite and is refused as such by the caller.
     with np.errstate(over="ignore", under="ignore"):
         values = array.astype(np.float32)
+    _tell_underflow(array, values, name, path)
+    return values
+
+
+def _tell_underflow(array: NDArray[Any], values: NDArray[np.float32], name: str, path: Path) -> None:
     if lost := int(np.count_nonzero(array)) - int(np.count_nonzero(values)):
+        what = "1 value" if lost == 1 else f"{lost} values"
         warnings.warn(
-            f"{path}: {lost} values of layer {name!r} are too small for float32 and become zero",
+            f"{path}: {what} of layer {name!r} too small for float32 became zero: scale the gradients up before saving",
             S2SimWarning,
             stacklevel=2,
         )
-    return values
 
 
 def _read_numpy(path: Path) -> Arrays:
@@ -63,10 +68,12 @@ def _read_numpy(path: Path) -> Arrays:
 def _read_safetensors(path: Path) -> Arrays:
     arrays = {}
     for name, tensor in parse_safetensors(path.read_bytes(), str(path)).items():
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             values = to_float32(tensor)
         if values is None:
             raise TraceError(f"{path}: layer {name!r} has the type {tensor.dtype}; gradients are floating-point")
+        if tensor.dtype == "F64":
+            _tell_underflow(tensor.array, values, name, path)
         arrays[name] = values
     return arrays
 
@@ -84,6 +91,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
     """
     if path.suffix not in _READERS:
         raise TraceError(f"{path} is none of {', '.join(_READERS)}: save one such file a rank")
+    if path.exists() and not path.is_file():
+        raise TraceError(f"{path} cannot be read: it is not a regular file")
     try:
         arrays = _READERS[path.suffix](path)
     except TraceError:

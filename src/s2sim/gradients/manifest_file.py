@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import os
 from typing import TYPE_CHECKING
 
 from s2sim.errors import TraceError
@@ -14,10 +15,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MANIFEST_NAME = "manifest.json"
+# Problems named in one message; a file with more is another kind of file.
+_MOST_PROBLEMS = 5
 
 
-def read_regular(path: Path) -> bytes:
-    """Return the bytes of a regular file; `OSError` for anything else, which might never end."""
+def read_regular(directory: Path, name: str) -> bytes:
+    """Return the bytes of the regular file ``name`` inside ``directory``.
+
+    Raises
+    ------
+    OSError
+        For a device or a pipe, which might never end, and for a link that leads out of the directory: a trace that
+        somebody sends must not read other files.
+    """
+    path = directory / name
+    if os.path.commonpath([os.path.realpath(directory), os.path.realpath(path)]) != os.path.realpath(directory):
+        raise OSError(errno.EINVAL, "it is a link that leads out of the trace")
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")
     return path.read_bytes()
@@ -41,7 +54,7 @@ def read_manifest(directory: Path) -> Manifest:
 
     path = directory / MANIFEST_NAME
     try:
-        text = read_regular(path)
+        text = read_regular(directory, MANIFEST_NAME)
         content = json.loads(text)
     except FileNotFoundError:
         raise TraceError(
@@ -56,15 +69,18 @@ def read_manifest(directory: Path) -> Manifest:
         raise TraceError(f"{path} is not a JSON object: record or copy the trace again")
     version = content.get("schema_version")
     if version != SCHEMA_VERSION:
-        raise TraceError(f"{path} has schema_version {version!r}; this s2sim reads {SCHEMA_VERSION}")
+        shown = repr(version) if isinstance(version, int | None) and abs(version or 0) < 10**9 else "of another kind"
+        raise TraceError(f"{path} has schema_version {shown}; this s2sim reads {SCHEMA_VERSION}")
     try:
         manifest = TypeAdapter(Manifest).validate_json(text, strict=True)
     except ValidationError as error:
+        found = error.errors(include_url=False)
         problems = "; ".join(
             f"{'.'.join(map(str, problem['loc'])) or 'manifest'}: {problem['msg']}"
-            for problem in error.errors(include_url=False)
+            for problem in found[:_MOST_PROBLEMS]
         )
-        raise TraceError(f"{path} is not a valid manifest: {problems}") from error
+        more = f"; and {len(found) - _MOST_PROBLEMS} more" if len(found) > _MOST_PROBLEMS else ""
+        raise TraceError(f"{path} is not a valid manifest: {problems}{more}") from error
     if manifest.steps * manifest.world_size != len(manifest.files):
         raise TraceError(
             f"{path} lists {len(manifest.files)} files for {manifest.steps} steps of {manifest.world_size} ranks: "

@@ -79,7 +79,7 @@ class Trace:
         file_name = gradient_file_name(step, rank)
         label = f"trace {self.name}, {file_name}"
         try:
-            data = read_regular(self.directory / file_name)
+            data = read_regular(self.directory, file_name)
         except FileNotFoundError:
             raise TraceError(f"{label} is missing: record or copy the trace again") from None
         except OSError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.errors import S2SimError
 from s2sim.network.instant import at_end_of_instant
 from s2sim.network.max_min import fair_rates
 from s2sim.units import PS_PER_S
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 # Completions closer than this share of their duration are one event (DESIGN law 1).
 _TIE = 1e-9
+_LONGEST_PS = 2.0**61
 _REMEMBERED_SOLUTIONS = 4096
 
 
@@ -44,8 +46,11 @@ def gather_slices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDAr
 def whole_ps(durations_ps: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return durations rounded up to whole picoseconds, so that no time falls under its bandwidth lower bound.
 
-    What floating-point division leaves above a whole number, below a millionth, is no part of the duration.
+    What floating-point division leaves above a whole number, below a millionth, is no part of the duration. Beyond
+    about 27 days picoseconds would no longer fit in 64 bits with room to add: `S2SimError`.
     """
+    if len(durations_ps) and not durations_ps.max() < _LONGEST_PS:
+        raise S2SimError("a transfer would take over 27 days: check its size and the rates of its links")
     whole: NDArray[np.int64] = np.ceil(durations_ps - 1e-6).astype(np.int64)
     return whole
 

@@ -50,7 +50,7 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]]
     ----------
     reducer : str or Reducer
         Option string or object; its state, if any, is neither used nor changed.
-    gradients : sequence of float32 array
+    gradients : list or tuple of float32 array
         One a rank, of one shape: (n,), whose elements are the keys of a sparse layer, or (n, width), whose rows are.
     seed : int
         Root of all randomness.
@@ -67,7 +67,7 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]]
     (array([0., 1., 2.], dtype=float32), [9, 9])
     """
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise S2SimError(f"seed {seed!r} is not a whole number from 0")
+        raise S2SimError(f"seed {seed!r} is not a whole number from 0: give a Python int")
     _check(gradients)
     made = make_reducer(reducer) if isinstance(reducer, str) else reducer
     if not isinstance(made, Reducer):
@@ -87,12 +87,17 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]]
 
 def _check(gradients: Any) -> None:
     if not isinstance(gradients, list | tuple):
-        raise S2SimError(f"the gradients are a {type(gradients).__name__}: give a list with one float32 array a rank")
+        raise S2SimError(f"the gradients are a {type(gradients).__name__}: give a list with one array a rank")
     if len(gradients) == 0:
         raise S2SimError("no gradient was given: reduce_once takes one float32 array a rank")
     for rank, array in enumerate(gradients):
         if type(array) is not np.ndarray:
             raise S2SimError(f"the gradient of rank {rank} is a {type(array).__name__}: give a NumPy array of float32")
+        if array.dtype.newbyteorder("=") == np.float32 and not array.dtype.isnative:
+            raise S2SimError(
+                f"the gradient of rank {rank} has another byte order than this machine: "
+                "convert with .astype(np.float32)"
+            )
         if array.dtype != np.float32:
             raise S2SimError(f"the gradient of rank {rank} is {array.dtype}: convert with .astype(np.float32)")
         if array.ndim not in (1, 2):

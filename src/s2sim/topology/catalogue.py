@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,16 +28,19 @@ def _shipped() -> dict[str, Path]:
 
 
 def _path_of(name_or_path: str) -> Path:
-    path = Path(name_or_path).expanduser()
-    if "/" in name_or_path or name_or_path.endswith(".toml") or path.is_dir():
-        if path.is_dir():
-            raise TopologyError(f"{name_or_path} is a directory: give a TOML file in it")
-        return path
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        try:
+            return Path(name_or_path).expanduser()
+        except RuntimeError as error:
+            raise TopologyError(f"there is no file {name_or_path}: {error}") from error
     shipped = _shipped()
     if name_or_path in shipped:
         return shipped[name_or_path]
     installed = _PLUGINS.names()
     if name_or_path not in installed:
+        # A name wins over what happens to lie in the working directory.
+        if os.path.lexists(name_or_path):
+            raise TopologyError(f"{name_or_path} is a path and not a name: give a TOML file as ./FILE")
         raise unknown_name("topology", name_or_path, [*shipped, *installed])
     return Path(_PLUGINS.get(name_or_path))
 

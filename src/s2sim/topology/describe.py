@@ -142,7 +142,7 @@ def _fabric_text(cluster: Cluster) -> list[str]:
     if shape.kind == "single-switch":
         return ["1 switch"]
     if dims.leaves == 1:
-        return [f"all on 1 leaf of {dims.hosts_per_leaf}"]
+        return [f"all on 1 leaf of {_plural(dims.hosts_per_leaf, 'node')}"]
     parts = [f"{shape.levels} levels", f"{dims.leaves} leaves x {_plural(dims.hosts_per_leaf, 'node')}"]
     if shape.levels == 3:
         parts.append(f"{_plural(dims.pods, 'pod')} x {_plural(dims.leaves_per_pod, 'leaf', 'leaves')}")

@@ -36,6 +36,9 @@ _FROM_LEVEL = {
     "fabric.uplinks_per_aggregation": 3,
 }
 _LEVELS = {"fat-tree": (2, 3), "leaf-spine": (2,), "single-switch": (1,)}
+# No cluster has more of anything; how many links fit is asked where they are counted.
+_MOST_COUNT = 10**9
+_LONGEST_TEXT = 40
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -44,10 +47,17 @@ def load_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise TopologyError(f"there is no file {path}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise TopologyError(f"{path} cannot be read: {error}") from error
+    except IsADirectoryError as error:
+        raise TopologyError(f"{path} is a directory: give a TOML file in it") from error
+    except OSError as error:
+        raise TopologyError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise TopologyError(f"{path} cannot be read: it is not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
         raise TopologyError(f"{path} is not valid TOML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        # A number of thousands of digits, or brackets in brackets.
+        raise TopologyError(f"{path} is not a description: it holds a number or a list beyond reason") from error
 
 
 def _unknown_field(field: str, where: str) -> TopologyError:
@@ -74,7 +84,7 @@ def _overridden(overrides: Sequence[str], where: str) -> Iterator[Quantity]:
             raise TopologyError(f"{override!r} is not field=value: write for example nic.rate=100Gbps")
         if field not in FIELDS:
             raise _unknown_field(field, where)
-        is_count = field in _COUNTS and value.removeprefix("-").isdecimal()
+        is_count = field in _COUNTS and value.removeprefix("-").isdecimal() and len(value) <= _LONGEST_TEXT
         yield Quantity(field, int(value) if is_count else value, "user", "override")
 
 
@@ -90,7 +100,18 @@ class _Fields:
         return text(self.required(field), self.where, choices)
 
     def count(self, field: str) -> int | None:
-        return count(self.given[field], self.where) if field in self.given else None
+        return self.required_count(field) if field in self.given else None
+
+    def required_count(self, field: str) -> int:
+        quantity = self.required(field)
+        shown = str(quantity.value)
+        if len(shown) > _LONGEST_TEXT:
+            raise TopologyError(
+                f"{self.where}: {field} = {shown[:_LONGEST_TEXT]}... is out of range: at most {_MOST_COUNT}"
+            )
+        if (number := count(quantity, self.where)) > _MOST_COUNT:
+            raise TopologyError(f"{self.where}: {field} = {number} is out of range: at most {_MOST_COUNT}")
+        return number
 
     def rate(self, field: str) -> float | None:
         return rate_Bps(self.given[field], self.where) if field in self.given else None
@@ -150,7 +171,7 @@ def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
     given = {field: read_quantity(raw, field, where) for field, raw in _flatten(load_toml(path), where)}
     given |= {quantity.field: quantity for quantity in _overridden(overrides, where)}
     fields = _Fields(given, where)
-    gpus = count(fields.required("node.gpus"), where)
+    gpus = fields.required_count("node.gpus")
     nics = fields.count("nic.count") or 1
     nvlink, pcie = fields.optional_link("nvlink"), fields.optional_link("pcie")
     if gpus > 1 and nvlink is None and pcie is None:

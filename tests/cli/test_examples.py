@@ -1,0 +1,64 @@
+"""The examples under every --help run as they are printed."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+
+import numpy as np
+import pytest
+from typer.main import get_command
+
+from s2sim.cli.main import app
+
+
+def examples(command, name="s2sim"):
+    """Return (command, its example lines) of a command and of all below it."""
+    lines = [line.replace("\\[", "[") for line in (command.epilog or "").split("\n\n") if line.startswith("s2sim ")]
+    found = [(name, lines)]
+    for child, below in getattr(command, "commands", {}).items():
+        found += examples(below, f"{name} {child}")
+    return found
+
+
+EXAMPLES = dict(examples(get_command(app)))
+# Training takes its time and an extra; a group's help repeats the examples of its commands.
+RECORD = "s2sim trace record"
+COMMANDS = [name for name in EXAMPLES if name != RECORD]
+
+
+@pytest.fixture
+def own_files(tmp_path, monkeypatch):
+    """Change to a directory with the files of their own that users are told to name."""
+    monkeypatch.chdir(tmp_path)
+    for rank in range(2):
+        np.save(tmp_path / f"rank{rank}.npy", np.arange(6, dtype=np.float32) + rank)
+    (tmp_path / "transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,0,8,500000\n")
+
+
+@pytest.mark.usefixtures("own_files")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_of_a_help_run_as_printed(name, s2sim):
+    assert EXAMPLES[name]
+    for line in EXAMPLES[name]:
+        words = shlex.split(line)[1:]
+        # The help of a group shows one example of each command.
+        if line.startswith(RECORD):
+            continue
+        code, out, err = s2sim(*words)
+        assert (code, err) == (0, ""), line
+        assert out or "--quiet" in words, line
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
+def test_the_examples_of_record_are_understood(s2sim, monkeypatch):
+    seen = []
+
+    def record(model, *, workers, text, out, **_):
+        seen.append((model, workers, text, out))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("s2sim.bridge.record.record", record)
+    for line in EXAMPLES[RECORD]:
+        assert s2sim(*shlex.split(line)[1:])[0] == 130
+    assert seen == [("lstm", 64, ["my-text.txt"], "my-trace"), ("ncf", 8, [], "clicks")]
