@@ -11,7 +11,9 @@ from s2sim.errors import OptionError, nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-T = TypeVar("T")
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 _KINDS = {int: "a whole number", float: "a number"}
@@ -70,7 +72,7 @@ def build(cls: type[T], options: Mapping[str, str], owner: str) -> T:
         For an option that ``cls`` has no field for (with the nearest name), or a value that its type or the
         class's own check refuses.
     """
-    fields = {field.name for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
+    fields = {field.name for field in dataclasses.fields(cls) if field.init}
     hints = get_type_hints(cls)
     values = {}
     for key, text in options.items():

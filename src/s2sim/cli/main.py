@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
@@ -67,7 +68,7 @@ def _one_line(text: str) -> str:
 
 
 def _fail(text: str) -> int:
-    print(f"s2sim: error: {_one_line(text)}", file=sys.stderr)  # noqa: T201
+    sys.stderr.write(f"s2sim: error: {_one_line(text)}\n")
     return BAD_INPUT
 
 
@@ -98,7 +99,7 @@ def _silence(stream: TextIO) -> None:
 def _prepare_streams() -> None:
     if sys.stderr is None:
         # Closed by whoever started the process, so that nobody wants to hear; what is answered stays of use.
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  (open until Python exits)
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (open until Python exits)
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a letter shows a question mark instead of an error.
         if hasattr(stream, "reconfigure"):
@@ -157,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except OSError as error:
             return _os_error(error)
     if code == INTERRUPTED:
-        print("s2sim: interrupted", file=sys.stderr)  # noqa: T201
+        sys.stderr.write("s2sim: interrupted\n")
     return code or 0
 
 

@@ -36,7 +36,7 @@ def closed_form_s(schedule: Schedule, cluster: Cluster, routes: Routes) -> float
             f"{schedule.algorithm} on {cluster.shape.name} has no closed form: messages share link directions; "
             "simulate it instead"
         )
-    rates = np.minimum.reduceat(cluster.fabric.rate_Bps[routes.links] / routes.weights, routes.offsets[:-1])
+    rates = routes.narrowest(cluster.fabric.rate_Bps)
     hops = {(int(latency), float(rate)) for latency, rate in zip(routes.latency_ps, rates, strict=True)}
     if len(hops) > 1 and not schedule.uniform:
         raise ContendedError(

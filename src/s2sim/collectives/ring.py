@@ -85,7 +85,7 @@ class Ring:
             uniform=len(np.unique(carried)) == 1,
         )
 
-    def closed_form_s(self, demand: Demand, *, nodes: int, latency_s: float, rate_Bps: float) -> float:  # noqa: ARG002
+    def closed_form_s(self, demand: Demand, *, nodes: int, latency_s: float, rate_Bps: float) -> float:  # noqa: ARG002  (a tree needs the nodes)
         """Return the time on a fabric where every hop has this latency and rate and shares nothing.
 
         All-reduce: 2(P-1)(L + D/(P·B)). All-gather: (P-1)(L + b/B) with b the largest contribution, which some hop

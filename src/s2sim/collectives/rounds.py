@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.network.fluid import FluidNetwork, gather_slices, whole_ps
+from s2sim.network.transfers import deliver_ps, idle_ps
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -41,22 +41,14 @@ class RoundTimes:
         self._known: dict[tuple[bytes, bytes], int] = {}
         self._bounds: dict[tuple[bytes, bytes], int] = {}
         self._alone: dict[bytes, NDArray[np.bool_]] = {}
-        capacity = fabric.rate_Bps / PS_PER_S
-        self._rate = (
-            np.minimum.reduceat(capacity[routes.links] / routes.weights, routes.offsets[:-1])
-            if len(routes.links)
-            else np.zeros(0)
-        )
 
     def alone(self, pair: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of the pairs share no link with another of them, bool of the shape of ``pair``."""
         key = pair.tobytes()
         if key not in self._alone:
-            starts = self._routes.offsets[pair]
-            lengths = self._routes.offsets[pair + 1] - starts
-            links = self._routes.links[gather_slices(starts, lengths)]
-            users = np.bincount(links)[links]
-            self._alone[key] = np.maximum.reduceat(users, np.cumsum(lengths) - lengths) == 1
+            routes = self._routes.take(pair)
+            users = np.bincount(routes.links)[routes.links]
+            self._alone[key] = np.maximum.reduceat(users, routes.offsets[:-1]) == 1
         return self._alone[key]
 
     def time_ps(self, transfers: Round) -> int:
@@ -66,8 +58,7 @@ class RoundTimes:
         key = transfers.pair.tobytes(), transfers.bytes.tobytes()
         if key not in self._known:
             alone = self.alone(transfers.pair)
-            pair = transfers.pair[alone]
-            ends = self._routes.latency_ps[pair] + whole_ps(transfers.bytes[alone] / self._rate[pair])
+            ends = idle_ps(self._fabric, self._routes.take(transfers.pair[alone]), transfers.bytes[alone])
             latest = int(ends.max(initial=0))
             if not alone.all():
                 latest = max(latest, self.simulate_ps(transfers.pair[~alone], transfers.bytes[~alone]))
@@ -80,27 +71,16 @@ class RoundTimes:
             return 0
         key = transfers.pair.tobytes(), transfers.bytes.tobytes()
         if key not in self._bounds:
-            starts = self._routes.offsets[transfers.pair]
-            lengths = self._routes.offsets[transfers.pair + 1] - starts
-            crossings = gather_slices(starts, lengths)
-            load = np.bincount(
-                self._routes.links[crossings], np.repeat(transfers.bytes, lengths) * self._routes.weights[crossings]
-            )
+            routes = self._routes.take(transfers.pair)
+            load = np.bincount(routes.links, np.repeat(transfers.bytes, np.diff(routes.offsets)) * routes.weights)
             busiest = float((load / self._fabric.rate_Bps[: len(load)]).max()) * PS_PER_S
-            self._bounds[key] = int(self._routes.latency_ps[transfers.pair].min() + busiest)
+            self._bounds[key] = int(routes.latency_ps.min() + busiest)
         return self._bounds[key]
 
     def simulate_ps(self, pair: NDArray[np.int64], sizes_bytes: NDArray[np.float64]) -> int:
         """Return when the last of these transfers is delivered, by the fluid network, shared links or not."""
-        import simpy
-
-        env = simpy.Environment(initial_time=0)
-        network = FluidNetwork(env, self._fabric)
-        numbers = network.add_routes(self._routes)
-        owner = network.add_owner(lambda _: None)
-        network.send(numbers[pair], sizes_bytes, owner, pair)
-        env.run()
-        return network.last_delivery_ps
+        starts_ps = np.zeros(len(pair), np.int64)
+        return int(deliver_ps(self._fabric, self._routes.take(pair), starts_ps, sizes_bytes).max())
 
 
 def schedule_ps(schedule: Schedule, time_ps: Callable[[Round], int]) -> int:

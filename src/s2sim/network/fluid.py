@@ -14,6 +14,7 @@ import numpy as np
 from s2sim.errors import S2SimError
 from s2sim.network.instant import at_end_of_instant
 from s2sim.network.max_min import fair_rates
+from s2sim.topology.routes import gather_slices
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -31,16 +32,6 @@ if TYPE_CHECKING:
 _TIE = 1e-9
 _LONGEST_PS = 2.0**61
 _REMEMBERED_SOLUTIONS = 4096
-
-
-def gather_slices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the concatenation of ``range(starts[i], starts[i] + lengths[i])``, int64.
-
-    >>> gather_slices(np.array([5, 0]), np.array([2, 3]))
-    array([5, 6, 0, 1, 2])
-    """
-    ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
 
 
 def whole_ps(durations_ps: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -67,8 +58,6 @@ class FluidNetwork:
 
     Attributes
     ----------
-    last_delivery_ps : int
-        When the latest transfer so far was delivered.
     solves : int
         How often it had to solve for rates, which is most of what it costs.
     """
@@ -97,7 +86,6 @@ class FluidNetwork:
         self._arriving: list[tuple[NDArray[np.int64], NDArray[np.float64], int, NDArray[np.int64]]] = []
         self._settling = False
         self._wake_ps = -1
-        self.last_delivery_ps = 0
         self.solves = 0
 
     def add_routes(self, routes: Routes) -> NDArray[np.int64]:
@@ -170,7 +158,6 @@ class FluidNetwork:
         done = self._finish_ps <= now
         if done.any():
             changed.append(self._route[done])
-            self.last_delivery_ps = now
             owners, tags = self._owner[done], self._tag[done]
             self._keep(~done)
             for owner in sorted(set(owners.tolist())):

@@ -69,7 +69,4 @@ def deliver_ps(
 
 def idle_ps(fabric: Fabric, routes: Routes, sizes_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return how long each transfer takes with nothing else in flight, int64 picoseconds of shape (n,)."""
-    if not len(sizes_bytes):
-        return np.zeros(0, np.int64)
-    rates = np.minimum.reduceat(fabric.rate_Bps[routes.links] / routes.weights, routes.offsets[:-1]) / PS_PER_S
-    return routes.latency_ps + whole_ps(sizes_bytes / rates)
+    return routes.latency_ps + whole_ps(sizes_bytes / routes.narrowest(fabric.rate_Bps / PS_PER_S))

@@ -59,6 +59,7 @@ class ErrorFeedback(Reducer):
         """Return the inner reducer's options and ``ef``."""
         return self.inner.options() | {"ef": True}
 
+    # Class attributes everywhere else; here they are those of the instance that is wrapped, hence the exemptions.
     @property
     def name(self) -> str:  # type: ignore[override]
         """Name of the inner reducer."""

@@ -83,6 +83,7 @@ class Reduced:
 Program: TypeAlias = "Generator[Pending, None, Reduced]"
 
 
+@dataclass(slots=True)
 class Reducer(ABC):
     """A gradient reducer: a dataclass of options with the program that every rank runs.
 
@@ -104,7 +105,7 @@ class Reducer(ABC):
 
     def fresh(self) -> Self:
         """Return an instance with the same options and without state."""
-        return replace(self)  # type: ignore[type-var]
+        return replace(self)
 
     def later_options(self) -> tuple[str, ...]:
         """Return the options that were given and act only from the second step on."""
@@ -112,4 +113,4 @@ class Reducer(ABC):
 
     def options(self) -> dict[str, Any]:
         """Return every option with the value it has in effect."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.init}  # type: ignore[arg-type]
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.init}

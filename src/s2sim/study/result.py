@@ -219,6 +219,8 @@ class Result:
         One a reducer and number of workers.
     verdict : Verdict
         For the largest number of workers.
+    notes : tuple of str
+        What a reader must know to read the numbers rightly.
     """
 
     spec: RunSpec

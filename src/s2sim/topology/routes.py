@@ -34,6 +34,34 @@ class Routes:
     weights: NDArray[np.float64]
     latency_ps: NDArray[np.int64]
 
+    def narrowest(self, capacity: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what each transfer gets alone, float64 of shape (m,), in the unit of ``capacity``, shape (links,)."""
+        if not len(self.latency_ps):
+            return np.zeros(0)
+        rates: NDArray[np.float64] = np.minimum.reduceat(capacity[self.links] / self.weights, self.offsets[:-1])
+        return rates
+
+    def take(self, chosen: NDArray[np.int64]) -> Routes:
+        """Return the routes of some transfers, int64 of shape (k,), in that order."""
+        lengths = self.offsets[chosen + 1] - self.offsets[chosen]
+        crossings = gather_slices(self.offsets[chosen], lengths)
+        return Routes(
+            offsets=np.concatenate([[0], np.cumsum(lengths)]),
+            links=self.links[crossings],
+            weights=self.weights[crossings],
+            latency_ps=self.latency_ps[chosen],
+        )
+
+
+def gather_slices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the concatenation of ``range(starts[i], starts[i] + lengths[i])``, int64.
+
+    >>> gather_slices(np.array([5, 0]), np.array([2, 3]))
+    array([5, 6, 0, 1, 2])
+    """
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
