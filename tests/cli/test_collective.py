@@ -20,7 +20,7 @@ def test_json_has_the_pinned_keys_and_agrees_with_itself(s2sim):
     assert value["busbw_Bps"] == pytest.approx(value["algbw_Bps"] * 2 * 15 / 16)
     assert value["bytes_per_rank"] == 2 * 15 * 100 * 2**20 // 16
     assert value["time_s"] >= value["lower_bound_s"]
-    assert {"link", "bytes", "utilisation"} == set(value["bottlenecks"][0])
+    assert {"link", "bytes", "utilisation", "flows", "shared_by"} == set(value["bottlenecks"][0])
 
 
 def test_text_shows_bandwidth_bound_and_links(s2sim):

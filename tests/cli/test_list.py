@@ -5,8 +5,9 @@ import json
 KINDS = {
     "reducers": {"dense", "fp16", "topk", "union", "s2"},
     "codecs": {"bitmap", "count-sketch", "top-k", "fp16"},
-    "collectives": {"ring", "double-binary-tree"},
-    "topologies": {"fat-tree", "leaf-spine", "single-switch", "ring"},
+    "collectives": {"ring", "double-binary-tree", "halving-doubling", "hierarchical", "in-network", "chain"},
+    "libraries": {"ideal", "nccl", "gloo", "mpi"},
+    "topologies": {"fat-tree", "leaf-spine", "single-switch", "ring", "torus", "dragonfly", "rail-optimised"},
     "traces": {"lstm-lm", "lstm-lm-steps", "ncf", "cnn"},
     "hardware": {"a100"},
 }

@@ -111,6 +111,7 @@ def test_every_option_reaches_the_spec(s2sim, tiny):
     options = {
         "placement": ("--placement", "round-robin"),
         "collective": ("--collective", "ring"),
+        "library": ("--library", "nccl:or=owners"),
         "gpu": ("--gpu", "rtx-2080"),
         "compute": ("--compute", "2ms"),
         "overrides": ("--set", "nic.rate=10Gbps"),
@@ -157,6 +158,26 @@ def test_layers_and_collectives_are_shown_on_request(s2sim, tiny):
     assert "sparse0" in out
     assert "union: support" in out
     assert "goes to" in out[out.index("collectives, 4 workers") : out.index("by layer")]
+
+
+def test_lowering_is_shown_beside_the_ideal(s2sim, tiny):
+    _, plain, _ = s2sim(*tiny, "--library", "nccl")
+    assert "lowering by" not in plain
+    _, out, _ = s2sim(*tiny, "--library", "nccl", "--show", "lowering")
+    table = out[out.index("lowering by nccl, 4 workers") :]
+    line = next(line for line in table.splitlines() if line.startswith("union: support"))
+    assert "all_reduce or uint8" in line
+    assert "all_reduce max uint8, one byte a bit" in line
+    assert "if all ran as asked" in table
+    assert "all_reduce or uint8 -> all_reduce max uint8, one byte a bit: bits become bytes" in table
+    assert out.splitlines()[-1].startswith("4 workers over nccl: ")
+
+
+def test_of_the_ideal_library_lowering_says_that_nothing_differs(s2sim, tiny):
+    code, out, err = s2sim(*tiny, "--show", "lowering")
+    assert (code, err) == (0, "")
+    assert "ideal executes everything as asked; --library nccl, gloo, mpi would differ" in out
+    assert "lowering by" not in out
 
 
 def test_a_result_is_saved_whole_and_runs_again(s2sim, tiny, tmp_path):
@@ -233,6 +254,11 @@ def test_an_interrupted_scan_still_gives_the_rows(s2sim, tiny, monkeypatch):
         (("--gpu", "b100"), "a100"),
         (("--placement", "linaer"), "linear"),
         (("--collective", "rign"), "ring"),
+        (("--library", "ncll"), "did you mean 'nccl'"),
+        (("--library", "nccl:or=byte"), "did you mean 'bytes'"),
+        (("--library", "ideal:or=bytes"), "ideal has no option 'or'"),
+        (("--show", "lowring"), "lowering"),
+        (("--json", "-", "--show", "lowering"), "--show"),
         (("--compute", "120"), "unit"),
         (("--compute", "1e400ms"), "at most 1e6 s"),
         (("--set", "nic.latency=1e30s"), "nic.latency: time '1e30s' is out of range"),

@@ -36,6 +36,42 @@ def test_overrides_and_placement_are_shown(s2sim):
     assert "round-robin" in out
 
 
+def test_random_placement_follows_the_seed(s2sim):
+    arguments = ("topology", "show", "fat-tree", "--workers", "8", "--placement", "random", "--seed")
+    one, again, other = (s2sim(*arguments, seed)[1] for seed in (1, 1, 2))
+    assert one == again != other
+    assert "GPUs of the ranks   0 2 4 6 7 1 3 5\n" in one
+
+
+def test_a_seed_without_effect_is_told(process):
+    told = process("topology", "show", "fat-tree", "--seed", "1")
+    assert told.returncode == 0
+    assert told.stderr == "s2sim: warning: --seed 1 changes nothing here: only placement random draws\n"
+
+
+def test_a_placement_file_is_followed(s2sim, tmp_path):
+    (tmp_path / "places.txt").write_text("1 0\n0 3\n0 2\n0 1\n0 0\n")
+    arguments = ("topology", "show", "fat-tree", "--workers", "5", "--placement", str(tmp_path / "places.txt"))
+    assert "GPUs of the ranks   4 3 2 1 0\n" in s2sim(*arguments)[1]
+
+
+@pytest.mark.parametrize(("ending", "start"), [("png", b"\x89PNG"), ("SVG", b"<?xml"), ("pdf", b"%PDF")])
+def test_a_picture_is_drawn(s2sim, tmp_path, ending, start):
+    target = tmp_path / f"cluster.{ending}"
+    code, out, err = s2sim("topology", "show", "fat-tree", "--workers", "16", "--png", target, "--json", "-")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["workers"] == 16
+    assert target.read_bytes().startswith(start)
+
+
+def test_the_picture_has_the_first_line_and_the_placement(s2sim, tmp_path):
+    arguments = ("--workers", "16", "--placement", "random", "--seed", "3", "--png", tmp_path / "a.svg")
+    _, out, _ = s2sim("topology", "show", "single-switch", *arguments)
+    words = (tmp_path / "a.svg").read_text()
+    assert f"<!-- {out.splitlines()[0]} -->" in words
+    assert "16 workers, placement random, seed 3, bisection 100 GB/s (800 Gbps) one way, diameter 2 links" in words
+
+
 @pytest.mark.parametrize("name", ["leaf-spine", "single-switch", "ring", "tcp-10g"])
 def test_every_shipped_topology_can_be_shown(s2sim, name):
     assert s2sim("topology", "show", name, "--workers", "8")[0] == 0
@@ -49,6 +85,10 @@ def test_every_shipped_topology_can_be_shown(s2sim, name):
         (("fat-tree", "--workers", "0"), "at least 1"),
         (("fat-tree", "--placement", "x"), "linear"),
         (("fat-tree", "--set", "nic.rate=fast"), "nic.rate"),
+        (("fat-tree", "--placement", "./none.txt"), "none.txt: No such file"),
+        (("fat-tree", "--png", "cluster.gif"), ".png, .svg, .pdf"),
+        (("fat-tree", "--png", "none/cluster.png"), "no directory none"),
+        (("fat-tree", "--seed", "-1"), "--seed"),
     ],
 )
 def test_bad_input_is_told_in_one_line(fails, arguments, part):

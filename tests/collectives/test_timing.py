@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s2sim.collectives.bounds import lower_bound
 from s2sim.collectives.closed_form import closed_form_s
+from s2sim.collectives.demand import Demand
 from s2sim.collectives.double_binary_tree import DoubleBinaryTree
+from s2sim.collectives.duration import at_least_ps, duration_ps, simulate_ps
 from s2sim.collectives.registry import make_algorithm
 from s2sim.collectives.ring import Ring
-from s2sim.collectives.rounds import RoundTimes, schedule_ps
-from s2sim.collectives.running import Running
-from s2sim.collectives.schedule import Demand
+from s2sim.collectives.rounds import RoundTimes
 from s2sim.collectives.timing import Timer
 from s2sim.errors import ContendedError
-from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.routes import Routes
 
 RATE_BPS = 50 * 2**30
 SIZE = 104_857_600
@@ -32,17 +27,7 @@ PS = 1e12
 
 
 def ring_of(cluster, kind="all_reduce", elements=SIZE // 4):
-    demand = Demand(kind, (elements,) * cluster.workers, 4)
-    schedule = Ring().schedule(demand, cluster)
-    return schedule, cluster.routes(schedule.src, schedule.dst)
-
-
-def simulate(schedule, cluster, routes):
-    """Return the duration by the fluid network as it would run beside others: the plain path, no round reused."""
-    env = simpy.Environment(initial_time=0)
-    Running(FluidNetwork(env, cluster.fabric), schedule, routes, lambda: None).start()
-    env.run()
-    return int(env.now)
+    return Ring().schedule(Demand(kind, (elements,) * cluster.workers, 4), cluster)
 
 
 @pytest.mark.parametrize("workers", [16, 64, 256, 1024])
@@ -57,10 +42,10 @@ def simulate(schedule, cluster, routes):
 )
 def test_scenarios_s1_and_s2(workers, fabric, latency_s, make_cluster):
     cluster = make_cluster(workers, fabric)
-    schedule, routes = ring_of(cluster)
+    schedule = ring_of(cluster)
     expected = 2 * (workers - 1) * (latency_s + SIZE / (workers * RATE_BPS))
     tolerance = max(1e-6 * expected, schedule.rounds / PS)
-    assert closed_form_s(schedule, cluster, routes) == pytest.approx(expected, rel=1e-12)
+    assert closed_form_s(schedule, cluster) == pytest.approx(expected, rel=1e-12)
     assert Timer(cluster, "ring").time(schedule.demand).duration_ps / PS == pytest.approx(expected, abs=tolerance)
 
 
@@ -79,17 +64,17 @@ def test_scenarios_s3_and_s4(placement, routing, make_cluster):
         )
         share = 1 if placement == "linear" else 2
         expected = 2 * (workers - 1) * (1e-6 + share * SIZE / (workers * RATE_BPS))
-        timed = Timer(cluster, "ring").time(ring_of(cluster)[0].demand)
+        timed = Timer(cluster, "ring").time(ring_of(cluster).demand)
         assert timed.duration_ps / PS == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 7, 16])
 def test_all_gather_closed_form(workers, make_cluster, switch_fabric):
     cluster = make_cluster(workers, switch_fabric)
-    schedule, routes = ring_of(cluster, "all_gather", 1000)
+    schedule = ring_of(cluster, "all_gather", 1000)
     expected = (workers - 1) * (1e-6 + 4000 / RATE_BPS)
     assert Timer(cluster, "ring").time(schedule.demand).duration_ps / PS == pytest.approx(expected, rel=1e-6)
-    assert closed_form_s(schedule, cluster, routes) == pytest.approx(expected)
+    assert closed_form_s(schedule, cluster) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("nics", [1, 2, 4, 8])
@@ -114,7 +99,7 @@ def test_a_closed_form_refuses_a_contended_fabric(make_cluster, switch_fabric):
     cluster = make_cluster(8, switch_fabric)
     schedule = DoubleBinaryTree().schedule(Demand("all_reduce", (1000,) * 8, 4), cluster)
     with pytest.raises(ContendedError, match="share link directions"):
-        closed_form_s(schedule, cluster, cluster.routes(schedule.src, schedule.dst))
+        closed_form_s(schedule, cluster)
 
 
 @given(
@@ -136,11 +121,10 @@ def test_fast_paths_equal_the_plain_path_to_the_picosecond(workers, gpus, elemen
     kind = "all_gather" if algorithm == "gather" else "all_reduce"
     demand = Demand(kind, sizes, 4)
     schedule = make_algorithm(algorithm if kind == "all_reduce" else "ring", kind).schedule(demand, cluster)
-    routes = cluster.routes(schedule.src, schedule.dst)
-    times = RoundTimes(cluster.fabric, routes)
-    fast = schedule_ps(schedule, times.time_ps)
-    assert fast == simulate(schedule, cluster, routes)
-    assert schedule_ps(schedule, times.at_least_ps) <= fast + schedule.rounds
+    times = RoundTimes(cluster, schedule.release)
+    fast = duration_ps(schedule, cluster, times)
+    assert fast == simulate_ps(schedule, cluster)
+    assert at_least_ps(schedule, times) <= fast + schedule.rounds
 
 
 NO_LATENCY = ["nvlink.latency=0s", "pcie.latency=0s", "nic.latency=0s", "fabric.link.latency=0s"]
@@ -176,7 +160,7 @@ def test_no_time_is_under_the_bound_and_a_closed_form_holds_or_refuses(cluster, 
         found_s = timed.duration_ps / PS
         assert found_s >= lower_bound([demand], cluster.cuts()).seconds
         try:
-            expected_s = closed_form_s(timed.schedule, cluster, timed.routes)
+            expected_s = closed_form_s(timed.schedule, cluster)
         except ContendedError:
             continue
         assert found_s == pytest.approx(expected_s, rel=1e-6, abs=max(timed.schedule.rounds, 1) / PS)
@@ -215,22 +199,24 @@ def test_one_rank_takes_no_time():
         assert Timer(cluster).time(Demand(kind, (1000,), 4)).duration_ps == 0
 
 
-@pytest.mark.parametrize("workers", [2, 5, 9, 16])
-def test_double_binary_tree_follows_its_closed_form_where_nothing_is_shared(workers):
-    """Every pair of the schedule has a link of its own, so each round takes one chunk's time."""
-    count = 4 * (workers - 1)
-    mesh = SimpleNamespace(
-        workers=workers,
-        node_of_rank=np.arange(workers),
-        shape=SimpleNamespace(name="mesh"),
-        fabric=SimpleNamespace(rate_Bps=np.full(count, 1e9)),
-        routes=lambda src, _dst: Routes(
-            np.arange(len(src) + 1), np.arange(len(src)), np.ones(len(src)), np.full(len(src), 1_000_000)
-        ),
-    )
-    demand = Demand("all_reduce", (8000,) * workers, 4)
-    schedule = make_algorithm("double-binary-tree:chunks=4", "all_reduce").schedule(demand, mesh)
-    routes = mesh.routes(schedule.src, schedule.dst)
-    expected = closed_form_s(schedule, mesh, routes)
-    assert simulate(schedule, mesh, routes) / PS == pytest.approx(expected, rel=1e-9)
-    assert schedule_ps(schedule, RoundTimes(mesh.fabric, routes).time_ps) / PS == pytest.approx(expected, rel=1e-9)
+@pytest.mark.parametrize("release", ["delivered", "sent"])
+@pytest.mark.parametrize(("chunks", "in_flight"), [(2, None), (4, None), (4, 2), (5, 2), (6, 1)])
+@pytest.mark.parametrize("elements", [10, 100_000, 10_000_000])
+def test_chunks_in_flight_follow_their_closed_form(release, chunks, in_flight, elements, make_cluster, switch_fabric):
+    """Small messages are latency-bound, large ones keep every link busy."""
+    cluster = make_cluster(5, switch_fabric)
+    demand = Demand("all_reduce", (elements,) * 5, 4)
+    schedule = Ring(chunks=chunks, in_flight=in_flight, release=release).schedule(demand, cluster)
+    found = duration_ps(schedule, cluster, RoundTimes(cluster, schedule.release))
+    assert found == simulate_ps(schedule, cluster)
+    assert found / PS == pytest.approx(closed_form_s(schedule, cluster), rel=1e-6, abs=schedule.rounds / PS)
+
+
+def test_pieces_in_flight_hide_latency(make_cluster, switch_fabric):
+    cluster = make_cluster(16, switch_fabric)
+    demand = Demand("all_reduce", (SIZE // 4,) * 16, 4)
+    plain, flying = (Timer(cluster, text).time(demand).duration_ps for text in ("ring", "ring:chunks=4,release=sent"))
+    bound = 2 * 15 / 16 * SIZE / RATE_BPS * PS
+    assert flying < plain
+    # The links never rest but for the first latency.
+    assert flying == pytest.approx(bound + 1e6, rel=1e-6)

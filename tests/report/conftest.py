@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from s2sim.reducers.measure import Error
-from s2sim.study.result import CollectiveRow, Crossing, Result, Row, Verdict
+from s2sim.study.result import CollectiveRow, Crossing, LoweringRow, Result, Row, Verdict
 from s2sim.study.spec import RunSpec
 
 
@@ -32,6 +32,14 @@ def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=
             CollectiveRow("all_reduce", "ring", "gradient", 9_517_056, 2e-3, size_from_data=False, why="fastest"),
         ),
         bottleneck="communication takes 99% of the time",
+        lowering=(
+            LoweringRow(
+                "gradient", "all_reduce sum float32", "all_reduce sum float32", 18, 18, 2e-3, 2e-3, 0.0, "native"
+            ),
+            LoweringRow("bits", "all_reduce or uint8", "all_reduce max uint8", 1000, 8000, 1e-5, 4e-5, 3e-5, "no OR"),
+        ),
+        total_ideal_s=1.3e-3,
+        order_gap_s=1e-5,
     )
 
 

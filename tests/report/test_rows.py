@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from s2sim.report import rows
-from s2sim.study.link_loads import LinkLoad
+from s2sim.study.link_loads import FlowShare, LinkLoad
 
 
 def plain(title):
@@ -73,6 +73,34 @@ def test_collectives_are_listed_for_every_reducer_and_number_of_workers(result):
     assert len(eight.rows) == 2
 
 
+def test_lowering_has_the_ideal_beside_what_is_executed(result):
+    four, eight = rows.lowering_grids(
+        dataclasses.replace(result, spec=dataclasses.replace(result.spec, library="nccl"))
+    )
+    assert four.title.startswith("lowering by nccl, 4 workers")
+    assert len(four.rows) == len(eight.rows) == 4
+    assert four.rows[2] == (
+        "topk:density=0.01: gradient",
+        "all_reduce sum float32",
+        "as asked",
+        "18 B",
+        "18 B",
+        "2 ms",
+        "2 ms",
+        "0 s",
+    )
+    assert four.rows[3] == (
+        "topk:density=0.01: bits",
+        "all_reduce or uint8",
+        "all_reduce max uint8",
+        "1 kB",
+        "8 kB",
+        "10 us",
+        "40 us",
+        "30 us",
+    )
+
+
 def test_layers_have_a_column_per_reducer(result):
     grid = rows.layers_grids(result)[0]
     assert [item.title for item in grid.columns] == ["layer", "dense", "topk:density=0.01"]
@@ -83,5 +111,5 @@ def test_layers_have_a_column_per_reducer(result):
 
 
 def test_busiest_links():
-    grid = rows.links_grid([LinkLoad("node0.nic0.out", 206438400.0, 0.9632)])
-    assert grid.rows == (("node0.nic0.out", "206.4 MB", "96.3%"),)
+    grid = rows.links_grid([LinkLoad("node0.nic0.out", 206438400.0, 0.9632, 1, (FlowShare(3, 4, 206438400.0),))])
+    assert grid.rows == (("node0.nic0.out", "206.4 MB", "96.3%", "1", "3 to 4"),)

@@ -14,7 +14,7 @@ import pytest
 import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning, TraceError
 from s2sim.study.break_even import find_crossings, scanned_rates
-from s2sim.study.measure_rows import stages
+from s2sim.study.communication_bound import stages
 from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, load_spec, spec_from_json
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
@@ -159,6 +159,7 @@ def test_a_result_is_strict_json_with_the_promised_keys(result):
         "error_compressed",
         "lower_bound_s",
         "speedup_vs_dense",
+        "lowering",
         "extrapolated",
     }
     for row in value["results"]:
@@ -281,7 +282,8 @@ def test_stages_are_what_waits_for_what():
 
     gradients = [load_trace("lstm-lm", workers=2).gradient(0, rank) for rank in range(2)]
     (recorded,) = record({"union": make_reducer("union")}, gradients, seed=0)
-    assert [[call.label for call in group] for group in stages(recorded.recording)] == [
+    calls = recorded.recording.calls
+    assert [[calls[number].label for number in group] for group in stages(recorded.recording)] == [
         ["support"],
         ["values", "dense layers"],
     ]

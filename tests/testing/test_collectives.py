@@ -9,14 +9,24 @@ from typing import ClassVar
 import pytest
 
 from s2sim.collectives.bounds import LowerBound
+from s2sim.collectives.demand import Demand
 from s2sim.collectives.ring import Ring
-from s2sim.collectives.schedule import Demand
-from s2sim.errors import S2SimError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.testing.collectives import check_algorithm
 
 
-def with_rounds(schedule, change):
-    return dataclasses.replace(schedule, round_at=lambda k: change(schedule.round_at(k)))
+def changed(schedule, step=lambda step: step, steps=list, **stage):
+    """Return the schedule with each step, the list of steps, or other fields of its stage replaced."""
+    found = steps([step(each) for each in schedule.stage.steps])
+    return dataclasses.replace(schedule, stage=dataclasses.replace(schedule.stage, steps=found, **stage))
+
+
+def with_pattern(change):
+    def step(each):
+        pattern = dataclasses.replace(each.round.pattern, **change(each.round.pattern))
+        return dataclasses.replace(each, round=dataclasses.replace(each.round, pattern=pattern))
+
+    return step
 
 
 @dataclass
@@ -28,21 +38,30 @@ class Thawed:
 
 @dataclass(frozen=True)
 class Broadcasts(Ring):
-    kinds: ClassVar[tuple[str, ...]] = ("broadcast",)
+    kinds: ClassVar[tuple[str, ...]] = ("multicast",)
+    auto: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True)
 class Idle(Ring):
     kinds: ClassVar[tuple[str, ...]] = ()
+    auto: ClassVar[tuple[str, ...]] = ()
+
+
+class Changed(Ring):
+    """A ring with a change to its schedule."""
+
+    def schedule(self, demand, cluster):
+        return self.change(Ring.schedule(self, demand, cluster))
 
 
 @dataclass(frozen=True)
-class Short(Ring):
+class Short(Changed):
     """Stops a round early."""
 
-    def schedule(self, demand, cluster):
-        schedule = Ring.schedule(self, demand, cluster)
-        return dataclasses.replace(schedule, rounds=max(schedule.rounds - 1, 0))
+    def change(self, schedule):
+        stage = dataclasses.replace(schedule.stage, steps=schedule.stage.steps[:-1], volume=None)
+        return dataclasses.replace(schedule, stage=stage)
 
 
 @dataclass(frozen=True)
@@ -54,56 +73,75 @@ class Sizeless(Ring):
 
 
 @dataclass(frozen=True)
-class ToItself(Ring):
-    def schedule(self, demand, cluster):
-        schedule = Ring.schedule(self, demand, cluster)
-        return dataclasses.replace(schedule, dst=schedule.src)
+class ToItself(Changed):
+    def change(self, schedule):
+        return changed(schedule, with_pattern(lambda pattern: {"dst": pattern.src}))
 
 
 @dataclass(frozen=True)
-class Beyond(Ring):
+class Beyond(Changed):
     """The last rank sends past the end."""
 
-    def schedule(self, demand, cluster):
-        schedule = Ring.schedule(self, demand, cluster)
-        return dataclasses.replace(schedule, dst=schedule.src + 1)
+    def change(self, schedule):
+        return changed(schedule, with_pattern(lambda pattern: {"dst": pattern.src + 1}))
 
 
 @dataclass(frozen=True)
-class Twice(Ring):
+class Twice(Changed):
     """Uses its first pair for all."""
 
-    def schedule(self, demand, cluster):
-        schedule = Ring.schedule(self, demand, cluster)
-        return with_rounds(schedule, lambda transfers: dataclasses.replace(transfers, pair=transfers.pair * 0))
+    def change(self, schedule):
+        def first(pattern):
+            return {"src": pattern.src * 0 + pattern.src[0], "dst": pattern.dst * 0 + pattern.dst[0]}
+
+        return changed(schedule, with_pattern(first), volume=None)
 
 
 @dataclass(frozen=True)
-class Unnamed(Ring):
-    """Uses a pair that the schedule does not have."""
-
-    def schedule(self, demand, cluster):
-        schedule = Ring.schedule(self, demand, cluster)
-        return with_rounds(schedule, lambda transfers: dataclasses.replace(transfers, pair=transfers.pair + 1))
-
-
-@dataclass(frozen=True)
-class Understates(Ring):
+class Understates(Changed):
     """Counts half of the bytes."""
 
-    def schedule(self, demand, cluster):
-        schedule = Ring.schedule(self, demand, cluster)
-        return with_rounds(schedule, lambda transfers: dataclasses.replace(transfers, bytes=transfers.bytes / 2))
+    def change(self, schedule):
+        def halved(step):
+            return dataclasses.replace(step, round=dataclasses.replace(step.round, bytes=step.round.bytes / 2))
+
+        return changed(schedule, halved)
 
 
 @dataclass(frozen=True)
-class Backwards(Ring):
+class Overstates(Changed):
+    """Says that ranks send more than they do."""
+
+    def change(self, schedule):
+        return changed(schedule, volume=lambda ranks: schedule.stage.traffic(ranks) + 1)
+
+
+@dataclass(frozen=True)
+class Early(Changed):
+    """The first step waits for the last."""
+
+    def change(self, schedule):
+        last = (len(schedule.stage.steps) - 1,)
+        return changed(schedule, lambda step: dataclasses.replace(step, after=last), chain=False)
+
+
+@dataclass(frozen=True)
+class Hasty(Changed):
+    """All steps start at once, whatever data they need."""
+
+    def change(self, schedule):
+        return changed(schedule, lambda step: dataclasses.replace(step, after=()), chain=False)
+
+
+@dataclass(frozen=True)
+class Backwards(Changed):
     """Goes round the other way, but is called a ring."""
 
-    def schedule(self, demand, cluster):
-        schedule = Ring.schedule(self, demand, cluster)
-        last = demand.ranks - 1
-        return dataclasses.replace(schedule, src=last - schedule.src, dst=last - schedule.dst)
+    def change(self, schedule):
+        last = schedule.demand.ranks - 1
+        return changed(
+            schedule, with_pattern(lambda pattern: {"src": last - pattern.src, "dst": last - pattern.dst}), volume=None
+        )
 
 
 @dataclass(frozen=True)
@@ -116,46 +154,49 @@ class Misnamed(Ring):
 class Unregistered(Ring):
     name: ClassVar[str] = "my-ring"
 
+    def schedule(self, demand, cluster):
+        return dataclasses.replace(Ring.schedule(self, demand, cluster), algorithm="my-ring")
+
 
 @dataclass(frozen=True)
-class Uniform(Ring):
-    """Claims that all rounds are alike, whatever the ranks contribute."""
-
+class Refuses(Ring):
     def schedule(self, demand, cluster):
-        return dataclasses.replace(Ring.schedule(self, demand, cluster), uniform=True)
+        raise OptionError(f"not for {demand.ranks} ranks on {cluster.workers}")
 
 
 @dataclass(frozen=True)
 class Negative(Ring):
-    def closed_form_s(self, demand, *, nodes, latency_s, rate_Bps):
-        return -Ring.closed_form_s(self, demand, nodes=nodes, latency_s=latency_s, rate_Bps=rate_Bps)
+    def closed_form_s(self, demand, hops):
+        return -Ring.closed_form_s(self, demand, hops)
 
 
 @dataclass(frozen=True)
 class Starts(Ring):
     """Takes time on a single rank."""
 
-    def closed_form_s(self, demand, *, nodes, latency_s, rate_Bps):
-        return latency_s + Ring.closed_form_s(self, demand, nodes=nodes, latency_s=latency_s, rate_Bps=rate_Bps)
+    def closed_form_s(self, demand, hops):
+        return 1e-6 + Ring.closed_form_s(self, demand, hops)
 
 
 @pytest.mark.parametrize(
     ("broken", "complaint"),
     [
         (Thawed, "not frozen"),
-        (Broadcasts, "'broadcast', which is none of"),
+        (Broadcasts, "'multicast', which is none of"),
         (Idle, "runs no kind"),
         (Short, "wrong all_reduce on rank"),
         (Sizeless, "for another demand"),
         (ToItself, "from a rank to itself in all_reduce of 101 elements over 2 ranks on fat-tree"),
         (Beyond, "rank that does not exist"),
-        (Twice, "uses a pair twice"),
-        (Unnamed, "pair that the schedule does not have"),
+        (Twice, "wrong all_reduce on rank"),
         (Understates, "other bytes than it sends"),
         (Backwards, "reads back to an algorithm with another schedule"),
         (Misnamed, "'ring:channels=7' reads back"),
         (Unregistered, "unknown algorithm 'my-ring'"),
-        (Uniform, "in the network in all_gather"),
+        (Overstates, "traffic of the ranks"),
+        (Early, "waits for a later one"),
+        (Hasty, "wrong all_reduce on rank"),
+        (Refuses, "refuses all_reduce over any"),
         (Negative, "the closed form of all_reduce over 2 ranks is -"),
         (Starts, "on one rank is 1e-06 s, not 0"),
     ],
@@ -168,6 +209,6 @@ def test_the_kit_finds(broken, complaint):
 
 def test_the_kit_finds_a_time_under_the_bound(monkeypatch):
     bound = LowerBound(1.0, "a slower world")
-    monkeypatch.setattr("s2sim.testing.collectives.lower_bound", lambda _demands, _cuts: bound)
-    with pytest.raises(AssertionError, match="under the lower bound by a slower world"):
+    monkeypatch.setattr("s2sim.testing.collectives.lower_bound", lambda _demands, _cuts, **_: bound)
+    with pytest.raises(AssertionError, match="under the lower bound: a slower world"):
         check_algorithm(Ring())

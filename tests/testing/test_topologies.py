@@ -12,6 +12,8 @@ from s2sim.testing import topologies as kit
 from s2sim.testing.topologies import check_topology
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import Cluster, build_cluster
+from s2sim.topology.kinds.tree import Tree
+from s2sim.topology.placement import PLACEMENTS
 
 GOOD = """
 description = "eight nodes, two spines"
@@ -48,7 +50,7 @@ def test_a_fabric_of_eight_nodes_is_tried_no_larger(file, monkeypatch):
         kit, "build_cluster", lambda *args, **options: built.append(args[1]) or build_cluster(*args, **options)
     )
     check_topology(file())
-    assert built == [1, 1, 2, 2, 3, 3, 7, 7]
+    assert built == [count for count in (1, 2, 3, 7) for _ in PLACEMENTS]
 
 
 @pytest.mark.parametrize(
@@ -149,6 +151,32 @@ class Cut(Cluster):
         return dataclasses.replace(cuts, families=tuple(families))
 
 
+class Gap(Cluster):
+    """One more group than there are ranks."""
+
+    def cuts(self):
+        cuts = super().cuts()
+        families = (
+            dataclasses.replace(
+                family, egress_Bps=np.append(family.egress_Bps, 1.0), ingress_Bps=np.append(family.ingress_Bps, 1.0)
+            )
+            for family in cuts.families
+        )
+        return dataclasses.replace(cuts, families=tuple(families))
+
+
+class Flat(Tree):
+    """Knows nothing of its spines when it is described."""
+
+    def hops(self):
+        return 0, 0
+
+
+class Direct(Cluster):
+    def __init__(self, *, layout, **fields):
+        super().__init__(layout=Flat(layout.shape, layout.dims), **fields)
+
+
 @pytest.mark.parametrize(
     ("broken", "complaint"),
     [
@@ -160,6 +188,8 @@ class Cut(Cluster):
         (Stutters, "breaks between two links"),
         (Empty, "crosses no link"),
         (Cut, "nothing leads into a gpu"),
+        (Gap, "a gpu has no rank in mine with 2 workers placed linear"),
+        (Direct, "the way from rank 0 to 2 is longer than the description says"),
     ],
 )
 def test_the_kit_finds(file, monkeypatch, broken, complaint):

@@ -169,6 +169,7 @@ def test_every_shipped_number_has_a_kind_and_a_source():
     texts = {"name", "description", "source", "routing", "fabric.kind"}
     names = [name for name, _, _ in list_topologies()]
     assert {"fat-tree", "leaf-spine", "single-switch", "ring", "tcp-10g"} <= set(names)
+    assert {"torus", "dragonfly", "rail-optimised"} <= set(names)
     for name in names:
         numbers = [quantity for quantity in load_shape(name).quantities if quantity.field not in texts]
         assert numbers

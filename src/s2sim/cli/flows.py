@@ -7,11 +7,24 @@ from typing import Annotated
 
 import typer
 
-from s2sim.cli.options import TOPOLOGY_HELP, JsonOption, SetOption, examples, parse_workers
+from s2sim.cli.options import (
+    TOPOLOGY_HELP,
+    BufferOption,
+    CrossCheckOption,
+    JsonOption,
+    NetworkOption,
+    PacketBytesOption,
+    PlacementOption,
+    SeedOption,
+    SetOption,
+    examples,
+    parse_workers,
+)
 
 EXAMPLES = examples(
     "s2sim flows transfers.csv --topology fat-tree",
     "s2sim flows transfers.csv --topology leaf-spine --workers 32 --placement round-robin --json -",
+    "s2sim flows transfers.csv --topology fat-tree --network packet --packet-bytes 16KiB --cross-check",
     "s2sim flows transfers.csv --topology single-switch --set nic.rate=25Gbps --out finished.csv",
 )
 
@@ -29,9 +42,13 @@ def flows_command(
         str | None,
         typer.Option(metavar="N", help="Number of workers (ranks, GPUs).", show_default="as many as the file names"),
     ] = None,
-    placement: Annotated[str, typer.Option(help="Ranks to GPUs: linear or round-robin.")] = "linear",
+    placement: PlacementOption = "linear",
     overrides: SetOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of ECMP's hash, a whole number.")] = 0,
+    seed: SeedOption = 0,
+    network: NetworkOption = "fluid",
+    packet_bytes: PacketBytesOption = None,
+    buffer: BufferOption = None,
+    cross_check: CrossCheckOption = False,
     out: Annotated[
         str | None,
         typer.Option(
@@ -45,12 +62,15 @@ def flows_command(
 ) -> None:
     """Replay transfers on a cluster, and say when each arrives and what it waited for.
 
-    The latency of a transfer's path passes first, then its bytes share links with all others, max-min fairly.
+    The latency of a transfer's path passes first, then its bytes share links with all others, max-min fairly. With
+    --network packet they go as packets instead, which wait for each other at every link.
     """
     from s2sim.cli.output import STDOUT, check_target, show_grids, show_lines, write_json, write_text
     from s2sim.cli.progress import make_progress
+    from s2sim.units import parse_size_bytes
 
     count = None if workers is None else parse_workers(workers)
+    packet, room = (None if text is None else parse_size_bytes(text) for text in (packet_bytes, buffer))
     check_target("--json", json)
     check_target("--out", out)
 
@@ -65,6 +85,10 @@ def flows_command(
             placement=placement,
             overrides=tuple(overrides or ()),
             seed=seed,
+            network=network,
+            packet_bytes=packet,
+            buffer_bytes=room,
+            cross_check=cross_check,
             progress=progress,
         )
     finally:

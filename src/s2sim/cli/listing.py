@@ -13,6 +13,7 @@ from s2sim.errors import unknown_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from s2sim.collectives.library import Library
     from s2sim.registry import Registry
 
     Entries = list[tuple[str, str, str]]
@@ -48,6 +49,16 @@ def _collectives() -> Entries:
     return _registered(ALGORITHMS, describe)
 
 
+def _libraries() -> Entries:
+    from s2sim.collectives.libraries import LIBRARIES
+
+    def describe(library: Library) -> str:
+        options = "; ".join(f"{key}={'|'.join(values)}" for key, values in library.options)
+        return f"{library.summary}{f'; options {options}' if options else ''}"
+
+    return [(library.name, describe(library), library.source) for library in LIBRARIES.values()]
+
+
 def _topologies() -> Entries:
     from s2sim.topology.catalogue import list_topologies
 
@@ -70,6 +81,7 @@ _KINDS: dict[str, Callable[[], Entries]] = {
     "reducers": _reducers,
     "codecs": _codecs,
     "collectives": _collectives,
+    "libraries": _libraries,
     "topologies": _topologies,
     "traces": _traces,
     "hardware": _hardware,
@@ -83,7 +95,7 @@ def list_command(
     ] = None,
     json: JsonOption = None,
 ) -> None:
-    """List reducers, codecs, collectives, topologies, traces and hardware: a line each with its source."""
+    """List reducers, codecs, collectives, libraries, topologies, traces and hardware: a line each with its source."""
     from s2sim.cli.output import STDOUT, check_target, show_lines, write_json
     from s2sim.report.text import aligned
 

@@ -74,3 +74,41 @@ JsonOption = Annotated[
         show_default="no JSON",
     ),
 ]
+
+PlacementOption = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Ranks to GPUs: linear, round-robin, random, or the path of a file with a line 'node gpu' for each rank.",
+    ),
+]
+
+SeedOption = Annotated[
+    int,
+    typer.Option(min=0, help="Seed of what is drawn: ECMP's hash, Valiant's detours, a random placement."),
+]
+
+NetworkOption = Annotated[
+    str,
+    typer.Option(help="fluid, or packet for store and forward with fair queueing: the reference for tens of ranks."),
+]
+
+PacketBytesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Size of a packet with its unit, for example 16KiB.", show_default="4KiB with packets"
+    ),
+]
+
+BufferOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Most that waits in front of a link, of all packets; who finds no room waits, nothing is lost.",
+        show_default="no limit",
+    ),
+]
+
+CrossCheckOption = Annotated[
+    bool, typer.Option("--cross-check", help="Run the other network too, and say how far apart they are.")
+]

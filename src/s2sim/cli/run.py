@@ -19,10 +19,11 @@ EXAMPLES = examples(
     "s2sim run --topology fat-tree --workers 8,16,32,64 --reducer union --reducer s2:rows=3,cells=2 --compute 120ms",
     "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
+    "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
     "s2sim run --spec result.json",
 )
 
-_SHOWN = ("collectives",)
+_SHOWN = ("collectives", "lowering")
 
 
 def run_command(
@@ -66,6 +67,15 @@ def run_command(
             show_default="auto",
         ),
     ] = None,
+    library: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]",
+            help="Communication library that executes the collectives (see [bold]s2sim list libraries[/bold]), for "
+            "example nccl:or=owners.",
+            show_default="ideal: everything as asked",
+        ),
+    ] = None,
     gpu: Annotated[
         str | None,
         typer.Option(help="GPU that encodes and decodes (see [bold]s2sim list hardware[/bold]).", show_default="a100"),
@@ -100,7 +110,7 @@ def run_command(
         typer.Option(
             metavar="WHAT",
             help="Show more: [bold]collectives[/bold] lists every collective as it ran, and each bottleneck; "
-            "repeatable.",
+            "[bold]lowering[/bold] what the library executes for what is asked, and what that costs; repeatable.",
             show_default="nothing more",
         ),
     ] = None,
@@ -122,6 +132,7 @@ def run_command(
         "--set": tuple(overrides) if overrides else None,
         "--placement": placement,
         "--collective": collective,
+        "--library": library,
         "--gpu": gpu,
         "--compute": compute,
         "--max-error": max_error,
@@ -217,6 +228,8 @@ def _print(
     if "collectives" in shown:
         show_grids(rows.collectives_grids(result))
         show_lines(["", *bottleneck_lines(result)])
+    if "lowering" in shown:
+        _print_lowering(result)
     if per_layer:
         show_grids(rows.layers_grids(result))
     if len(result.spec.workers) > 1:
@@ -225,3 +238,17 @@ def _print(
     show_paragraph(result.verdict.text)
     if saved is not None:
         show_lines(["", f"Saved to {saved}; again with: s2sim run --spec {saved}"])
+
+
+def _print_lowering(result: Result) -> None:
+    from s2sim.cli.output import show_grids, show_lines
+    from s2sim.collectives.libraries import IDEAL, LIBRARIES
+    from s2sim.report import rows
+    from s2sim.report.text import lowering_lines
+
+    if result.spec.library == IDEAL.name:
+        others = ", ".join(name for name in LIBRARIES if name != IDEAL.name)
+        show_lines(["", f"Lowering: {IDEAL.name} executes everything as asked; --library {others} would differ."])
+        return
+    show_grids(rows.lowering_grids(result))
+    show_lines(["", *lowering_lines(result)])

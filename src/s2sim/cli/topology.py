@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,18 +17,24 @@ from s2sim.cli.options import (
     help_without_command,
     parse_workers,
 )
+from s2sim.errors import S2SimError, S2SimWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from s2sim.topology.cluster import Cluster
 
 EXAMPLES = examples(
     "s2sim topology show fat-tree",
     "s2sim topology show leaf-spine --workers 128 --set nic.rate=25Gbps",
     "s2sim topology show single-switch --json -",
+    "s2sim topology show fat-tree --workers 1024 --png fat-tree.png",
+    "s2sim topology show leaf-spine --workers 32 --placement random --seed 1 --png placed.svg",
 )
 
 # Shown above the numbers, or nothing but words.
 _TEXTS = ("name", "description", "source")
+_RANKS_SHOWN = 16
 
 app = typer.Typer(help="Look at a cluster description: show.", rich_markup_mode="rich", epilog=EXAMPLES)
 
@@ -41,7 +49,17 @@ def show_command(
     topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help=TOPOLOGY_HELP)],
     workers: Annotated[str, typer.Option(metavar="N", help="Number of workers (ranks, GPUs).")] = str(DEFAULT_WORKERS),
     overrides: SetOption = None,
-    placement: Annotated[str, typer.Option(help="Ranks to GPUs: linear or round-robin.")] = "linear",
+    placement: Annotated[str, typer.Option(help="Ranks to GPUs: linear, round-robin, random, or a file.")] = "linear",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of random placement, a whole number.")] = 0,
+    png: Annotated[
+        str | None,
+        typer.Option(
+            "--png",
+            metavar="FILE",
+            help="Draw the cluster; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
+            show_default="no picture",
+        ),
+    ] = None,
     json: JsonOption = None,
 ) -> None:
     """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
@@ -50,13 +68,22 @@ def show_command(
 
     count = parse_workers(workers)
     check_target("--json", json)
+    if png is not None:
+        from s2sim.report.picture.draw import check_picture
+
+        check_target("--png", png)
+        check_picture(png)
+    if seed and placement != "random":
+        warnings.warn(f"--seed {seed} changes nothing here: only placement random draws", S2SimWarning, stacklevel=2)
 
     from s2sim.topology.catalogue import load_shape
     from s2sim.topology.cluster import build_cluster
     from s2sim.topology.describe import describe, first_line
 
-    cluster = build_cluster(load_shape(topology, tuple(overrides or ())), count, placement=placement)
+    cluster = build_cluster(load_shape(topology, tuple(overrides or ())), count, placement=placement, seed=seed)
     described = describe(cluster)
+    if png is not None:
+        _draw(cluster, described, png)
     if json is not None:
         write_json(described, json)
     if json == STDOUT:
@@ -71,12 +98,39 @@ def show_command(
             first_line(cluster),
             described["description"] or "no description",
             "",
-            *aligned(_facts(described), indent="  "),
+            *aligned([*_facts(described), ("GPUs of the ranks", _places(cluster))], indent="  "),
             "",
             "Numbers of the description (field, value, kind, source):",
             *aligned(numbers, indent="  "),
         ]
     )
+
+
+def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
+    """Write the picture of a cluster."""
+    from s2sim.cli.cluster_graph import graph_of
+    from s2sim.report.picture.draw import draw_cluster
+    from s2sim.report.rows import rates_text, workers_text
+    from s2sim.topology.describe import first_line
+
+    facts = [f"{workers_text(cluster.workers)}, placement {cluster.placement}"]
+    if cluster.placement == "random":
+        facts.append(f"seed {cluster.seed}")
+    if described["bisection_Bps"] is not None:
+        facts.append(f"bisection {rates_text(described['bisection_Bps'])} one way")
+        facts.append(f"diameter {described['diameter_hops']} links")
+    graph = graph_of(cluster, described)
+    picture = draw_cluster(graph, Path(target).suffix[1:].lower(), title=first_line(cluster), facts=[", ".join(facts)])
+    try:
+        Path(target).write_bytes(picture)
+    except OSError as error:
+        raise S2SimError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _places(cluster: Cluster) -> str:
+    """Return the GPUs of the first ranks."""
+    shown = cluster.gpu_of_rank[:_RANKS_SHOWN].tolist()
+    return " ".join(map(str, shown)) + (" ..." if cluster.workers > _RANKS_SHOWN else "")
 
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
@@ -112,6 +166,12 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("pods", "pods", count),
         ("spines", "spines", count),
         ("cores", "cores", count),
+        ("size", "size", lambda value: " x ".join(map(str, value))),
+        ("groups", "groups", count),
+        ("rails", "rails", count),
+        ("routers a group", "routers_per_group", count),
+        ("nodes a router", "hosts_per_router", count),
+        ("global links a router", "global_links_per_router", count),
         ("oversubscription", "oversubscription", lambda value: f"{value:.3g}:1"),
         ("bisection, one way", "bisection_Bps", rates_text),
         ("diameter", "diameter_hops", lambda value: f"{value} links"),
@@ -120,4 +180,4 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("link directions", "links", count),
         ("of these", "links_by_class", by_class),
     ]
-    return [(what, write(described[key])) for what, key, write in facts if described[key] not in (None, 0, {})]
+    return [(what, write(described[key])) for what, key, write in facts if described.get(key) not in (None, 0, {})]

@@ -1,4 +1,4 @@
-"""What encoding and decoding cost a GPU: bytes over memory bandwidth, and kernel launches."""
+"""What work costs a GPU: bytes over memory bandwidth, kernel launches, and copies to and from the host."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
+    from s2sim.collectives.lowered import Local
     from s2sim.reducers.script import Work
     from s2sim.topology.hardware import Gpu
+    from s2sim.topology.shape import LinkSpec
 
 
 def work_ps(work: Work, gpu: Gpu) -> int:
@@ -22,3 +24,16 @@ def work_ps(work: Work, gpu: Gpu) -> int:
         work.dense_encode_bytes * gpu.dense_encode_passes + work.dense_decode_bytes * gpu.dense_decode_passes
     ) / gpu.memory_bandwidth_Bps
     return round((streamed + converted) * PS_PER_S) + work.launches * gpu.kernel_launch_ps
+
+
+def local_ps(local: Local, gpu: Gpu, pcie: LinkSpec | None) -> int:
+    """Return the time of what a library does between launches, in integer picoseconds.
+
+    Without the rate of PCIe copies to and from the host take no time, but for the host's wait for them.
+    """
+    copied_s = 0.0 if pcie is None else (local.to_host_bytes + local.to_gpu_bytes) / pcie.rate_Bps
+    return (
+        round((local.gpu_bytes / gpu.stream_Bps + copied_s) * PS_PER_S)
+        + local.kernels * gpu.kernel_launch_ps
+        + local.host_syncs * gpu.host_sync_ps
+    )

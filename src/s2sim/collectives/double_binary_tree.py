@@ -8,19 +8,23 @@ which takes part in the tree over nodes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from s2sim.collectives.schedule import Demand, Round, Schedule
+from s2sim.collectives.groups import group_of_all, schedule_of
+from s2sim.collectives.schedule import Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError, OptionError
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from s2sim.collectives.demand import Demand, Kind
+    from s2sim.collectives.groups import Groups
+    from s2sim.collectives.hops import Hops
+    from s2sim.collectives.schedule import Schedule
     from s2sim.topology.cluster import Cluster
 
 _MOST_CHUNKS = 128
@@ -70,33 +74,50 @@ def _depth(parent: NDArray[np.int64]) -> NDArray[np.int64]:
     return depth
 
 
-@dataclass(frozen=True, slots=True)
-class _Half:
-    """One tree and its part of the buffer."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trees:
+    """Two trees over the members of a group, every edge used up and down.
 
-    child: NDArray[np.int64]
-    parent: NDArray[np.int64]
-    depth: NDArray[np.int64]  # of each child
-    height: int
-    bounds: NDArray[np.int64]  # of the chunks, in elements
-    first_pair: int
+    Attributes
+    ----------
+    sender, receiver : int64 arrays, shape (pairs,)
+        Members of each pair: for each tree its edges upwards, then downwards.
+    tree : int64 array, shape (pairs,)
+        Which tree a pair belongs to, 0 or 1.
+    delay : int64 array, shape (pairs,)
+        Rounds after which a pair carries its first chunk.
+    adds : bool array, shape (pairs,)
+        Whether it leads up.
+    """
 
-    def transfers(self, k: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64], bool]]:
-        """Return (pair, chunk, adds) of round k: what goes up, and what comes down.
+    sender: NDArray[np.int64]
+    receiver: NDArray[np.int64]
+    tree: NDArray[np.int64]
+    delay: NDArray[np.int64]
+    adds: NDArray[np.bool_]
 
-        A rank at depth d sends chunk c up in round c + height - d, as soon as its children can have delivered it, and
-        receives the sum in round c + height + d - 1.
-        """
-        edges = len(self.child)
-        chunks = len(self.bounds) - 1
-        found = []
-        for chunk, offset, adds in (
-            (k - self.height + self.depth, 0, True),
-            (k - self.height - self.depth + 1, edges, False),
-        ):
-            active = np.flatnonzero((chunk >= 0) & (chunk < chunks))
-            found.append((self.first_pair + offset + active, chunk[active], adds))
-        return found
+    def rounds(self, chunks: int) -> int:
+        """Return how many rounds it takes."""
+        return chunks + int(self.delay.max(initial=-1))
+
+
+def _trees(parents: list[NDArray[np.int64]]) -> _Trees:
+    """Return the pairs of two trees.
+
+    A member at depth d sends chunk c up in round c + height - d, as soon as its children can have delivered it, and
+    receives the sum in round c + height + d - 1.
+    """
+    depths = [_depth(parent) for parent in parents]
+    height = max(int(depth.max()) for depth in depths)
+    sender, receiver, tree, delay, adds = [], [], [], [], []
+    for number, (parent, depth) in enumerate(zip(parents, depths, strict=True)):
+        child = np.flatnonzero(parent >= 0)
+        sender += [child, parent[child]]
+        receiver += [parent[child], child]
+        delay += [height - depth[child], height + depth[child] - 1]
+        adds += [np.ones(len(child), bool), np.zeros(len(child), bool)]
+        tree += [np.full(2 * len(child), number)]
+    return _Trees(*(np.concatenate(parts) for parts in (sender, receiver, tree, delay, adds)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +133,7 @@ class DoubleBinaryTree:
     name: ClassVar[str] = "double-binary-tree"
     source: ClassVar[str] = "Sanders, Speck and Träff, Parallel Computing 35(12), 2009"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
+    auto: ClassVar[tuple[str, ...]] = ("all_reduce",)
     chunks: int | None = None
 
     def __post_init__(self) -> None:
@@ -121,92 +143,95 @@ class DoubleBinaryTree:
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule; the cluster tells which ranks share a node, and the rates that choose the chunks."""
         tree = _binary_tree(len(np.unique(cluster.node_of_rank)))
-        parents = [
-            _over_nodes(tree, cluster.node_of_rank, last=False),
-            _over_nodes(_second_tree(tree), cluster.node_of_rank, last=True),
-        ]
-        children = [np.flatnonzero(parent >= 0) for parent in parents]
-        ends = [(child, parent[child]) for child, parent in zip(children, parents, strict=True)]
-        src = np.concatenate([side for child, above in ends for side in (child, above)])
-        dst = np.concatenate([side for child, above in ends for side in (above, child)])
-        depths = [_depth(parent) for parent in parents]
-        height = max(int(depth.max()) for depth in depths)
-        chunks = self.chunks or self._fastest_chunks(demand, cluster, height, src, dst)
-        middle = demand.buffer_elements // 2
-        spans = [(0, middle), (middle, demand.buffer_elements)]
-        halves = []
-        for i, (begin, end) in enumerate(spans):
-            child, above = ends[i]
-            halves.append(
-                _Half(
-                    child=child,
-                    parent=above,
-                    depth=depths[i][child],
-                    height=height,
-                    bounds=begin + np.arange(chunks + 1, dtype=np.int64) * (end - begin) // chunks,
-                    first_pair=i * 2 * len(child),
-                )
-            )
-        carried = demand.buffer_bytes / 2 / chunks
-
-        @cache
-        def round_at(k: int) -> Round:
-            parts = [(half, *transfer) for half in halves for transfer in half.transfers(k)]
-            pair = np.concatenate([pair for _, pair, _, _ in parts])
-            return Round(
-                pair=pair,
-                start=np.concatenate([half.bounds[chunk] for half, _, chunk, _ in parts]),
-                stop=np.concatenate([half.bounds[chunk + 1] for half, _, chunk, _ in parts]),
-                adds=np.concatenate([np.full(len(pair), adds) for _, pair, _, adds in parts]),
-                bytes=np.full(len(pair), carried),
-            )
-
-        return Schedule(
-            demand=demand,
-            algorithm=f"{self.name}:chunks={chunks}",
-            src=src,
-            dst=dst,
-            rounds=chunks + 2 * height - 1 if demand.ranks > 1 else 0,
-            round_at=round_at,
+        trees = _trees(
+            [
+                _over_nodes(tree, cluster.node_of_rank, last=False),
+                _over_nodes(_second_tree(tree), cluster.node_of_rank, last=True),
+            ]
         )
+        groups = group_of_all(demand)
+        chunks = self._chunks(groups, trees, cluster)
+        return schedule_of(demand, f"{self.name}:chunks={chunks}", _pipelined(groups, trees, chunks))
 
-    def _fastest_chunks(
-        self, demand: Demand, cluster: Cluster, height: int, src: NDArray[np.int64], dst: NDArray[np.int64]
-    ) -> int:
+    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (one kind alone)
+        """Return the rounds in which each group does an all-reduce on its part, by trees over its members."""
+        tree = _binary_tree(groups.members)
+        trees = _trees([tree, _second_tree(tree)])
+        return _pipelined(groups, trees, self._chunks(groups, trees, cluster))
+
+    def _chunks(self, groups: Groups, trees: _Trees, cluster: Cluster) -> int:
         """Return the K that minimises (K - 1)(L + c·b2) + 2h·(L + c·b1), with c = D/2K.
 
         In K - 1 rounds chunks go up and down at once, in about 2h only up or only down. The busiest link needs b2 or b1
         seconds a byte then: the number of pairs that cross it over its rate.
         """
-        if demand.ranks == 1:
-            return 1
-        routes = cluster.routes(src, dst)
+        if self.chunks is not None or groups.members == 1:
+            return self.chunks or 1
+        routes = cluster.routes(groups.ranks[:, trees.sender].reshape(-1), groups.ranks[:, trees.receiver].reshape(-1))
         latency_s = float(routes.latency_ps.max()) / PS_PER_S
         if latency_s == 0:
             return _MOST_CHUNKS
-        goes_up = np.repeat(np.tile([True, False], 2), len(src) // 4)
-        crossing_up = np.repeat(goes_up, np.diff(routes.offsets))
+        goes_up = np.repeat(np.tile(trees.adds, len(groups.ranks)), np.diff(routes.offsets))
 
         def busiest_s(crossings: NDArray[np.bool_]) -> float:
-            load = np.bincount(routes.links[crossings], routes.weights[crossings], len(cluster.fabric.rate_Bps))
+            load = np.bincount(routes.links[crossings], routes.weights[crossings], len(cluster.fabric))
             return float((load / cluster.fabric.rate_Bps).max())
 
         both = busiest_s(np.ones(len(routes.links), bool))
-        one_way = max(busiest_s(crossing_up), busiest_s(~crossing_up))
-        best = sqrt(demand.buffer_bytes / 2 * max(0.0, 2 * height * one_way - both) / latency_s)
+        one_way = max(busiest_s(goes_up), busiest_s(~goes_up))
+        part_bytes = float(groups.bytes[0].sum())
+        height = (trees.rounds(1) + 1) // 2
+        best = sqrt(part_bytes / 2 * max(0.0, 2 * height * one_way - both) / latency_s)
         return max(1, min(_MOST_CHUNKS, round(best)))
 
-    def closed_form_s(self, demand: Demand, *, nodes: int, latency_s: float, rate_Bps: float) -> float:
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time where every pair of ranks, one a node, has links of its own: each round is one chunk's time.
 
         (K + 2h - 1)(L + D/(2K·B)), h the height of the trees. On any fabric where a rank has one port, messages share
         it and this form does not hold.
         """
-        if nodes < demand.ranks:
+        if hops.nodes < demand.ranks:
             raise ContendedError(f"{self.name} has a closed form for one rank a node: simulate it instead")
         if demand.ranks == 1:
             return 0.0
         tree = _binary_tree(demand.ranks)
-        height = max(int(_depth(tree).max()), int(_depth(_second_tree(tree)).max()))
         chunks = self.chunks or 1
-        return (chunks + 2 * height - 1) * (latency_s + demand.buffer_bytes / 2 / chunks / rate_Bps)
+        return _trees([tree, _second_tree(tree)]).rounds(chunks) * hops.round_s(demand.buffer_bytes / 2 / chunks)
+
+
+def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
+    """Return the rounds in which chunks of both halves go up and down the trees, one behind the other."""
+    begin, end = groups.begin[:, 0], groups.end[:, -1]
+    middle = begin + (end - begin) // 2
+    first, last = np.stack([begin, middle], axis=1), np.stack([middle, end], axis=1)
+    chunk_bytes = groups.bytes.sum(axis=1) / 2 / chunks
+    # Rounds with the same pairs at work are one step.
+    rounds = trees.rounds(chunks)
+    busy = (np.arange(rounds)[:, None] >= trees.delay) & (np.arange(rounds)[:, None] < trees.delay + chunks)
+    changes = (busy[1:] != busy[:-1]).any(axis=1)
+    starts: list[int] = np.flatnonzero(np.concatenate([np.ones(min(rounds, 1), bool), changes])).tolist()
+    working = [np.flatnonzero(busy[k]) for k in starts]
+    lengths = np.diff([*starts, rounds])
+    steps = [
+        Step(
+            Round(
+                Pattern(groups.ranks[:, trees.sender[at]].reshape(-1), groups.ranks[:, trees.receiver[at]].reshape(-1)),
+                np.repeat(chunk_bytes, len(at)),
+            ),
+            int(length),
+        )
+        for at, length in zip(working, lengths, strict=True)
+    ]
+
+    def pieces(step: int, time: int) -> Pieces:
+        at = working[step]
+        chunk = starts[step] + time - trees.delay[at]
+        low, high = first[:, trees.tree[at]], last[:, trees.tree[at]]
+        return Pieces(
+            np.arange(len(groups.ranks) * len(at)),
+            (low + chunk * (high - low) // chunks).reshape(-1),
+            (low + (chunk + 1) * (high - low) // chunks).reshape(-1),
+            np.tile(trees.adds[at], len(groups.ranks)),
+        )
+
+    return Stage(steps, pieces)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast, runtime_checkable
 
 from s2sim.errors import OptionError
 from s2sim.options import build, split_option_string
 from s2sim.registry import Registry
 
 if TYPE_CHECKING:
-    from s2sim.collectives.schedule import Demand, Schedule
+    from s2sim.collectives.demand import Demand
+    from s2sim.collectives.hops import Hops
+    from s2sim.collectives.schedule import Schedule
     from s2sim.topology.cluster import Cluster
 
 ALGORITHMS = Registry(
@@ -18,6 +20,20 @@ ALGORITHMS = Registry(
     {
         "ring": "s2sim.collectives.ring:Ring",
         "double-binary-tree": "s2sim.collectives.double_binary_tree:DoubleBinaryTree",
+        "halving-doubling": "s2sim.collectives.halving_doubling:HalvingDoubling",
+        "recursive-doubling": "s2sim.collectives.recursive_doubling:RecursiveDoubling",
+        "bruck": "s2sim.collectives.bruck:Bruck",
+        "pat": "s2sim.collectives.pat:Pat",
+        "direct": "s2sim.collectives.direct:Direct",
+        "binary-tree": "s2sim.collectives.binary_tree:BinaryTree",
+        "hierarchical": "s2sim.collectives.hierarchical:Hierarchical",
+        "torus": "s2sim.collectives.torus:Torus",
+        "parameter-server": "s2sim.collectives.parameter_server:ParameterServer",
+        "in-network": "s2sim.collectives.in_network:InNetwork",
+        "pairwise": "s2sim.collectives.pairwise:Pairwise",
+        "spread": "s2sim.collectives.spread:Spread",
+        "binomial": "s2sim.collectives.binomial:Binomial",
+        "chain": "s2sim.collectives.chain:Chain",
     },
 )
 
@@ -31,17 +47,28 @@ class Algorithm(Protocol):
         What it is called and where it was published.
     kinds : tuple of str
         Collectives that it can run.
+    auto : tuple of str
+        Of these, the ones for which communication libraries choose it, so that ``auto`` considers it.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
+    auto: ClassVar[tuple[str, ...]]
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule for this demand on this cluster."""
 
-    def closed_form_s(self, demand: Demand, *, nodes: int, latency_s: float, rate_Bps: float) -> float:
-        """Return the time in seconds where every hop takes this long and no two messages share a link direction."""
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time in seconds where messages take these ways and no two share a link direction."""
+
+
+@runtime_checkable
+class NeedsHelpers(Protocol):
+    """An algorithm with servers of its own."""
+
+    def helpers(self, ranks: int, gpus_per_node: int) -> int:
+        """Return how many GPUs a cluster needs beside the ranks."""
 
 
 def check_algorithm(text: str) -> None:
@@ -62,3 +89,8 @@ def make_algorithm(text: str, kind: str) -> Algorithm:
         able = [other for other in ALGORITHMS.names() if kind in ALGORITHMS.get(other).kinds]
         raise OptionError(f"{name} does not run {kind}; these do: {', '.join(able)}")
     return cast("Algorithm", build(cls, options, name))
+
+
+def helpers_of(algorithm: Algorithm, ranks: int, gpus_per_node: int) -> int:
+    """Return how many GPUs an algorithm needs beside the ranks, numbered after them; most need none."""
+    return algorithm.helpers(ranks, gpus_per_node) if isinstance(algorithm, NeedsHelpers) else 0

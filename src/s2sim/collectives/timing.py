@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.duration import at_least_ps, duration_ps
 from s2sim.collectives.registry import ALGORITHMS, make_algorithm
-from s2sim.collectives.rounds import RoundTimes, schedule_ps
+from s2sim.collectives.rounds import RoundTimes, find_routes
 from s2sim.units import PS_PER_S, format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
-    from s2sim.collectives.schedule import Demand, Schedule
+    from s2sim.collectives.demand import Demand
+    from s2sim.collectives.schedule import Pattern, Schedule
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
 
@@ -29,24 +34,37 @@ class Timed:
     ----------
     schedule : Schedule
         What runs.
-    routes : Routes
-        Of the schedule's pairs.
     duration_ps : int
         From a common start until the last rank is done.
     why : str
         Why this algorithm, for people.
+    times : RoundTimes
+        Of its rounds.
     """
 
     schedule: Schedule
-    routes: Routes
     duration_ps: int
     why: str
+    times: RoundTimes
 
 
-def link_bytes(schedule: Schedule, cluster: Cluster, routes: Routes) -> NDArray[np.float64]:
+def sent_by_pattern(schedule: Schedule, cluster: Cluster) -> Iterator[tuple[Pattern, Routes, NDArray[np.float64]]]:
+    """Yield the patterns of a schedule, their routes, and the bytes of each message over all rounds in a row."""
+    for pattern, steps in groupby(schedule.steps, key=lambda step: step.round.pattern):
+        if pattern.messages:
+            sizes_bytes = np.zeros(pattern.messages)
+            for step in steps:
+                sizes_bytes += step.times * step.round.bytes
+            yield pattern, find_routes(cluster, pattern), sizes_bytes
+
+
+def link_bytes(schedule: Schedule, cluster: Cluster) -> NDArray[np.float64]:
     """Return the bytes that every link carries, float64 of shape (links,)."""
-    per_crossing = np.repeat(schedule.pair_bytes, np.diff(routes.offsets)) * routes.weights
-    return np.bincount(routes.links, per_crossing, len(cluster.fabric.rate_Bps)).astype(np.float64)
+    carried = np.zeros(len(cluster.fabric))
+    for _, routes, sizes_bytes in sent_by_pattern(schedule, cluster):
+        per_crossing = np.repeat(sizes_bytes, np.diff(routes.offsets)) * routes.weights
+        carried += np.bincount(routes.links, per_crossing, len(carried))
+    return carried
 
 
 class Timer:
@@ -57,8 +75,8 @@ class Timer:
     cluster : Cluster
         Where they run.
     algorithm : str
-        Option string of an algorithm, or ``auto`` for the fastest of all that run the kind. An algorithm that does not
-        run a kind leaves that kind to ``auto``.
+        Option string of an algorithm, or ``auto`` for the fastest of those that libraries choose among for the kind.
+        An algorithm that does not run a kind leaves that kind to ``auto``.
     """
 
     def __init__(self, cluster: Cluster, algorithm: str = AUTO) -> None:
@@ -75,25 +93,24 @@ class Timer:
     def _choose(self, demand: Demand) -> Timed:
         if self._algorithm != AUTO and demand.kind in ALGORITHMS.get(self._algorithm.partition(":")[0]).kinds:
             return self._run(self._algorithm, demand, "asked for")
-        able = [name for name in ALGORITHMS.names() if demand.kind in ALGORITHMS.get(name).kinds]
+        able = [name for name in ALGORITHMS.names() if demand.kind in ALGORITHMS.get(name).auto]
         if demand.ranks == 1:
             return self._run(able[0], demand, "one rank has nothing to send")
         if len(able) == 1:
-            return self._run(able[0], demand, f"the only algorithm for {demand.kind}")
+            return self._run(able[0], demand, f"what libraries run for {demand.kind}")
         candidates = []
         for name in able:
             schedule = make_algorithm(name, demand.kind).schedule(demand, self.cluster)
-            routes = self.cluster.routes(schedule.src, schedule.dst)
-            times = RoundTimes(self.cluster.fabric, routes)
-            candidates.append((schedule_ps(schedule, times.at_least_ps), schedule, routes, times))
+            times = RoundTimes(self.cluster, schedule.release)
+            candidates.append((at_least_ps(schedule, times), schedule, times))
         candidates.sort(key=lambda candidate: candidate[0])
         found: list[Timed] = []
         others: list[str] = []
-        for at_least_ps, schedule, routes, times in candidates:
-            if found and at_least_ps >= found[0].duration_ps:
-                others.append(f"at least {format_seconds(at_least_ps / PS_PER_S)} by {schedule.algorithm}")
+        for least_ps, schedule, times in candidates:
+            if found and least_ps >= found[0].duration_ps:
+                others.append(f"at least {format_seconds(least_ps / PS_PER_S)} by {schedule.algorithm}")
                 continue
-            found.append(Timed(schedule, routes, schedule_ps(schedule, times.time_ps), ""))
+            found.append(Timed(schedule, duration_ps(schedule, self.cluster, times), "", times))
             found.sort(key=lambda timed: timed.duration_ps)
         best, *slower = found
         others += [f"{format_seconds(item.duration_ps / PS_PER_S)} by {item.schedule.algorithm}" for item in slower]
@@ -102,5 +119,5 @@ class Timer:
 
     def _run(self, algorithm: str, demand: Demand, why: str) -> Timed:
         schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
-        routes = self.cluster.routes(schedule.src, schedule.dst)
-        return Timed(schedule, routes, schedule_ps(schedule, RoundTimes(self.cluster.fabric, routes).time_ps), why)
+        times = RoundTimes(self.cluster, schedule.release)
+        return Timed(schedule, duration_ps(schedule, self.cluster, times), why, times)

@@ -7,6 +7,7 @@ connected to the change through shared links are solved again, and solutions of 
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,11 +28,14 @@ if TYPE_CHECKING:
     from s2sim.topology.routes import Routes
 
     OnDelivered = Callable[[NDArray[np.int64]], None]
+    _Flows = tuple[NDArray[np.int64], NDArray[np.float64], int, NDArray[np.int64]]
+    OnLoads = Callable[[int, NDArray[np.float64]], None]
 
 # Completions closer than this share of their duration are one event (DESIGN law 1).
-_TIE = 1e-9
+TIE = 1e-9
 _LONGEST_PS = 2.0**61
 _REMEMBERED_SOLUTIONS = 4096
+_IN_FLIGHT = ("_route", "_remaining", "_rate", "_since_ps", "_entered_ps", "_finish_ps", "_owner", "_tag")
 
 
 def whole_ps(durations_ps: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -55,15 +59,21 @@ class FluidNetwork:
         Its time is integer picoseconds.
     fabric : Fabric
         Links with their rates.
+    on_loads : callable, optional
+        Told of the time in picoseconds and of what every link carries from then on, float64 bytes per second of shape
+        (links,), whenever flows come or go.
 
     Attributes
     ----------
+    env : simpy.Environment
+        As given.
     solves : int
         How often it had to solve for rates, which is most of what it costs.
     """
 
-    def __init__(self, env: simpy.Environment, fabric: Fabric) -> None:
-        self._env = env
+    def __init__(self, env: simpy.Environment, fabric: Fabric, on_loads: OnLoads | None = None) -> None:
+        self.env = env
+        self._on_loads = on_loads
         self._capacity = fabric.rate_Bps / PS_PER_S  # bytes per picosecond
         # All routes ever used, as one table: a flow is the number of its route.
         self._route_start = np.zeros(0, np.int64)
@@ -82,11 +92,20 @@ class FluidNetwork:
         self._owner = np.zeros(0, np.int64)
         self._tag = np.zeros(0, np.int64)
         self._owners: list[OnDelivered] = []
+        # Flows whose latency passes, by a number of their own, with the moment when it has passed.
+        self._coming: dict[int, tuple[int, _Flows]] = {}
+        self._sent = 0
         # Flows whose latency has passed, waiting for the instant to settle.
-        self._arriving: list[tuple[NDArray[np.int64], NDArray[np.float64], int, NDArray[np.int64]]] = []
+        self._arriving: list[_Flows] = []
         self._settling = False
         self._wake_ps = -1
+        self._occupant: tuple[int, Callable[[], None]] | None = None
         self.solves = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in flight or on its way into it."""
+        return not (len(self._route) or self._arriving or self._coming or self._occupant)
 
     def add_routes(self, routes: Routes) -> NDArray[np.int64]:
         """Make routes known and return their numbers, int64 of shape (routes,)."""
@@ -123,6 +142,9 @@ class FluidNetwork:
         tags : int64 array, shape (n,)
             What the owner is told.
         """
+        if self._occupant is not None and self._occupant[0] != owner:
+            (_, land), self._occupant = self._occupant, None
+            land()
         latency = self._route_latency_ps[routes]
         first = int(latency[0])
         if (latency == first).all():
@@ -132,28 +154,70 @@ class FluidNetwork:
             chosen = latency == delay
             self._arrive_after(int(delay), (routes[chosen], sizes_bytes[chosen], owner, tags[chosen]))
 
-    def _arrive_after(
-        self, delay_ps: int, flows: tuple[NDArray[np.int64], NDArray[np.float64], int, NDArray[np.int64]]
+    def occupy(self, owner: int, land: Callable[[], None]) -> None:
+        """Let ``owner`` pass time on an idle network without sending: whoever else sends first calls ``land``."""
+        self._occupant = owner, land
+
+    def vacate(self) -> None:
+        """End what `occupy` began."""
+        self._occupant = None
+
+    def send_at(
+        self,
+        start_ps: int,
+        routes: NDArray[np.int64],
+        sizes_bytes: NDArray[np.float64],
+        owner: int,
+        tags: NDArray[np.int64],
     ) -> None:
+        """Send on an idle network as if it had been done at a time that has passed; see `send`.
+
+        What would have been delivered before now is reported now.
+        """
+        import simpy
+
+        now = int(self.env.now)
+        if start_ps == now:
+            self.send(routes, sizes_bytes, owner, tags)
+            return
+        past = copy(self)
+        past.env = simpy.Environment(initial_time=start_ps)
+        past._coming, past._arriving, past._settling = {}, [], False  # noqa: SLF001  (a copy of itself)
+        past._wake_ps, past._on_loads = -1, None  # noqa: SLF001
+        past.send(routes, sizes_bytes, owner, tags)
+        past.env.run(until=now)
+        for name in _IN_FLIGHT:
+            setattr(self, name, getattr(past, name))
+        for arrive_ps, flows in past._coming.values():  # noqa: SLF001
+            self._arrive_after(arrive_ps - now, flows)
+        if len(self._route):
+            self._wake(self._next_completion_ps())
+
+    def _arrive_after(self, delay_ps: int, flows: _Flows) -> None:
+        number = self._sent
+        self._sent += 1
+        self._coming[number] = int(self.env.now) + delay_ps, flows
+
         def arrive(_: object) -> None:
+            del self._coming[number]
             self._arriving.append(flows)
             self._settle_soon()
 
         if delay_ps == 0:
             arrive(None)
         else:
-            timeout = self._env.timeout(delay_ps)
+            timeout = self.env.timeout(delay_ps)
             assert timeout.callbacks is not None
             timeout.callbacks.append(arrive)
 
     def _settle_soon(self) -> None:
         if not self._settling:
             self._settling = True
-            at_end_of_instant(self._env, self._settle)
+            at_end_of_instant(self.env, self._settle)
 
     def _settle(self) -> None:
         """Take away what has completed, tell its owners, add what has arrived, and find the new rates."""
-        now = int(self._env.now)
+        now = int(self.env.now)
         changed: list[NDArray[np.int64]] = []
         done = self._finish_ps <= now
         if done.any():
@@ -171,11 +235,19 @@ class FluidNetwork:
             if changed:
                 self._share(np.concatenate(changed), now)
             self._wake(self._next_completion_ps())
+        if self._on_loads is not None:
+            self._on_loads(now, self._loads_Bps())
+
+    def _loads_Bps(self) -> NDArray[np.float64]:
+        """Return what every link carries now, float64 of shape (links,)."""
+        crossings = self._crossings(self._route)
+        rates = np.repeat(self._rate, self._route_length[self._route]) * self._weights[crossings]
+        return np.bincount(self._links[crossings], rates, len(self._capacity)).astype(np.float64) * PS_PER_S
 
     def _next_completion_ps(self) -> int:
         """Return when the next flows complete: the latest of those that tie with the earliest."""
         earliest = int(self._finish_ps.min())
-        slack = ((earliest - self._entered_ps) * _TIE).astype(np.int64)
+        slack = ((earliest - self._entered_ps) * TIE).astype(np.int64)
         return int(self._finish_ps[self._finish_ps <= earliest + slack].max())
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
@@ -186,7 +258,7 @@ class FluidNetwork:
 
     def _enter(
         self,
-        arriving: list[tuple[NDArray[np.int64], NDArray[np.float64], int, NDArray[np.int64]]],
+        arriving: list[_Flows],
         now: int,
     ) -> None:
         routes = np.concatenate([flows[0] for flows in arriving])
@@ -248,7 +320,7 @@ class FluidNetwork:
         return fair_rates(offsets, self._links[crossings], self._weights[crossings], self._capacity)
 
     def _wake(self, at_ps: int) -> None:
-        if at_ps == self._wake_ps and at_ps > self._env.now:
+        if at_ps == self._wake_ps and at_ps > self.env.now:
             return
         self._wake_ps = at_ps
 
@@ -256,6 +328,6 @@ class FluidNetwork:
             if self._wake_ps == at_ps:
                 self._settle_soon()
 
-        timeout = self._env.timeout(max(at_ps - int(self._env.now), 0))
+        timeout = self.env.timeout(max(at_ps - int(self.env.now), 0))
         assert timeout.callbacks is not None
         timeout.callbacks.append(wake)

@@ -1,4 +1,4 @@
-"""Independent transfers with start times of their own, through the fluid network."""
+"""Independent transfers with start times of their own, through one of the networks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import simpy
     from numpy.typing import NDArray
 
+    from s2sim.network.models import Network
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.routes import Routes
 
@@ -25,6 +26,7 @@ def deliver_ps(
     start_ps: NDArray[np.int64],
     sizes_bytes: NDArray[np.float64],
     on_delivered: Callable[[int], None] = lambda _: None,
+    network: Callable[[simpy.Environment, Fabric], Network] = FluidNetwork,
 ) -> NDArray[np.int64]:
     """Return when each transfer is delivered, int64 picoseconds of shape (n,).
 
@@ -35,31 +37,33 @@ def deliver_ps(
     routes : Routes
         One a transfer.
     start_ps : int64 array, shape (n,)
-        When each starts: its latency passes first, then its bytes share links.
+        When each starts.
     sizes_bytes : float64 array, shape (n,)
         Bytes of each.
     on_delivered : callable
         Told how many have been delivered each time some are.
+    network : callable
+        Makes the network that carries them.
     """
     import simpy
 
     env = simpy.Environment(initial_time=0)
-    network = FluidNetwork(env, fabric)
-    numbers = network.add_routes(routes)
+    carrier = network(env, fabric)
+    numbers = carrier.add_routes(routes)
     finish = np.zeros(len(start_ps), np.int64)
 
     def delivered(tags: NDArray[np.int64]) -> None:
         finish[tags] = env.now
         on_delivered(len(tags))
 
-    owner = network.add_owner(delivered)
+    owner = carrier.add_owner(delivered)
 
     def sender() -> Generator[simpy.Event, None, None]:
         order = np.argsort(start_ps, kind="stable")
         moments, first = np.unique(start_ps[order], return_index=True)
         for moment, members in zip(moments.tolist(), np.split(order, first[1:]), strict=True):
             yield env.timeout(moment - env.now)
-            network.send(numbers[members], sizes_bytes[members], owner, members)
+            carrier.send(numbers[members], sizes_bytes[members], owner, members)
 
     if len(start_ps):
         env.process(sender())

@@ -16,7 +16,7 @@ _SLOWEST = 10
 
 
 def flows_lines(result: FlowsResult) -> list[str]:
-    """Return the cluster, and the transfers in one line."""
+    """Return the cluster, how far apart the networks are if that was asked, and the transfers in one line."""
     count = len(result.finish_s)
     if not count:
         return [result.headline, "no transfer was asked for"]
@@ -24,7 +24,18 @@ def flows_lines(result: FlowsResult) -> list[str]:
     median, worst = (format(float(value), ".3g") for value in (np.median(result.slowdown), result.slowdown.max()))
     sent = format_bytes(float(result.transfers.sizes_bytes.sum()))
     slowdown = f"slowdown against an idle network: median {median}x, worst {worst}x"
-    return [result.headline, f"{count} transfers of {sent} together: the last is delivered at {last}; {slowdown}"]
+    lines = [f"{count} transfers of {sent} together: the last is delivered at {last}; {slowdown}"]
+    return [result.headline, *_cross_check_lines(result), *lines]
+
+
+def _cross_check_lines(result: FlowsResult) -> list[str]:
+    check = result.cross_check
+    if check is None:
+        return []
+    largest, median = (f"{share:.2%}" for share in (check.largest_difference, check.median_difference))
+    packets = f"{result.network} against {check.other}, packets of {format_bytes(check.packet_bytes)}"
+    differ = f"times differ by at most {largest}, median {median}"
+    return [f"{packets}: {differ}, after what store and forward adds to each transfer alone"]
 
 
 def flows_grid(result: FlowsResult) -> Grid:

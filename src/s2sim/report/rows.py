@@ -152,6 +152,42 @@ def collectives_grids(result: Result) -> list[Grid]:
     ]
 
 
+def lowering_grids(result: Result) -> list[Grid]:
+    """Return, for each number of workers, what every reducer asks of the library beside what the library executes."""
+    columns = (
+        Column("reducer: what it carries", numeric=False),
+        Column("asks for", numeric=False),
+        Column("executed", numeric=False),
+        Column("sent a\nrank, ideal"),
+        Column("sent\na rank"),
+        Column("time,\nideal"),
+        Column("time"),
+        Column("costs"),
+    )
+    return [
+        Grid(
+            f"lowering by {result.spec.library}, {workers_text(count)}; costs: by how much the phase would be shorter "
+            "if this alone ran as asked",
+            columns,
+            tuple(
+                (
+                    f"{row.option_string}: {item.call or UNDEFINED}",
+                    item.asked,
+                    "as asked" if item.executes == item.asked else item.executes,
+                    format_bytes(item.bytes_ideal),
+                    format_bytes(item.bytes_sent),
+                    format_seconds(item.time_ideal_s),
+                    format_seconds(item.time_s),
+                    format_seconds(item.gap_s),
+                )
+                for row in rows
+                for item in row.lowering
+            ),
+        )
+        for count, rows in _by_workers(result).items()
+    ]
+
+
 def _layer_text(row: Row, layer: str) -> str:
     error = row.error_per_layer[layer]
     return f"{error_text(error.relative_l2)} ({cosine_text(error.cosine)})"
@@ -169,10 +205,28 @@ def layers_grids(result: Result) -> list[Grid]:
     ]
 
 
+_NAMED_FLOWS = 3
+
+
 def links_grid(loads: Sequence[LinkLoad]) -> Grid:
     """Return the busiest links of a collective."""
     return Grid(
         "busiest links (one direction each)",
-        (Column("link", numeric=False), Column("bytes"), Column("utilisation")),
-        tuple((load.link, format_bytes(load.bytes), f"{load.utilisation:.1%}") for load in loads),
+        (
+            Column("link", numeric=False),
+            Column("bytes"),
+            Column("utilisation"),
+            Column("flows"),
+            Column("most of it from", numeric=False),
+        ),
+        tuple(
+            (
+                load.link,
+                format_bytes(load.bytes),
+                f"{load.utilisation:.1%}",
+                str(load.flows),
+                ", ".join(f"{flow.src} to {flow.dst}" for flow in load.shared_by[:_NAMED_FLOWS]),
+            )
+            for load in loads
+        ),
     )

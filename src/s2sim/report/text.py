@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.study.collective import CollectiveResult
-    from s2sim.study.result import Result
+    from s2sim.study.result import Result, Row
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
@@ -34,6 +34,28 @@ def bottleneck_lines(result: Result) -> list[str]:
     return aligned([(row.option_string, workers_text(row.workers), row.bottleneck) for row in result.rows])
 
 
+def _against_ideal(row: Row) -> str:
+    factor = row.total_s / row.total_ideal_s if row.total_ideal_s else 1.0
+    return (
+        f"total {format_seconds(row.total_s)} against {format_seconds(row.total_ideal_s)} if all ran as asked "
+        f"({factor_text(factor)}); grouping and order of launches cost {format_seconds(row.order_gap_s)}"
+    )
+
+
+def lowering_lines(result: Result) -> list[str]:
+    """Return, for each reducer, its total as executed against that of the ideal library, then why things are so."""
+    totals = [(row.option_string, workers_text(row.workers), _against_ideal(row)) for row in result.rows]
+    reasons = dict.fromkeys((item.asked, item.executes, item.why) for row in result.rows for item in row.lowering)
+    return [
+        *aligned(totals),
+        "",
+        *(
+            f"{asked}: {why}." if executes == asked else f"{asked} -> {executes}: {why}."
+            for asked, executes, why in reasons
+        ),
+    ]
+
+
 def _asked(result: CollectiveResult) -> str:
     return f"{result.kind} of {format_bytes(result.size_bytes)} over {workers_text(result.workers)}"
 
@@ -52,6 +74,22 @@ def _closed_form(result: CollectiveResult) -> str:
     return f"{format_seconds(result.closed_form_s)}, without simulation"
 
 
+def _time(result: CollectiveResult) -> str:
+    return format_seconds(result.time_s) + (" as packets" if result.network == "packet" else "")
+
+
+def _cross_check(result: CollectiveResult) -> list[tuple[str, str]]:
+    check = result.cross_check
+    if check is None:
+        return []
+    model = (
+        f"{check.other} with packets of {format_bytes(check.packet_bytes)}" if check.other == "packet" else check.other
+    )
+    fill = "" if check.fill_s is None else f", fill of {format_seconds(check.fill_s)} subtracted"
+    difference = f"{check.difference:+.2%} from packets to fluid{fill}"
+    return [("cross-check", f"{format_seconds(check.time_s)} by {model}: {difference}")]
+
+
 def collective_lines(result: CollectiveResult) -> list[str]:
     """Return the answer with everything that explains it, a line a figure."""
     over = factor_text(result.time_s / result.lower_bound_s) if result.lower_bound_s else "undefined"
@@ -59,7 +97,8 @@ def collective_lines(result: CollectiveResult) -> list[str]:
         _asked(result),
         *aligned(
             [
-                ("time", format_seconds(result.time_s)),
+                ("time", _time(result)),
+                *_cross_check(result),
                 ("algbw", f"{rates_text(result.algbw_Bps)}: size over time"),
                 ("busbw", f"{rates_text(result.busbw_Bps)}: as nccl-tests defines it"),
                 ("lower bound", f"{format_seconds(result.lower_bound_s)}: {result.lower_bound_why}"),

@@ -6,25 +6,31 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from s2sim.collectives.bounds import lower_bound
 from s2sim.collectives.closed_form import closed_form_s
-from s2sim.collectives.registry import make_algorithm
-from s2sim.collectives.schedule import KINDS, Demand, Kind
-from s2sim.collectives.timing import AUTO, Timer, link_bytes
-from s2sim.errors import ContendedError, OptionError, S2SimWarning, unknown_name
+from s2sim.collectives.duration import rank_ends_ps, simulate_ps
+from s2sim.collectives.registry import helpers_of, make_algorithm
+from s2sim.collectives.timing import AUTO, Timer, sent_by_pattern
+from s2sim.errors import ContendedError, OptionError, S2SimWarning
+from s2sim.study.collective_networks import Packets, check_packets_asked, compare, run_as_packets
+from s2sim.study.collective_sizes import bus_factor, counted_bytes, make_demand
 from s2sim.study.idle import warn_of_idle_overrides
-from s2sim.study.link_loads import LinkLoad, busiest_links
+from s2sim.study.link_loads import LinkLoad, Sent, busiest_links
+from s2sim.study.timeline import Timeline, check_messages
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-_FLOAT32_BYTES = 4
+    from s2sim.collectives.demand import Demand, Kind
+    from s2sim.collectives.schedule import Schedule
+    from s2sim.collectives.timing import Timed
+    from s2sim.study.collective_networks import CollectiveCheck
+    from s2sim.study.progress import Progress
+    from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,8 @@ class CollectiveResult:
         What ran, why that algorithm, and where.
     workers, size_bytes : int
         Ranks, and the size as nccl-tests counts it.
+    network : str
+        ``"fluid"`` or ``"packet"``.
     time_s : float
         Of the last rank.
     lower_bound_s, lower_bound_why : float, str
@@ -49,6 +57,10 @@ class CollectiveResult:
         Most bytes sent by a rank.
     bottlenecks : tuple of LinkLoad
         The busiest links.
+    rank_finish_s : tuple of float
+        When the last message from or to each rank has been delivered.
+    cross_check : CollectiveCheck or None
+        What the other network makes of it, where that was asked for.
     """
 
     kind: str
@@ -57,6 +69,7 @@ class CollectiveResult:
     headline: str
     workers: int
     size_bytes: int
+    network: str
     time_s: float
     lower_bound_s: float
     lower_bound_why: str
@@ -65,6 +78,8 @@ class CollectiveResult:
     busbw_Bps: float | None
     bytes_per_rank: int
     bottlenecks: tuple[LinkLoad, ...]
+    rank_finish_s: tuple[float, ...]
+    cross_check: CollectiveCheck | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the result with the keys that other programs rely on."""
@@ -72,6 +87,7 @@ class CollectiveResult:
             "kind": self.kind,
             "workers": self.workers,
             "size_bytes": self.size_bytes,
+            "network": self.network,
             "time_s": self.time_s,
             "algbw_Bps": self.algbw_Bps,
             "busbw_Bps": self.busbw_Bps,
@@ -82,23 +98,60 @@ class CollectiveResult:
             "why": self.why,
             "bytes_per_rank": self.bytes_per_rank,
             "bottlenecks": [item.to_json() for item in self.bottlenecks],
+            "rank_finish_s": list(self.rank_finish_s),
             "cluster": self.headline,
+            **({} if self.cross_check is None else {"cross_check": self.cross_check.to_json()}),
         }
 
 
-def make_demand(kind: Kind, size_bytes: int, workers: int) -> Demand:
-    """Return the demand of a size as nccl-tests counts it: a rank's buffer, or for an all-gather the gathered one.
+def _sent(schedule: Schedule, cluster: Cluster) -> Iterator[Sent]:
+    for pattern, routes, sizes_bytes in sent_by_pattern(schedule, cluster):
+        yield Sent(routes, pattern.src, pattern.dst, sizes_bytes)
 
-    Elements are float32 where the size allows, else bytes; an all-gather whose size does not divide by the ranks
-    gathers contributions that differ by one element.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedCollective:
+    """A collective on a cluster, ready to be looked at from any side.
+
+    Attributes
+    ----------
+    cluster : Cluster
+        Where it runs.
+    demand : Demand
+        What it does.
+    timed : Timed
+        The schedule that runs, and its time by the fluid network with nothing else in flight.
     """
-    if kind not in KINDS:
-        raise unknown_name("collective", kind, KINDS)
-    itemsize = _FLOAT32_BYTES if size_bytes % _FLOAT32_BYTES == 0 else 1
-    elements = size_bytes // itemsize
-    if kind == "all_reduce":
-        return Demand(kind, (elements,) * workers, itemsize)
-    return Demand(kind, tuple(np.diff(np.arange(workers + 1) * elements // workers).tolist()), itemsize)
+
+    cluster: Cluster
+    demand: Demand
+    timed: Timed
+
+
+def plan_collective(
+    kind: Kind,
+    topology: str,
+    *,
+    workers: int,
+    size_bytes: int | Sequence[int],
+    algorithm: str = AUTO,
+    placement: str = "linear",
+    overrides: Sequence[str] = (),
+    seed: int = 0,
+    root: int = 0,
+) -> PlannedCollective:
+    """Return the schedule of one collective on a cluster, and its time; for the parameters see `run_collective`."""
+    if workers < 1:
+        raise OptionError(f"{workers} workers were asked for; at least 1 is needed")
+    demand = make_demand(kind, size_bytes, workers, root)
+    shape = load_shape(topology, overrides)
+    helpers = 0 if algorithm == AUTO else helpers_of(make_algorithm(algorithm, kind), workers, shape.gpus_per_node)
+    cluster = build_cluster(shape, workers + helpers, placement=placement, seed=seed)
+    if seed and not cluster.routing_draws and placement != "random":
+        text = f"--seed {seed} changes nothing here: neither routing nor placement draws"
+        warnings.warn(text, S2SimWarning, stacklevel=2)
+    warn_of_idle_overrides(overrides, cluster)
+    return PlannedCollective(cluster, demand, Timer(cluster, algorithm).time(demand))
 
 
 def run_collective(
@@ -106,65 +159,125 @@ def run_collective(
     topology: str,
     *,
     workers: int,
-    size_bytes: int,
+    size_bytes: int | Sequence[int],
     algorithm: str = AUTO,
     placement: str = "linear",
     overrides: Sequence[str] = (),
     seed: int = 0,
+    root: int = 0,
 ) -> CollectiveResult:
     """Simulate one collective from a common start, with nothing else on the cluster.
 
     Parameters
     ----------
-    kind : {"all_reduce", "all_gather"}
-        What it does.
+    kind : str
+        What it does, one of `KINDS`.
     topology : str
         Name of a shipped topology or path of a TOML file.
     workers : int
         Ranks.
-    size_bytes : int
-        As nccl-tests counts it.
+    size_bytes : int or sequence of int
+        As nccl-tests counts it, or what each rank contributes.
     algorithm : str
-        Option string, or ``auto`` for the fastest.
+        Option string, or ``auto`` for the fastest of those that libraries choose among.
     placement : str
-        ``linear`` or ``round-robin``.
+        ``linear``, ``round-robin``, ``random`` or the path of a file.
     overrides : sequence of str
         ``field=value`` on the topology's fields.
     seed : int
-        Of ECMP's hash.
+        Of what is drawn: ECMP's hash, Valiant's detours, a random placement.
+    root : int
+        Rank that a broadcast comes from or a reduce goes to.
     """
-    if workers < 1:
-        raise OptionError(f"{workers} workers were asked for; at least 1 is needed")
-    demand = make_demand(kind, size_bytes, workers)
-    shape = load_shape(topology, overrides)
-    if seed and shape.routing != "ecmp":
-        warnings.warn(f"--seed {seed} changes nothing here: only ecmp routing draws", S2SimWarning, stacklevel=2)
-    cluster = build_cluster(shape, workers, placement=placement, seed=seed)
-    warn_of_idle_overrides(overrides, cluster)
-    if algorithm != AUTO:
-        make_algorithm(algorithm, kind)
-    timed = Timer(cluster, algorithm).time(demand)
-    time_s = timed.duration_ps / PS_PER_S
+    planned = plan_collective(
+        kind,
+        topology,
+        workers=workers,
+        size_bytes=size_bytes,
+        algorithm=algorithm,
+        placement=placement,
+        overrides=overrides,
+        seed=seed,
+        root=root,
+    )
+    return result_of(planned)
+
+
+def result_of(
+    planned: PlannedCollective,
+    *,
+    network: str = "fluid",
+    packets: Packets | None = None,
+    cross_check: bool = False,
+    progress: Progress | None = None,
+) -> CollectiveResult:
+    """Return what a planned collective takes, its bandwidths, bound and busiest links.
+
+    Parameters
+    ----------
+    planned : PlannedCollective
+        From `plan_collective`.
+    network : {"fluid", "packet"}
+        Which of them gives the time.
+    packets : Packets, optional
+        Options of the packet network.
+    cross_check : bool
+        Whether to run the other one too.
+    progress : Progress, optional
+        Told of packets.
+    """
+    cluster, demand, timed = planned.cluster, planned.demand, planned.timed
+    packets = packets or Packets()
+    check_packets_asked(network, packets, cross_check=cross_check)
+    duration_ps, check = timed.duration_ps, None
+    if network == "packet" or cross_check:
+        packets_ps, ends_ps = run_as_packets(timed.schedule, cluster, packets, progress)
+        if cross_check:
+            other = "packet" if network == "fluid" else "fluid"
+            check = compare(
+                timed.schedule, cluster, packets, other=other, fluid_ps=timed.duration_ps, packets_ps=packets_ps
+            )
+        duration_ps = packets_ps if network == "packet" else duration_ps
+    if network == "fluid":
+        ends_ps = rank_ends_ps(timed.schedule, cluster, timed.times)
+    time_s = duration_ps / PS_PER_S
     try:
-        closed = closed_form_s(timed.schedule, cluster, timed.routes)
+        closed = closed_form_s(timed.schedule, cluster)
     except ContendedError:
         closed = None
-    bound = lower_bound([demand], cluster.cuts())
+    bound = lower_bound([demand], cluster.cuts(), assisted=timed.schedule.assisted)
+    size_bytes = counted_bytes(demand)
     algbw = size_bytes / time_s if time_s else None
-    factor = (2 if kind == "all_reduce" else 1) * (workers - 1) / workers
     return CollectiveResult(
-        kind=kind,
+        kind=demand.kind,
         algorithm=timed.schedule.algorithm,
         why=timed.why,
         headline=first_line(cluster),
-        workers=workers,
+        workers=demand.ranks,
         size_bytes=size_bytes,
+        network=network,
         time_s=time_s,
         lower_bound_s=bound.seconds,
         lower_bound_why=bound.derivation,
         closed_form_s=closed,
         algbw_Bps=algbw,
-        busbw_Bps=None if algbw is None else algbw * factor,
-        bytes_per_rank=int(timed.schedule.traffic()[0].max()),
-        bottlenecks=busiest_links(cluster.fabric, link_bytes(timed.schedule, cluster, timed.routes), time_s),
+        busbw_Bps=None if algbw is None else algbw * bus_factor(demand.kind, demand.ranks),
+        bytes_per_rank=int(timed.schedule.traffic()[0][: demand.ranks].max()),
+        bottlenecks=busiest_links(cluster.fabric, lambda: _sent(timed.schedule, cluster), time_s),
+        rank_finish_s=tuple((ends_ps[: demand.ranks] / PS_PER_S).tolist()),
+        cross_check=check,
     )
+
+
+def timeline_of(planned: PlannedCollective) -> Timeline:
+    """Return what ranks and links do while it runs, message by message, in the fluid network."""
+    schedule = planned.timed.schedule
+    check_messages(schedule)
+    timeline = Timeline(planned.cluster)
+    simulate_ps(
+        schedule,
+        planned.cluster,
+        on_round=lambda ran: timeline.add_round(ran, schedule.demand.kind),
+        on_loads=timeline.add_loads,
+    )
+    return timeline

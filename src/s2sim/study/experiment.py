@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from s2sim.cluster.replay import replay
+from s2sim.cluster.plan import make_plan
+from s2sim.collectives.libraries import choose_library
 from s2sim.collectives.registry import ALGORITHMS, check_algorithm
 from s2sim.collectives.timing import AUTO, Timer
 from s2sim.errors import OptionError, S2SimWarning
@@ -13,6 +14,8 @@ from s2sim.gradients.load import load_trace
 from s2sim.provenance import content_hash, run_record
 from s2sim.reducers.factory import make_reducer, option_string
 from s2sim.study.idle import warn_of_idle_overrides
+from s2sim.study.library_notes import library_notes, warn_of_idle_library_options
+from s2sim.study.lowering_rows import Executed
 from s2sim.study.measure_rows import make_row, traffic
 from s2sim.study.progress import Silent
 from s2sim.study.record import Recorded, record
@@ -63,7 +66,7 @@ def run(
         Told what is being done.
     **options
         The other fields of `s2sim.study.spec.RunSpec`: ``trace``, ``overrides``, ``placement``, ``collective``,
-        ``gpu``, ``compute``, ``max_error``, ``seed``.
+        ``library``, ``gpu``, ``compute``, ``max_error``, ``seed``.
 
     Returns
     -------
@@ -94,6 +97,7 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
     reducers = _with_dense(spec.reducers)
     shape = load_shape(spec.topology, spec.overrides)
     gpu = load_gpu(spec.gpu)
+    library = choose_library(spec.library)
     if spec.collective != AUTO:
         check_algorithm(spec.collective)
     clusters = {count: _cluster(spec, shape, count) for count in spec.workers}
@@ -115,6 +119,7 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
             rows += _rows(spec, records, clusters[count], gpu)
             recorded[count] = records
         largest = max(recorded)
+        warn_of_idle_library_options(spec.library, library, recorded[largest])
         scan = scan_rates(spec, clusters[largest], recorded[largest], gpu, progress)
     except KeyboardInterrupt:
         # Whoever does not want to wait any longer still gets the rows that are finished.
@@ -128,8 +133,13 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
         headline=first_line(clusters[largest]),
         provenance=_provenance(spec, shape, gpu, trace),
         rows=tuple(rows),
-        verdict=give_verdict([row for row in rows if row.workers == largest], max_error=spec.max_error, scan=scan),
-        notes=(*_notes(spec, trace, recorded[largest]), *([INTERRUPTED_NOTE] if interrupted else [])),
+        verdict=give_verdict(
+            [row for row in rows if row.workers == largest],
+            max_error=spec.max_error,
+            scan=scan,
+            library=library.option_string,
+        ),
+        notes=(*_notes(spec, trace, shape, recorded[largest]), *([INTERRUPTED_NOTE] if interrupted else [])),
     )
 
 
@@ -159,25 +169,25 @@ def _cluster(spec: RunSpec, shape: ClusterShape, workers: int) -> Cluster:
 
 
 def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, gpu: Gpu) -> list[Row]:
-    timer = Timer(cluster, spec.collective)
-    replays = [replay(item.recording, timer, gpu) for item in records]
+    timer, library = Timer(cluster, spec.collective), choose_library(spec.library)
+    executed = [Executed(item.recording, library, timer, gpu) for item in records]
     ring = spec.collective.partition(":")[0] in (AUTO, "ring")
-    dense = next(i for i, item in enumerate(records) if item.reducer.name == "dense")
-    dense_sent = int(traffic(records[dense].recording, replays[dense], ring=ring)[0].max())
+    dense = next(each for each, item in zip(executed, records, strict=True) if item.reducer.name == "dense")
+    dense_sent = int(traffic(dense, ring=ring)[0].max())
     return [
         make_row(
             item,
-            replayed,
+            each,
             cluster,
-            dense=(replays[dense], dense_sent),
+            dense=(dense.replay, dense_sent),
             ring=ring,
             compute_ps=spec.compute_ps,
         )
-        for item, replayed in zip(records, replays, strict=True)
+        for item, each in zip(records, executed, strict=True)
     ]
 
 
-def _notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[Recorded]) -> tuple[str, ...]:
+def _notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequence[Recorded]) -> tuple[str, ...]:
     """Return what a reader must know to read the numbers rightly."""
     notes = ["first step of the trace: residuals are empty, and what later steps carry over is exchanged and counted"]
     if trace.manifest.kind == "synthetic":
@@ -188,7 +198,9 @@ def _notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[Recorded]) -> tupl
         notes.append(f"iteration = {spec.compute} of compute + communication phase, without overlap")
     if spec.max_error is None:
         notes.append("a relative L2 error of 1 or more never wins; --max-error sets a stricter limit")
-    kinds = sorted({call.kind for item in recorded for call in item.recording.calls})
+    library = choose_library(spec.library)
+    plans = [make_plan(item.recording, library) for item in recorded]
+    kinds = sorted({demand.kind for plan in plans for lowered in plan.lowered for demand in lowered.demands})
     if spec.collective != AUTO:
         able = ALGORITHMS.get(spec.collective.partition(":")[0]).kinds
         notes += [
@@ -196,10 +208,7 @@ def _notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[Recorded]) -> tupl
             for kind in kinds
             if kind not in able
         ]
-    packed = [item for item in recorded if any(call.op == "or" for call in item.recording.calls)]
-    if packed:
-        names = ", ".join(item.option_string for item in packed)
-        notes.append(f"{names}: bits are all-reduced with OR, which MPI has and NCCL has not; there, bitmap=byte")
+    notes += library_notes(library, shape, recorded)
     if len(spec.workers) > 1:
         notes.append(f"verdict and break-even are for {recorded[0].recording.workers} workers")
     return tuple(notes)

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from s2sim.errors import S2SimError
-from s2sim.network.transfers import deliver_ps, idle_ps
+from s2sim.network.models import check_network
+from s2sim.network.packets import PACKET_BYTES, fill_ps
+from s2sim.network.transfers import idle_ps
+from s2sim.study.cross_check import compare_networks
+from s2sim.study.deliver import deliver_fluid, deliver_packets
 from s2sim.study.idle import warn_of_idle_overrides
-from s2sim.study.link_loads import LinkLoad, busiest_links
+from s2sim.study.link_loads import LinkLoad, Sent, busiest_links
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.study.cross_check import CrossCheck
     from s2sim.study.progress import Progress
 
 COLUMNS = ("start_s", "src", "dst", "bytes")
@@ -68,6 +73,10 @@ class FlowsResult:
         Its time over what it would take with nothing else in flight.
     bottlenecks : tuple of LinkLoad
         The busiest links, over the time from the first start to the last delivery.
+    network : str
+        What carried them.
+    cross_check : CrossCheck, optional
+        What the other network says, where it was asked.
     """
 
     transfers: Transfers
@@ -75,6 +84,8 @@ class FlowsResult:
     finish_s: NDArray[np.float64]
     slowdown: NDArray[np.float64]
     bottlenecks: tuple[LinkLoad, ...]
+    network: str
+    cross_check: CrossCheck | None
 
     def _rows(self) -> Iterator[tuple[float | int, ...]]:
         asked = self.transfers
@@ -88,11 +99,13 @@ class FlowsResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the result with the keys that other programs rely on."""
-        return {
+        value = {
             "flows": [dict(zip(_RESULT_COLUMNS, row, strict=True)) for row in self._rows()],
             "bottlenecks": [item.to_json() for item in self.bottlenecks],
             "cluster": self.headline,
+            "network": self.network,
         }
+        return value if self.cross_check is None else {**value, "cross_check": self.cross_check.to_json()}
 
 
 def read_transfers(path: Path) -> Transfers:
@@ -141,6 +154,10 @@ def run_flows(
     placement: str = "linear",
     overrides: Sequence[str] = (),
     seed: int = 0,
+    network: str = "fluid",
+    packet_bytes: int | None = None,
+    buffer_bytes: int | None = None,
+    cross_check: bool = False,
     progress: Progress | None = None,
 ) -> FlowsResult:
     """Send transfers over a cluster and say when each arrives.
@@ -155,34 +172,49 @@ def run_flows(
         Ranks; without it as many as the transfers name.
     placement, overrides, seed
         As in `s2sim.run_collective`.
+    network : str
+        ``"fluid"`` or ``"packet"``.
+    packet_bytes, buffer_bytes : int, optional
+        Of the packet network, as in `s2sim.network.models.make_network`.
+    cross_check : bool
+        Run the other network too and compare.
     progress : Progress, optional
-        Told of deliveries.
+        Told of deliveries, or of packets.
     """
+    options = {"packet_bytes": packet_bytes, "buffer_bytes": buffer_bytes}
+    check_network(network)
+    check_network("packet" if cross_check else network, **options)
     named = int(max(transfers.src.max(initial=0), transfers.dst.max(initial=0))) + 1
     shape = load_shape(topology, overrides)
     cluster = build_cluster(shape, workers or named, placement=placement, seed=seed)
     warn_of_idle_overrides(overrides, cluster)
     routes = cluster.routes(transfers.src, transfers.dst)
-    if progress is not None:
-        progress.start(len(transfers.src), "delivering")
-
-    def on_delivered(count: int) -> None:
-        if progress is not None:
-            for _ in range(count):
-                progress.advance()
-
-    finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, on_delivered)
-    if progress is not None:
-        progress.stop()
-    own_ps = finish_ps - transfers.start_ps
+    asked = cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes
+    size_bytes = PACKET_BYTES if packet_bytes is None else packet_bytes
+    finish_ps, fills_ps = {}, np.zeros(len(transfers.src), np.int64)
+    if cross_check or network == "packet":
+        finish_ps["packet"] = deliver_packets(
+            *asked, packet_bytes=size_bytes, buffer_bytes=buffer_bytes, progress=progress
+        )
+        fills_ps = fill_ps(cluster.fabric, routes, transfers.sizes_bytes, size_bytes)
+    if cross_check or network == "fluid":
+        finish_ps["fluid"] = deliver_fluid(*asked, progress)
+    own_ps = finish_ps[network] - transfers.start_ps
     alone_ps = idle_ps(cluster.fabric, routes, transfers.sizes_bytes)
-    per_crossing = np.repeat(transfers.sizes_bytes, np.diff(routes.offsets)) * routes.weights
-    carried = np.bincount(routes.links, per_crossing, len(cluster.fabric.rate_Bps)).astype(np.float64)
-    span_s = float(finish_ps.max(initial=0) - transfers.start_ps.min(initial=0)) / PS_PER_S
+    if network == "packet":
+        alone_ps = alone_ps + fills_ps
+    sent = Sent(routes, transfers.src, transfers.dst, transfers.sizes_bytes)
+    span_s = float(finish_ps[network].max(initial=0) - transfers.start_ps.min(initial=0)) / PS_PER_S
+    check = None
+    if cross_check:
+        other = "fluid" if network == "packet" else "packet"
+        check = compare_networks(other, size_bytes, transfers.start_ps, finish_ps, fills_ps)
     return FlowsResult(
         transfers=transfers,
         headline=first_line(cluster),
-        finish_s=finish_ps / PS_PER_S,
+        finish_s=finish_ps[network] / PS_PER_S,
         slowdown=np.where(alone_ps > 0, own_ps / np.maximum(alone_ps, 1), 1.0),
-        bottlenecks=busiest_links(cluster.fabric, carried, span_s),
+        bottlenecks=busiest_links(cluster.fabric, lambda: (sent,), span_s),
+        network=network,
+        cross_check=check,
     )

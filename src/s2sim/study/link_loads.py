@@ -1,4 +1,4 @@
-"""The busiest links of a simulated time."""
+"""The busiest links of a simulated time, and who shared them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from numpy.typing import NDArray
 
     from s2sim.topology.fabric import Fabric
+    from s2sim.topology.routes import Routes
 
 _BUSIEST_LINKS = 8
+_NAMED_FLOWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FlowShare:
+    """What one pair of ranks sent over a link.
+
+    Attributes
+    ----------
+    src, dst : int
+        Ranks.
+    bytes : float
+        Bytes in the whole time; of a flow that is split over several links, the part on this one.
+    """
+
+    src: int
+    dst: int
+    bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,35 +48,100 @@ class LinkLoad:
         Bytes; a flow that is split over several links leaves a part on each.
     utilisation : float
         Bytes over what it could have carried in the whole time.
+    flows : int
+        Pairs of ranks that sent over it.
+    shared_by : tuple of FlowShare
+        Those that sent most, at most eight.
     """
 
     link: str
     bytes: float
     utilisation: float
+    flows: int = 0
+    shared_by: tuple[FlowShare, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the load with the keys that other programs rely on."""
-        return {"link": self.link, "bytes": self.bytes, "utilisation": self.utilisation}
+        return {
+            "link": self.link,
+            "bytes": self.bytes,
+            "utilisation": self.utilisation,
+            "flows": self.flows,
+            "shared_by": [{"src": flow.src, "dst": flow.dst, "bytes": flow.bytes} for flow in self.shared_by],
+        }
 
 
-def busiest_links(fabric: Fabric, carried_bytes: NDArray[np.float64], seconds: float) -> tuple[LinkLoad, ...]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Sent:
+    """Bytes that pairs of ranks sent along their routes.
+
+    Attributes
+    ----------
+    routes : Routes
+        One a message.
+    src, dst : int64 arrays, shape (m,)
+        Ranks; of a message through a reducing switch, the first of those that take part.
+    bytes : float64 array, shape (m,)
+        Bytes of each.
+    """
+
+    routes: Routes
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+    bytes: NDArray[np.float64]
+
+    def on_links(self) -> NDArray[np.float64]:
+        """Return the bytes of each crossing, float64 of the shape of ``routes.links``."""
+        return np.repeat(self.bytes, np.diff(self.routes.offsets)) * self.routes.weights
+
+
+def carried_bytes(fabric: Fabric, traffic: Iterable[Sent]) -> NDArray[np.float64]:
+    """Return the bytes that every link carried, float64 of shape (links,)."""
+    carried = np.zeros(len(fabric))
+    for sent in traffic:
+        carried += np.bincount(sent.routes.links, sent.on_links(), len(carried))
+    return carried
+
+
+def busiest_links(fabric: Fabric, traffic: Callable[[], Iterable[Sent]], seconds: float) -> tuple[LinkLoad, ...]:
     """Return the links that were busiest, the busiest first, links in order where they tie.
 
     Parameters
     ----------
     fabric : Fabric
         Links.
-    carried_bytes : float64 array, shape (links,)
-        What each carried.
+    traffic : callable
+        Returns what was sent; called twice, because all of it may not fit in memory.
     seconds : float
         In how long.
     """
     if seconds == 0:
         return ()
-    utilisation = carried_bytes / (fabric.rate_Bps * seconds)
+    carried = carried_bytes(fabric, traffic())
+    utilisation = carried / (fabric.rate_Bps * seconds)
     order = np.lexsort((np.arange(len(utilisation)), -utilisation))[:_BUSIEST_LINKS]
+    busiest = [int(link) for link in order if carried[link]]
+    users = _users(busiest, traffic())
     return tuple(
-        LinkLoad(fabric.link_names[int(link)], float(carried_bytes[link]), float(utilisation[link]))
-        for link in order
-        if carried_bytes[link]
+        LinkLoad(
+            fabric.link_names[link],
+            float(carried[link]),
+            float(utilisation[link]),
+            len(users[link]),
+            tuple(sorted(users[link], key=lambda flow: (-flow.bytes, flow.src, flow.dst))[:_NAMED_FLOWS]),
+        )
+        for link in busiest
     )
+
+
+def _users(links: Sequence[int], traffic: Iterable[Sent]) -> dict[int, list[FlowShare]]:
+    """Return which pairs sent how much over each of some links."""
+    shares: dict[int, dict[tuple[int, int], float]] = {link: {} for link in links}
+    for sent in traffic:
+        on_links = sent.on_links()
+        for crossing in np.flatnonzero(np.isin(sent.routes.links, links)).tolist():
+            message = int(np.searchsorted(sent.routes.offsets, crossing, side="right")) - 1
+            pairs = shares[int(sent.routes.links[crossing])]
+            pair = int(sent.src[message]), int(sent.dst[message])
+            pairs[pair] = pairs.get(pair, 0.0) + float(on_links[crossing])
+    return {link: [FlowShare(*pair, size) for pair, size in pairs.items()] for link, pairs in shares.items()}

@@ -6,54 +6,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.cluster.replay import demand_of
-from s2sim.collectives.bounds import LowerBound, lower_bound
 from s2sim.collectives.timing import link_bytes
-from s2sim.reducers.script import Post, Wait
-from s2sim.reducers.traffic import recording_bytes
+from s2sim.study.communication_bound import communication_bound
 from s2sim.study.result import CollectiveRow, Row
+from s2sim.study.wire import ring_traffic, schedule_traffic
 from s2sim.units import PS_PER_S, format_rate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.cluster.replay import Replay
-    from s2sim.reducers.script import Call, Recording
+    from s2sim.study.lowering_rows import Executed
     from s2sim.study.record import Recorded
     from s2sim.topology.cluster import Cluster
 
 
-def stages(recording: Recording) -> list[list[Call]]:
-    """Return the collectives in groups: all of a group are done on every rank before the next group is posted."""
-    groups: list[list[Call]] = [[]]
-    open_calls: set[int] = set()
-    for step in recording.scripts[0]:
-        if isinstance(step, Post):
-            if not open_calls and groups[-1]:
-                groups.append([])
-            groups[-1].append(recording.calls[step.call])
-            open_calls.add(step.call)
-        elif isinstance(step, Wait):
-            open_calls -= set(step.calls)
-    return groups
-
-
-def communication_bound(recording: Recording, cluster: Cluster) -> LowerBound:
-    """Return the bandwidth lower bound of a recording: its stages' bounds, one after another."""
-    cuts = cluster.cuts()
-    bounds = [lower_bound([demand_of([call]) for call in group], cuts) for group in stages(recording)]
-    longest = max(bounds, key=lambda bound: bound.seconds)
-    return LowerBound(sum(bound.seconds for bound in bounds), longest.derivation)
-
-
-def traffic(recording: Recording, replay: Replay, *, ring: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (sent, received) bytes of each rank over all collectives, of ring algorithms or of what ran."""
+def traffic(executed: Executed, *, ring: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (sent, received) bytes of each rank over all that is launched, of ring algorithms or of what ran."""
+    ranks = executed.recording.workers
     if ring:
-        return recording_bytes(recording)
-    total = np.zeros((2, recording.workers), np.int64)
-    for launch in replay.launches:
-        total += launch.timed.schedule.traffic()
-    return total[0], total[1]
+        return ring_traffic((demand for lowered in executed.plan.lowered for demand in lowered.demands), ranks)
+    return schedule_traffic(executed.replay, ranks)
 
 
 def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
@@ -69,7 +42,7 @@ def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
     text = f"{longest / replay.total_ps:.0%} of the communication phase goes to {phase}"
     carried = np.zeros(len(cluster.fabric.rate_Bps))
     for launch in replay.launches:
-        carried += link_bytes(launch.timed.schedule, cluster, launch.timed.routes)
+        carried += link_bytes(launch.timed.schedule, cluster)
     busy_s = carried / cluster.fabric.rate_Bps
     if replay.communication_ps == 0 or not busy_s.any():
         return text
@@ -81,7 +54,7 @@ def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
 
 def make_row(
     recorded: Recorded,
-    replay: Replay,
+    executed: Executed,
     cluster: Cluster,
     *,
     dense: tuple[Replay, int],
@@ -94,8 +67,10 @@ def make_row(
     ----------
     recorded : Recorded
         The reducer, its scripts and its errors.
-    replay : Replay
-        In time, on ``cluster``.
+    executed : Executed
+        Its scripts on ``cluster``.
+    cluster : Cluster
+        Where they run.
     dense : (Replay, int)
         Of the dense reducer on the same cluster, and its bytes sent a rank.
     ring : bool
@@ -103,8 +78,10 @@ def make_row(
     compute_ps : int or None
         Compute time of an iteration, without overlap.
     """
-    sent, received = traffic(recorded.recording, replay, ring=ring)
-    bound = communication_bound(recorded.recording, cluster)
+    replay = executed.replay
+    sent, received = traffic(executed, ring=ring)
+    assisted = any(launch.timed.schedule.assisted for launch in replay.launches)
+    bound = communication_bound(recorded.recording, executed.plan, cluster, assisted=assisted)
     dense_replay, dense_sent = dense
     most_sent = int(sent.max())
     base = compute_ps or 0
@@ -130,18 +107,21 @@ def make_row(
         speedup_vs_dense=_ratio(base + dense_replay.total_ps, base + replay.total_ps),
         collectives=tuple(
             CollectiveRow(
-                kind=call.kind,
+                kind=step.demands[0].kind,
                 algorithm=launch.timed.schedule.algorithm,
-                label=call.label,
-                bytes=max(call.bytes_by_rank),
+                label=f"{call.label}: {step.what}" if step.what else call.label,
+                bytes=max(max(demand.elements) * demand.itemsize for demand in step.demands),
                 time_s=(launch.end_ps - launch.start_ps) / PS_PER_S,
                 size_from_data=call.size_from_data,
                 why=launch.timed.why,
             )
             for launch in replay.launches
-            for call in (recorded.recording.calls[number] for number in launch.calls)
+            for call, step in ((recorded.recording.calls[number], step) for number, step in launch.parts)
         ),
         bottleneck=bottleneck_text(replay, cluster),
+        lowering=executed.lowering(),
+        total_ideal_s=executed.ideal.total_ps / PS_PER_S,
+        order_gap_s=executed.order_gap_s(),
     )
 
 

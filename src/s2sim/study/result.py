@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class CollectiveRow:
     bytes : int
         Largest contribution of a rank.
     time_s : float
-        From its last post to its end on the last rank.
+        From its launch to its end on the last rank.
     size_from_data : bool
         Whether the host had to wait for the GPU to know its size.
     """
@@ -32,6 +32,37 @@ class CollectiveRow:
     bytes: int
     time_s: float
     size_from_data: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringRow:
+    """One collective as a reducer asks for it, and as the communication library executes it.
+
+    Attributes
+    ----------
+    call : str
+        What it carries.
+    asked, executes : str
+        For people.
+    bytes_ideal, bytes_sent : int
+        Sent by the rank that sends most, by ring algorithms: as asked, and as executed.
+    time_ideal_s, time_s : float
+        From its last post to its end on the last rank: if all ran as asked, and with this library.
+    gap_s : float
+        Time of the whole communication phase less its time if this collective alone were executed as asked.
+    why : str
+        What the library executes, why, and the source for it.
+    """
+
+    call: str
+    asked: str
+    executes: str
+    bytes_ideal: int
+    bytes_sent: int
+    time_ideal_s: float
+    time_s: float
+    gap_s: float
     why: str
 
 
@@ -71,6 +102,12 @@ class Row:
         In the order in which they were posted.
     bottleneck : str
         The phase and the link that the time goes to.
+    lowering : tuple of LoweringRow
+        What the communication library executes for each call, in the order in which they were posted.
+    total_ideal_s : float
+        Total if the library executed everything as asked.
+    order_gap_s : float
+        Total less what it were if launches were grouped and overlapped as in the ideal library.
     extrapolated : bool
         Whether a script was scaled beyond what was recorded.
     """
@@ -96,6 +133,9 @@ class Row:
     speedup_vs_dense: float
     collectives: tuple[CollectiveRow, ...]
     bottleneck: str
+    lowering: tuple[LoweringRow, ...]
+    total_ideal_s: float
+    order_gap_s: float
     extrapolated: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -135,6 +175,9 @@ class Row:
             "lower_bound_why": self.lower_bound_why,
             "speedup_vs_dense": self.speedup_vs_dense,
             "bottleneck": self.bottleneck,
+            "lowering": [asdict(item) for item in self.lowering],
+            "total_ideal_s": self.total_ideal_s,
+            "order_gap_s": self.order_gap_s,
             "extrapolated": self.extrapolated,
         }
 

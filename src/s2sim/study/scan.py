@@ -6,7 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from s2sim.cluster.plan import make_plan
 from s2sim.cluster.replay import replay
+from s2sim.collectives.libraries import choose_library
 from s2sim.collectives.timing import Timer
 from s2sim.study.break_even import HIGHEST_BPS, find_crossings, scanned_rates
 from s2sim.topology.cluster import build_cluster
@@ -76,7 +78,10 @@ class _RateReplays:
     def __init__(self, spec: RunSpec, cluster: Cluster, recorded: Sequence[Recorded], gpu: Gpu, varied: str) -> None:
         self._spec = spec
         self._cluster = cluster
-        self._recordings = {item.option_string: item.recording for item in recorded}
+        library = choose_library(spec.library)
+        self._recordings = {
+            item.option_string: (item.recording, make_plan(item.recording, library)) for item in recorded
+        }
         self._dense = next(item.option_string for item in recorded if item.reducer.name == "dense")
         self._gpu = gpu
         self._varied = varied
@@ -94,5 +99,6 @@ class _RateReplays:
             self._timers[rate_Bps] = Timer(cluster, self._spec.collective)
         key = (rate_Bps, reducer)
         if key not in self._totals:
-            self._totals[key] = replay(self._recordings[reducer], self._timers[rate_Bps], self._gpu).total_ps
+            recording, plan = self._recordings[reducer]
+            self._totals[key] = replay(recording, self._timers[rate_Bps], self._gpu, plan).total_ps
         return self._totals[key]

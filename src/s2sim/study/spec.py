@@ -45,6 +45,8 @@ class RunSpec:
         ``linear`` or ``round-robin``.
     collective : str
         Option string of an algorithm, or ``auto``.
+    library : str
+        Option string of a communication library; ``ideal`` executes everything as asked.
     gpu : str
         Name in the hardware catalogue.
     compute : str or None
@@ -64,6 +66,7 @@ class RunSpec:
     overrides: tuple[str, ...] = ()
     placement: str = "linear"
     collective: str = "auto"
+    library: str = "ideal"
     gpu: str = DEFAULT_GPU
     compute: str | None = None
     max_error: float | None = None

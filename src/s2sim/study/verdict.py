@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s2sim.collectives.libraries import IDEAL
 from s2sim.study.break_even import LOWEST_BPS
 from s2sim.study.result import Verdict
 from s2sim.units import format_rate
@@ -81,7 +82,9 @@ def _payoffs(scan: Scan) -> str:
     return f"Against dense, {'; '.join(parts)}."
 
 
-def give_verdict(rows: Sequence[Row], *, max_error: float | None, scan: Scan) -> Verdict:
+def give_verdict(
+    rows: Sequence[Row], *, max_error: float | None, scan: Scan, library: str = IDEAL.option_string
+) -> Verdict:
     """Return the verdict on the rows of one number of workers.
 
     Parameters
@@ -92,6 +95,8 @@ def give_verdict(rows: Sequence[Row], *, max_error: float | None, scan: Scan) ->
         Largest relative L2 error that may win.
     scan : Scan
         Where reducers break even with dense.
+    library : str
+        Option string of the communication library, named unless it is the ideal one.
     """
     dense = next(row for row in rows if row.reducer == "dense")
     allowed = [row for row in rows if acceptable(row, max_error)]
@@ -99,12 +104,13 @@ def give_verdict(rows: Sequence[Row], *, max_error: float | None, scan: Scan) ->
     lossy = max((row for row in allowed if not row.lossless), key=lambda row: row.speedup_vs_dense, default=None)
     rejected = [row for row in rows if not acceptable(row, max_error)]
     unit = "communication phase" if dense.iteration_s is None else "iteration"
+    over = "" if library == IDEAL.option_string else f" over {library}"
     if dense.workers == 1:
         sentences = ["1 worker: nothing is communicated, so do not compress."]
     elif len(rows) == 1:
-        sentences = [f"{dense.workers} workers: dense was compared with nothing."]
+        sentences = [f"{dense.workers} workers{over}: dense was compared with nothing."]
     else:
-        sentences = [f"{dense.workers} workers: {_choice(exact, lossy, unit, rejected)}"]
+        sentences = [f"{dense.workers} workers{over}: {_choice(exact, lossy, unit, rejected)}"]
     if scan.field is not None and scan.pays_at_ends:
         sentences.append(_payoffs(scan))
     sentences.append(f"In dense, {dense.bottleneck}.")

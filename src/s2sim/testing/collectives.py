@@ -12,11 +12,12 @@ import numpy as np
 
 from s2sim.collectives.bounds import lower_bound
 from s2sim.collectives.checker import check_schedule
+from s2sim.collectives.demand import KINDS, Demand, barrier
+from s2sim.collectives.duration import duration_ps, simulate_ps
+from s2sim.collectives.hops import Hop, Hops
 from s2sim.collectives.registry import make_algorithm
-from s2sim.collectives.rounds import RoundTimes, schedule_ps
-from s2sim.collectives.running import Running
-from s2sim.collectives.schedule import KINDS, Demand
-from s2sim.network.fluid import FluidNetwork
+from s2sim.collectives.rounds import RoundTimes
+from s2sim.errors import ContendedError, OptionError, TopologyError
 from s2sim.testing.require import require, require_options
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
@@ -25,11 +26,11 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from s2sim.collectives.demand import Kind
     from s2sim.collectives.registry import Algorithm
-    from s2sim.collectives.schedule import Kind, Schedule
+    from s2sim.collectives.schedule import Pieces, Schedule
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.cuts import Cuts
-    from s2sim.topology.routes import Routes
 
 RANK_COUNTS = (*range(1, 18), 33, 65)
 """One rank, all small counts up to one more than a power of two, and two more of those."""
@@ -46,6 +47,8 @@ _LARGE = 1_000_000  # elements: here bandwidth counts, below it latency
 def check_algorithm(algorithm: Algorithm) -> None:
     """Check that an algorithm does what every algorithm must, for all its kinds.
 
+    An algorithm may refuse a number of ranks or a cluster with `OptionError` or `TopologyError`, but not all of them.
+
     Parameters
     ----------
     algorithm : Algorithm
@@ -60,21 +63,30 @@ def check_algorithm(algorithm: Algorithm) -> None:
     require(algorithm.kinds, f"{algorithm.name} runs no kind of collective")
     for kind in algorithm.kinds:
         require(kind in KINDS, f"{algorithm.name} runs {kind!r}, which is none of {', '.join(KINDS)}")
+    for kind in algorithm.auto:
+        require(kind in algorithm.kinds, f"{algorithm.name} is in auto for {kind!r}, which it does not run")
     for kind in (known for known in KINDS if known in algorithm.kinds):
+        checked = 0
         for ranks in RANK_COUNTS:
             for demand in _demands(kind, ranks):
                 _check_closed_form(algorithm, demand)
                 for topology in TOPOLOGIES:
-                    _check_demand(algorithm, demand, topology)
+                    checked += _check_demand(algorithm, demand, topology)
+        require(checked, f"{algorithm.name} refuses {kind} over any of {RANK_COUNTS} ranks")
 
 
 def _demands(kind: Kind, ranks: int) -> Iterator[Demand]:
-    """Yield an uneven number of elements, fewer than ranks, as many, none, many; for an all-gather unequal ones."""
+    """Yield an uneven number of elements, fewer than ranks, as many, none, many; unequal ones where the kind allows."""
+    if kind == "barrier":
+        yield barrier(ranks)
+        return
     generator = np.random.default_rng(ranks)
     for size in (_UNEVEN, 1, ranks, 0, _LARGE):
         equal = (size,) * ranks
+        shared = kind in ("all_reduce", "broadcast", "reduce")
         unequal = tuple(generator.integers(0, size + 1, ranks).tolist())
-        yield Demand(kind, equal if kind == "all_reduce" else unequal, ITEM_BYTES)
+        root = ranks // 2 if kind in ("broadcast", "reduce") else 0
+        yield Demand(kind, equal if shared else unequal, ITEM_BYTES, root)
 
 
 @cache
@@ -84,70 +96,90 @@ def _cluster(topology: str, ranks: int) -> tuple[Cluster, Cuts]:
 
 
 def _check_closed_form(algorithm: Algorithm, demand: Demand) -> None:
-    seconds = algorithm.closed_form_s(demand, nodes=demand.ranks, latency_s=1e-6, rate_Bps=1e9)
+    try:
+        seconds = algorithm.closed_form_s(demand, Hops((), (Hop(1e-6, 1e9),), demand.ranks))
+    except (ContendedError, OptionError):
+        return
     require(seconds >= 0, f"the closed form of {demand.kind} over {demand.ranks} ranks is {seconds} s")
     require(demand.ranks > 1 or seconds == 0, f"the closed form of {demand.kind} on one rank is {seconds} s, not 0")
 
 
-def _check_demand(algorithm: Algorithm, demand: Demand, topology: str) -> None:
+def _check_demand(algorithm: Algorithm, demand: Demand, topology: str) -> bool:
+    """Check one schedule; False where the algorithm refuses it."""
     cluster, cuts = _cluster(topology, demand.ranks)
     where = f"in {demand.kind} of {demand.buffer_elements} elements over {demand.ranks} ranks on {topology}"
-    schedule = algorithm.schedule(demand, cluster)
+    try:
+        schedule = algorithm.schedule(demand, cluster)
+    except (OptionError, TopologyError):
+        return False
     require(schedule.demand == demand, f"the schedule is for another demand {where}")
     _check_rounds(schedule, where)
-    most = max(demand.elements)
-    if most <= _UNEVEN:
+    if max(demand.elements) <= _UNEVEN:
         check_schedule(schedule)
     _check_read_back(schedule, cluster, where)
     _check_time(schedule, cluster, cuts, where)
+    return True
+
+
+def _all_pieces(schedule: Schedule) -> Iterator[tuple[int, int, Pieces]]:
+    for index, step in enumerate(schedule.steps):
+        for time in range(step.times):
+            yield index, time, schedule.stage.pieces(index, time)
 
 
 def _check_rounds(schedule: Schedule, where: str) -> None:
-    """Check that pairs are of two ranks, used once a round, and that bytes are those of what is sent."""
-    ends = np.concatenate([schedule.src, schedule.dst])
-    inside = (ends >= 0) & (ends < schedule.demand.ranks)
-    require(inside.all(), f"a pair leads to or from a rank that does not exist {where}")
-    require((schedule.src != schedule.dst).all(), f"a pair leads from a rank to itself {where}")
-    for k in range(schedule.rounds):
-        transfers = schedule.round_at(k)
-        known = (transfers.pair >= 0) & (transfers.pair < len(schedule.src))
-        require(known.all(), f"round {k} uses a pair that the schedule does not have {where}")
-        once = len(np.unique(transfers.pair)) == len(transfers.pair)
-        require(once, f"round {k} uses a pair twice {where}")
-        # A nominal share may differ from whole elements by the rounding at both ends.
-        off = np.abs(transfers.bytes - (transfers.stop - transfers.start) * schedule.demand.itemsize)
-        require((off < 2 * schedule.demand.itemsize).all(), f"round {k} counts other bytes than it sends {where}")
+    """Check that messages go from one rank to another, and that bytes are those of what is sent."""
+    for index, step in enumerate(schedule.steps):
+        pattern = step.round.pattern
+        require(len(step.round.bytes) == pattern.messages, f"step {index} counts bytes of other messages {where}")
+        ends = np.concatenate([pattern.src, pattern.dst])
+        inside = (ends >= 0) & (ends < schedule.places)
+        require(inside.all(), f"step {index} leads to or from a rank that does not exist {where}")
+        if not pattern.through_switch:
+            require((pattern.src != pattern.dst).all(), f"step {index} leads from a rank to itself {where}")
+        earlier = all(before < index for before in (*step.waits(index), *step.after_sent))
+        require(earlier, f"step {index} waits for a later one {where}")
+    total = np.zeros((2, schedule.places), np.int64)
+    for index, time, pieces in _all_pieces(schedule):
+        sent = schedule.steps[index].round
+        sizes = pieces.stop - pieces.start
+        carried = np.bincount(pieces.message, sizes, sent.pattern.messages)
+        count = np.bincount(pieces.message, minlength=sent.pattern.messages)
+        known = len(carried) == sent.pattern.messages
+        require(known, f"round {time} of step {index} carries a message that it does not have {where}")
+        # A nominal share may differ from whole elements by the rounding at both ends of each piece.
+        off = np.abs(sent.bytes - carried * schedule.demand.itemsize)
+        slack = 2 * np.maximum(count, 1) * schedule.demand.itemsize
+        require((off <= slack).all(), f"round {time} of step {index} counts other bytes than it sends {where}")
+        for side, ends in zip(total, (sent.pattern.src, sent.pattern.dst), strict=True):
+            if sent.pattern.through_switch:
+                side[ends] += sizes.sum()
+            else:
+                np.add.at(side, ends[pieces.message], sizes)
+    same = np.array_equal(total * schedule.demand.itemsize, np.stack(schedule.traffic()))
+    require(same, f"the traffic of the ranks is not the sum of what they send {where}")
 
 
 def _check_read_back(schedule: Schedule, cluster: Cluster, where: str) -> None:
     """Check that the schedule's option string makes the same schedule again."""
     again = make_algorithm(schedule.algorithm, schedule.demand.kind).schedule(schedule.demand, cluster)
-    same = schedule.rounds == again.rounds and schedule.algorithm == again.algorithm
-    for own, other in ((schedule.src, again.src), (schedule.dst, again.dst)):
-        same = same and np.array_equal(own, other)
-    for k in range(schedule.rounds if same else 0):
-        left, right = schedule.round_at(k), again.round_at(k)
-        for field in ("pair", "start", "stop", "bytes"):
-            same = same and np.array_equal(getattr(left, field), getattr(right, field))
+    same = len(schedule.steps) == len(again.steps) and schedule.algorithm == again.algorithm
+    for left, right in zip(schedule.steps, again.steps, strict=False):
+        same = same and (left.times, left.after, left.after_sent) == (right.times, right.after, right.after_sent)
+        for own, other in (
+            (left.round.pattern.src, right.round.pattern.src),
+            (left.round.pattern.dst, right.round.pattern.dst),
+            (left.round.bytes, right.round.bytes),
+        ):
+            same = same and np.array_equal(own, other)
     require(same, f"{schedule.algorithm!r} reads back to an algorithm with another schedule {where}")
 
 
 def _check_time(schedule: Schedule, cluster: Cluster, cuts: Cuts, where: str) -> None:
     """Check that repetition claimed is repetition found, and that no schedule beats bandwidth."""
-    routes = cluster.routes(schedule.src, schedule.dst)
-    duration_ps = schedule_ps(schedule, RoundTimes(cluster.fabric, routes).time_ps)
-    simulated_ps = _simulate_ps(schedule, cluster, routes)
-    require(duration_ps == simulated_ps, f"rounds take {duration_ps} ps, but {simulated_ps} in the network {where}")
-    bound = lower_bound([schedule.demand], cuts)
-    enough = duration_ps / PS_PER_S >= bound.seconds
-    require(enough, f"{duration_ps} ps are under the lower bound by {bound.derivation} {where}")
-
-
-def _simulate_ps(schedule: Schedule, cluster: Cluster, routes: Routes) -> int:
-    """Return the duration by the fluid network as it would run beside others: the plain path, no round reused."""
-    import simpy
-
-    env = simpy.Environment(initial_time=0)
-    Running(FluidNetwork(env, cluster.fabric), schedule, routes, lambda: None).start()
-    env.run()
-    return int(env.now)
+    found_ps = duration_ps(schedule, cluster, RoundTimes(cluster, schedule.release))
+    simulated_ps = simulate_ps(schedule, cluster)
+    require(found_ps == simulated_ps, f"rounds take {found_ps} ps, but {simulated_ps} in the network {where}")
+    bound = lower_bound([schedule.demand], cuts, assisted=schedule.assisted)
+    enough = found_ps / PS_PER_S >= bound.seconds
+    require(enough, f"{found_ps} ps are under the lower bound: {bound.derivation} {where}")

@@ -12,6 +12,8 @@ import numpy as np
 from s2sim.testing.require import require
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.describe import describe
+from s2sim.topology.kinds import most_nodes
 from s2sim.topology.placement import PLACEMENTS
 from s2sim.topology.quantity import KINDS
 
@@ -43,7 +45,8 @@ def check_topology(name_or_path: str | Path) -> None:
     """
     shape = load_shape(name_or_path)
     _check_sources(shape)
-    places = shape.max_nodes * shape.gpus_per_node if shape.max_nodes else max(WORKER_COUNTS)
+    limit = most_nodes(shape)
+    places = limit[0] * shape.gpus_per_node if limit else max(WORKER_COUNTS)
     for workers in (count for count in WORKER_COUNTS if count <= places):
         for placement in PLACEMENTS:
             cluster = build_cluster(shape, workers, placement=placement)
@@ -81,6 +84,9 @@ def _check_routes(cluster: Cluster, where: str) -> None:
     refuse(_wrong_flow(cluster, routes, pair, source, target), "does not lead from end to end")
     latency_ps = np.bincount(pair, routes.weights * cluster.fabric.latency_ps[routes.links], len(source))
     refuse(np.abs(latency_ps - routes.latency_ps) >= 0.5, "has a latency that is not the sum of its links'")
+    described = describe(cluster)
+    refuse(routes.latency_ps < (described["latency_min_ps"] or 0), "is shorter than the description says")
+    refuse(routes.latency_ps > (described["latency_max_ps"] or 0), "is longer than the description says")
 
 
 def _any_by(pair: NDArray[np.int64], crossing: NDArray[np.bool_], pairs: int) -> NDArray[np.bool_]:
@@ -143,3 +149,5 @@ def _check_cuts(cluster: Cluster, where: str) -> None:
         for way, rate_Bps in (("out of", family.egress_Bps), ("into", family.ingress_Bps)):
             # Written so that NaN fails.
             require((rate_Bps > 0).all(), f"nothing leads {way} a {family.name} {where}")
+            members = np.bincount(family.group_of_rank, minlength=len(rate_Bps))
+            require(len(members) == len(rate_Bps) and members.all(), f"a {family.name} has no rank {where}")

@@ -9,9 +9,11 @@ import numpy as np
 
 from s2sim.errors import TopologyError
 from s2sim.topology.cuts import find_cuts
-from s2sim.topology.dimensions import Dimensions, dimensions
 from s2sim.topology.fabric import Fabric, build_fabric
+from s2sim.topology.kinds import lay_out
+from s2sim.topology.node import node_parts
 from s2sim.topology.placement import place
+from s2sim.topology.reduction import reduction_tree
 from s2sim.topology.routes import Routes, join_stages
 from s2sim.topology.routing import Router
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.topology.cuts import Cuts
+    from s2sim.topology.kinds.layout import Dimensions, Layout
     from s2sim.topology.shape import ClusterShape
 
 
@@ -36,12 +39,12 @@ class Cluster:
         All directed links.
     gpu_of_rank, node_of_rank : int64 array, shape (workers,)
         Where each rank runs.
-    dims : Dimensions
-        How many of everything there are.
+    layout : Layout
+        What joins the nodes.
     placement : str
-        ``"linear"`` or ``"round-robin"``.
+        Name, or path of a file.
     seed : int
-        Of the hash by which ECMP chooses.
+        Of the hash by which some routings choose a way, and of random placement.
     """
 
     shape: ClusterShape
@@ -49,14 +52,24 @@ class Cluster:
     fabric: Fabric
     gpu_of_rank: NDArray[np.int64]
     node_of_rank: NDArray[np.int64]
-    dims: Dimensions
+    layout: Layout
     placement: str
     seed: int
 
     @property
+    def dims(self) -> Dimensions:
+        """How many of everything there are."""
+        return self.layout.dims
+
+    @property
+    def routing_draws(self) -> bool:
+        """Whether the seed decides any way."""
+        return self.layout.draws
+
+    @property
     def router(self) -> Router:
         """What finds the way between two GPUs."""
-        return Router(self.shape, self.dims, self.fabric, self.seed)
+        return Router(self.layout, self.fabric, self.seed)
 
     def routes(self, src_rank: NDArray[np.int64], dst_rank: NDArray[np.int64]) -> Routes:
         """Return the routes from ``src_rank[i]`` to ``dst_rank[i]``, both int64 arrays of shape (m,).
@@ -76,8 +89,15 @@ class Cluster:
         return join_stages(stages, len(source))
 
     def cuts(self) -> Cuts:
-        """Return the capacities into and out of every GPU, node, leaf and pod."""
-        return find_cuts(self.shape, self.dims, self.gpu_of_rank)
+        """Return the capacities into and out of every GPU, every node, and every larger set that may bind."""
+        return find_cuts(self.layout, self.gpu_of_rank)
+
+    def reduction_tree(self) -> Routes:
+        """Return one transfer up from all ranks to the switch that reduces, and down again.
+
+        See `s2sim.topology.reduction`.
+        """
+        return reduction_tree(self.layout, self.fabric, self.gpu_of_rank)
 
     def _checked(self, ranks: Any) -> NDArray[np.int64]:
         array = np.atleast_1d(np.asarray(ranks))
@@ -100,19 +120,22 @@ def build_cluster(shape: ClusterShape, workers: int, *, placement: str = "linear
     workers : int
         Ranks, one a GPU; nodes fill in order, the last may be partial.
     placement : str
-        ``"linear"`` (rank r on the r-th GPU) or ``"round-robin"`` (dealt over leaves and nodes).
+        As `s2sim.topology.placement.place` takes it.
     seed : int
-        Of the hash by which ECMP chooses.
+        Of the hash by which some routings choose a way, and of random placement.
     """
-    dims = dimensions(shape, workers)
-    gpu_of_rank = place(dims, placement)
+    layout = lay_out(shape, workers)
+    dims = layout.dims
+    gpu_of_rank = place(dims, placement, seed=seed)
     return Cluster(
         shape=shape,
         workers=workers,
-        fabric=build_fabric(shape, dims),
+        fabric=build_fabric(
+            node_parts(layout) + layout.parts(), workers, dims.nodes, f"{shape.name} with {workers} workers"
+        ),
         gpu_of_rank=gpu_of_rank,
         node_of_rank=gpu_of_rank // dims.gpus_per_node,
-        dims=dims,
+        layout=layout,
         placement=placement,
         seed=seed,
     )

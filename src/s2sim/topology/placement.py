@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
+import os.path
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.errors import unknown_name
+from s2sim.errors import TopologyError, unknown_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.topology.dimensions import Dimensions
 
-PLACEMENTS = ("linear", "round-robin")
+PLACEMENTS = ("linear", "round-robin", "random")
+
+_FILE_ENDINGS = (".txt", ".csv", ".json")
+# A GPU number, or a node and the number of a GPU on it; more digits than this name no GPU of any cluster.
+_LINE = re.compile(r"([0-9]{1,12})(?:(?:\s*,\s*|\s+)([0-9]{1,12}))?")
 
 
-def place(dims: Dimensions, placement: str) -> NDArray[np.int64]:
-    """Return the GPU of each rank, shape (workers,).
+def place(dims: Dimensions, placement: str, *, seed: int = 0) -> NDArray[np.int64]:
+    """Return the GPU of each rank, a permutation of the GPUs in use as an int64 array of shape (workers,).
 
-    ``linear``: rank r on GPU r, so nodes fill in order. ``round-robin``: the same GPUs, dealt to the leaves in turn,
-    inside a leaf to its nodes in turn, inside a node in order; whatever is full drops out.
+    Parameters
+    ----------
+    dims : Dimensions
+        How many of everything there are.
+    placement : str
+        ``linear``: rank r on GPU r, so nodes fill in order. ``round-robin``: the same GPUs, dealt to the leaves in
+        turn, inside a leaf to its nodes in turn, inside a node in order; whatever is full drops out. ``random``: the
+        same GPUs, shuffled. A text with a slash, or one that ends in ``.txt``, ``.csv`` or ``.json``, is the path of
+        a text file with a line a rank: ``node gpu``, ``node,gpu`` or the number of the GPU in the cluster.
+    seed : int
+        Root of what ``random`` draws.
+
+    Raises
+    ------
+    UnknownNameError, TopologyError
+        For a placement that does not exist; for a file that does not name every GPU in use once.
     """
     gpus = np.arange(dims.workers, dtype=np.int64)
     if placement == "linear":
         return gpus
-    if placement != "round-robin":
-        raise unknown_name("placement", placement, PLACEMENTS)
+    if placement == "round-robin":
+        return _dealt(dims, gpus)
+    if placement == "random":
+        # Sorting raw draws, not Generator.permutation: NumPy promises that the raw stream stays what it is.
+        draws = np.random.PCG64(np.random.SeedSequence([seed, *b"placement"])).random_raw(dims.workers)
+        return np.argsort(draws, kind="stable").astype(np.int64)
+    return _read(_path_of(placement), dims)
+
+
+def _dealt(dims: Dimensions, gpus: NDArray[np.int64]) -> NDArray[np.int64]:
     node, local = np.divmod(gpus, dims.gpus_per_node)
     leaf = node // dims.hosts_per_leaf
     # Each leaf's GPUs in the order in which it deals them, and which of its turns each one gets.
@@ -35,3 +64,55 @@ def place(dims: Dimensions, placement: str) -> NDArray[np.int64]:
     turn = np.empty_like(gpus)
     turn[dealt] = gpus - first_of_leaf[leaf[dealt]]
     return np.lexsort((leaf, turn)).astype(np.int64)
+
+
+def _path_of(placement: str) -> Path:
+    if "/" in placement or placement.endswith(_FILE_ENDINGS):
+        try:
+            return Path(placement).expanduser()
+        except RuntimeError as error:
+            raise TopologyError(f"there is no file {placement}: {error}") from error
+    # A name wins over what happens to lie in the working directory.
+    if placement and os.path.lexists(placement):
+        raise TopologyError(f"{placement} is a path and not a placement: give a text file as ./FILE")
+    raise unknown_name("placement", placement, [*PLACEMENTS, "./FILE"])
+
+
+def _read(path: Path, dims: Dimensions) -> NDArray[np.int64]:
+    """Return the GPU that each line of a placement file names; ``#`` starts a comment, empty lines do not count."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TopologyError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+    line_of_gpu: dict[int, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        asked = line.partition("#")[0].strip()
+        if not asked:
+            continue
+        gpu = _gpu_of_line(asked, f"{path}, line {number}", dims)
+        if gpu in line_of_gpu:
+            raise TopologyError(
+                f"{path}, line {number}: {asked!r} is the GPU of line {line_of_gpu[gpu]}: a GPU runs one rank"
+            )
+        line_of_gpu[gpu] = number
+    if len(line_of_gpu) != dims.workers:
+        raise TopologyError(
+            f"{path} places {len(line_of_gpu)} ranks, there are {dims.workers}: write {dims.workers} lines, one a rank"
+        )
+    return np.array(list(line_of_gpu), dtype=np.int64)
+
+
+def _gpu_of_line(asked: str, where: str, dims: Dimensions) -> int:
+    match = _LINE.fullmatch(asked)
+    if match is None:
+        raise TopologyError(f"{where}: {asked[:40]!r} is no place: write 'node gpu' or a GPU number, for example '3 0'")
+    first, second = match.groups()
+    node, local = (int(first), int(second)) if second else divmod(int(first), dims.gpus_per_node)
+    gpu = node * dims.gpus_per_node + local
+    if local >= dims.gpus_per_node or gpu >= dims.workers:
+        last = dims.workers - (dims.nodes - 1) * dims.gpus_per_node
+        raise TopologyError(
+            f"{where}: {asked!r} is not in use: {dims.workers} workers fill nodes in order, GPUs 0 to "
+            f"{dims.workers - 1}, that is node 0 gpu 0 to node {dims.nodes - 1} gpu {last - 1}"
+        )
+    return gpu

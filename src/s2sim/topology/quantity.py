@@ -81,6 +81,21 @@ def count(quantity: Quantity, where: str) -> int:
     return value
 
 
+def sides(quantity: Quantity, where: str, most: int) -> tuple[int, ...]:
+    """Return a row of whole numbers from 1 to ``most``, given as a list or as a text: ``[4, 4, 2]``, ``"4x4x2"``."""
+    value = quantity.value
+    if isinstance(value, str):
+        items: list[Any] = [int(part) if part.isdecimal() and len(part) < 20 else part for part in value.split("x")]
+    else:
+        items = value if isinstance(value, list) else [value]
+    if not items or any(isinstance(item, bool) or not isinstance(item, int) or not 0 < item <= most for item in items):
+        raise TopologyError(
+            f"{where}: {quantity.field} = {str(value)[:40]} is not a row of whole numbers from 1 to {most}: write "
+            "for example [4, 4, 2] or 4x4x2"
+        )
+    return tuple(items)
+
+
 def number(quantity: Quantity, where: str) -> float:
     """Return a positive number without a unit."""
     value = quantity.value

@@ -7,38 +7,35 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import S2SimWarning, TopologyError, nearest
-from s2sim.topology.quantity import Quantity, count, rate_Bps, read_quantity, text, time_ps
-from s2sim.topology.shape import FABRIC_KINDS, ROUTINGS, ClusterShape, LinkSpec
+from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
+from s2sim.topology.quantity import Quantity, count, rate_Bps, read_quantity, sides, text, time_ps
+from s2sim.topology.shape import ClusterShape, LinkSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from s2sim.topology.kinds.layout import Kind
+
 _TEXTS = ("name", "description", "source", "routing", "fabric.kind")
+_SIZES = ("fabric.size",)
+# Fields that say how a kind of fabric is built; each kind has some.
+_OF_KINDS = tuple(dict.fromkeys(field for kind in KINDS.values() for field in kind.fields))
 _COUNTS = (
     "node.gpus",
     "nic.count",
     "fabric.levels",
-    "fabric.hosts_per_leaf",
-    "fabric.uplinks_per_leaf",
-    "fabric.leaves_per_pod",
-    "fabric.uplinks_per_aggregation",
+    *(field for field in _OF_KINDS if field not in _SIZES),
     "fabric.nodes",
 )
 _LINKS = ("nvlink", "pcie", "nic", "fabric.link")
-FIELDS = (*_TEXTS, *_COUNTS, *(f"{link}.{part}" for link in _LINKS for part in ("rate", "latency")))
+FIELDS = (*_TEXTS, *_COUNTS, *_SIZES, *(f"{link}.{part}" for link in _LINKS for part in ("rate", "latency")))
 
-# Fields that say how a tree is built, and the number of switch levels from which on they mean something.
-_FROM_LEVEL = {
-    "fabric.hosts_per_leaf": 2,
-    "fabric.uplinks_per_leaf": 2,
-    "fabric.leaves_per_pod": 3,
-    "fabric.uplinks_per_aggregation": 3,
-}
-_LEVELS = {"fat-tree": (2, 3), "leaf-spine": (2,), "single-switch": (1,)}
 # No cluster has more of anything; how many links fit is asked where they are counted.
 _MOST_COUNT = 10**9
 _LONGEST_TEXT = 40
+# A hypercube of as many dimensions has more nodes than any cluster.
+_MOST_DIMENSIONS = 32
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -113,6 +110,9 @@ class _Fields:
             raise TopologyError(f"{self.where}: {field} = {number} is out of range: at most {_MOST_COUNT}")
         return number
 
+    def size(self, field: str) -> tuple[int, ...] | None:
+        return sides(self.given[field], self.where, _MOST_COUNT) if field in self.given else None
+
     def rate(self, field: str) -> float | None:
         return rate_Bps(self.given[field], self.where) if field in self.given else None
 
@@ -138,23 +138,45 @@ class _Fields:
         return nic or either, link or either
 
 
-def _levels(fields: _Fields, kind: str) -> int:
-    """Return how many levels of switches there are, and refuse fields that describe levels which are not."""
+def _levels(fields: _Fields, name: str, kind: Kind) -> int:
+    """Return how many levels of switches there are, and refuse fields that describe what the kind does not have."""
     asked = fields.count("fabric.levels")
-    possible = _LEVELS.get(kind, (0,))
-    if asked is not None and asked not in possible:
-        allowed = " or ".join(map(str, possible)) if kind in _LEVELS else "none"
-        raise TopologyError(f"{fields.where}: fabric.levels = {asked} does not fit a {kind}: it has {allowed}")
-    levels = possible[0] if asked is None else asked
-    for field, from_level in _FROM_LEVEL.items():
-        if field in fields.given and levels < from_level:
-            shape = f"{kind} of {levels} levels" if levels > 1 else kind
+    if asked is not None and asked not in kind.levels:
+        allowed = " or ".join(map(str, kind.levels)) or "none"
+        raise TopologyError(f"{fields.where}: fabric.levels = {asked} does not fit a {name}: it has {allowed}")
+    levels = asked or next(iter(kind.levels), 0)
+    for field in _OF_KINDS:
+        if field in fields.given and levels < kind.fields.get(field, levels + 1):
+            shape = f"{name} of {levels} levels" if levels > 1 else name
             raise TopologyError(f"{fields.where}: {field} has no effect on a {shape}: leave it out")
-    if levels < 2 and "routing" in fields.given:
-        warnings.warn(
-            f"{fields.where}: routing has no effect on a {kind}, where there is one way", S2SimWarning, stacklevel=4
-        )
     return levels
+
+
+def _routing(fields: _Fields, name: str, kind: Kind) -> str:
+    """Return the rule by which ways are chosen, one of those that the kind has."""
+    if not kind.routings and "routing" in fields.given:
+        warnings.warn(
+            f"{fields.where}: routing has no effect on a {name}, where there is one way", S2SimWarning, stacklevel=4
+        )
+    routing = fields.text("routing", next(iter(kind.routings), ""), ROUTINGS)
+    if kind.routings and routing not in kind.routings:
+        raise TopologyError(
+            f"{fields.where}: routing = {routing!r} does not exist on a {name}: it has {', '.join(kind.routings)}"
+        )
+    return routing
+
+
+def _torus(fields: _Fields) -> tuple[tuple[int, ...] | None, int | None]:
+    """Return the size of a torus, and how many dimensions one without size has."""
+    dimensions = fields.count("fabric.dimensions")
+    size = fields.size("fabric.size")
+    if size is not None and dimensions is not None:
+        raise TopologyError(
+            f"{fields.where}: fabric.dimensions has no effect beside fabric.size, which has {len(size)}: leave one out"
+        )
+    if max(dimensions or 0, len(size or ())) > _MOST_DIMENSIONS:
+        raise TopologyError(f"{fields.where}: a torus has at most {_MOST_DIMENSIONS} dimensions: ask for fewer")
+    return size, dimensions
 
 
 def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
@@ -180,8 +202,10 @@ def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
         raise TopologyError(
             f"{where}: nic.count = {nics} for node.gpus = {gpus}: a GPU uses one interface, so write at most {gpus}"
         )
-    kind = fields.text("fabric.kind", None, FABRIC_KINDS)
-    levels = _levels(fields, kind)
+    name = fields.text("fabric.kind", None, FABRIC_KINDS)
+    kind = KINDS[name]
+    levels = _levels(fields, name, kind)
+    size, dimensions = _torus(fields)
     nic_rate_Bps, link_rate_Bps = fields.network_rates()
     return ClusterShape(
         name=fields.text("name", path.stem),
@@ -193,14 +217,20 @@ def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
         pcie=pcie,
         nics_per_node=nics,
         nic=LinkSpec(nic_rate_Bps, fields.latency("nic.latency")),
-        kind=kind,
+        kind=name,
+        host_cable=kind.host_cable,
         levels=levels,
         hosts_per_leaf=fields.count("fabric.hosts_per_leaf"),
         uplinks_per_leaf=fields.count("fabric.uplinks_per_leaf"),
         leaves_per_pod=fields.count("fabric.leaves_per_pod"),
         uplinks_per_aggregation=fields.count("fabric.uplinks_per_aggregation"),
+        size=size,
+        dimensions=dimensions,
+        hosts_per_router=fields.count("fabric.hosts_per_router"),
+        routers_per_group=fields.count("fabric.routers_per_group"),
+        global_links_per_router=fields.count("fabric.global_links_per_router"),
         max_nodes=fields.count("fabric.nodes"),
         link=LinkSpec(link_rate_Bps, fields.latency("fabric.link.latency")),
-        routing=fields.text("routing", "d-mod-k", ROUTINGS),
+        routing=_routing(fields, name, kind),
         quantities=tuple(given.values()),
     )

@@ -88,11 +88,6 @@ class Stage:
     latency_ps: int
 
 
-def count_hops(stages: Sequence[Stage], transfers: int) -> NDArray[np.int64]:
-    """Return how many links lie in series on each way, shape (transfers,)."""
-    return sum((stage.hops for stage in stages), np.zeros(transfers, np.int64))
-
-
 def join_stages(stages: Sequence[Stage], transfers: int) -> Routes:
     """Return the routes that cross ``stages`` in order."""
     offsets = np.zeros(transfers + 1, np.int64)

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from s2sim.topology.quantity import Quantity
 
-FABRIC_KINDS = ("fat-tree", "leaf-spine", "single-switch", "ring")
-ROUTINGS = ("ecmp", "d-mod-k", "spray")
-
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
@@ -45,17 +42,25 @@ class ClusterShape:
     nic : LinkSpec
         One interface.
     kind : str
-        One of `FABRIC_KINDS`.
+        Kind of fabric, a key of `s2sim.topology.kinds.KINDS`.
+    host_cable : bool
+        Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop.
     levels : int
-        Levels of switches of a tree; 1 for a single switch, 0 for a ring.
+        Levels of switches of a tree; 1 for a single switch, 0 where there is no tree.
     hosts_per_leaf, uplinks_per_leaf, leaves_per_pod, uplinks_per_aggregation : int or None
-        None where the smallest non-blocking tree is to be taken.
+        Of a tree or rail-optimised fabric; None where the smallest non-blocking one is to be taken.
+    size : tuple of int, or None
+        Nodes along each dimension of a torus.
+    dimensions : int or None
+        Dimensions of a torus without size.
+    hosts_per_router, routers_per_group, global_links_per_router : int or None
+        Of a dragonfly; None where the smallest balanced one is to be taken.
     max_nodes : int or None
         As many nodes as the fabric has places for; None for any number.
     link : LinkSpec
-        One link between switches, or between neighbours on a ring.
+        One link between switches, or between neighbours on a ring or torus.
     routing : str
-        One of `ROUTINGS`.
+        Rule by which a way is chosen, where there are several.
     quantities : tuple of Quantity
         Every field that was given, with kind and source.
     """
@@ -70,11 +75,17 @@ class ClusterShape:
     nics_per_node: int
     nic: LinkSpec
     kind: str
+    host_cable: bool
     levels: int
     hosts_per_leaf: int | None
     uplinks_per_leaf: int | None
     leaves_per_pod: int | None
     uplinks_per_aggregation: int | None
+    size: tuple[int, ...] | None
+    dimensions: int | None
+    hosts_per_router: int | None
+    routers_per_group: int | None
+    global_links_per_router: int | None
     max_nodes: int | None
     link: LinkSpec
     routing: str
@@ -84,10 +95,10 @@ class ClusterShape:
     def host_link(self) -> LinkSpec:
         """What joins a network interface to the fabric.
 
-        On a tree one link, through the interface and the cable; on a ring the interface alone, because the links of
-        the ring stand for themselves.
+        Where there is a cable one link, through the interface and the cable; on a ring or torus the interface alone,
+        because the links between neighbours stand for themselves.
         """
-        if self.kind == "ring":
+        if not self.host_cable:
             return self.nic
         return LinkSpec(min(self.nic.rate_Bps, self.link.rate_Bps), self.nic.latency_ps + self.link.latency_ps)
 

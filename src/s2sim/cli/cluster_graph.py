@@ -1,0 +1,50 @@
+"""From a cluster to the plain values that its picture is drawn from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.report.picture.graph import ClusterGraph
+
+if TYPE_CHECKING:
+    from s2sim.topology.cluster import Cluster
+
+# What the switches of each level are called, by the number of levels.
+_SWITCH_NAMES = {1: ("switch",), 2: ("leaf", "spine"), 3: ("leaf", "aggregation", "core")}
+# Grids of so many dimensions can be drawn; stops of others stand on a circle.
+_ARRANGEMENTS = {1: "ring", 2: "grid", 3: "grid"}
+
+
+def _hints(cluster: Cluster, described: dict[str, Any]) -> dict[str, Any]:
+    """Return what the graph alone does not tell: names of switches, and how those without levels stand."""
+    kind = cluster.shape.kind
+    if kind == "ring":
+        return {"switch_names": ("",), "arrangement": "ring"}
+    if kind == "torus":
+        size = tuple(described["size"])
+        return {"switch_names": ("",), "arrangement": _ARRANGEMENTS.get(len(size), "circle"), "grid": size}
+    if kind == "dragonfly":
+        return {"switch_names": ("router",), "arrangement": "circle", "between_groups": ("global",)}
+    return {"switch_names": _SWITCH_NAMES.get(cluster.shape.levels, ())}
+
+
+def graph_of(cluster: Cluster, described: dict[str, Any]) -> ClusterGraph:
+    """Return the graph of a cluster, and what `s2sim.topology.describe.describe` says of it, as a picture takes it."""
+    fabric = cluster.fabric
+    node_of_gpu, rank_of_gpu = np.empty((2, cluster.workers), np.int64)
+    node_of_gpu[cluster.gpu_of_rank] = cluster.node_of_rank
+    rank_of_gpu[cluster.gpu_of_rank] = np.arange(cluster.workers)
+    return ClusterGraph(
+        tail=fabric.tail,
+        head=fabric.head,
+        link_class=fabric.link_class,
+        class_names=fabric.class_names,
+        rate_Bps=fabric.rate_Bps,
+        latency_ps=fabric.latency_ps,
+        node_of_gpu=node_of_gpu,
+        rank_of_gpu=rank_of_gpu,
+        nodes=fabric.nodes,
+        **_hints(cluster, described),
+    )

@@ -1,0 +1,53 @@
+"""What a recording's collectives become on a communication library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from s2sim.collectives.demand import Demand
+from s2sim.collectives.libraries import IDEAL
+from s2sim.collectives.lowered import Asked, Lowered
+from s2sim.collectives.lowering import lower
+
+if TYPE_CHECKING:
+    from s2sim.collectives.library import Library
+    from s2sim.reducers.script import Call, Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the collectives of one recording are executed.
+
+    Attributes
+    ----------
+    lowered : tuple of Lowered
+        One a call of the recording.
+    groups : bool
+        Whether those of one kind that are posted at once are one launch.
+    in_flight : int or None
+        How many run at once, in the order in which they were posted; None for any number.
+    """
+
+    lowered: tuple[Lowered, ...]
+    groups: bool
+    in_flight: int | None
+
+    def closed(self, call: int, ideal: Plan) -> Plan:
+        """Return the plan with one call executed as ``ideal`` has it."""
+        return replace(self, lowered=(*self.lowered[:call], ideal.lowered[call], *self.lowered[call + 1 :]))
+
+    def unordered(self, ideal: Plan) -> Plan:
+        """Return the plan with groups and numbers in flight as ``ideal`` has them."""
+        return replace(self, groups=ideal.groups, in_flight=ideal.in_flight)
+
+
+def asked_of(call: Call) -> Asked:
+    """Return what a recorded call asks of a library."""
+    return Asked(Demand(call.kind, call.elements, call.itemsize), call.op, call.dtype, call.size_from_data)
+
+
+def make_plan(recording: Recording, library: Library = IDEAL) -> Plan:
+    """Return what ``library`` executes for each call of a recording."""
+    lowered = tuple(lower(asked_of(call), library) for call in recording.calls)
+    return Plan(lowered, library.groups, library.in_flight)

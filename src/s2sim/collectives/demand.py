@@ -1,0 +1,100 @@
+"""What a collective has to do, before any algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Kind: TypeAlias = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+# Every rank's buffer is the same stretch of positions; the others give each rank a stretch of its own.
+_SHARED = ("all_reduce", "broadcast", "reduce")
+ROOTED = ("broadcast", "reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a collective has to do, before any algorithm.
+
+    Attributes
+    ----------
+    kind : str
+        What ranks end with. ``all_reduce``: the sum of all buffers. ``reduce``: the same, on the root alone.
+        ``broadcast``: the root's buffer. ``all_gather``: all contributions side by side. ``reduce_scatter``: each its
+        part of the sum. ``all_to_all``: from every rank the block meant for it. ``send_recv``: what the rank before it
+        contributes. ``barrier``: word of every rank, without any byte.
+    elements : tuple of int
+        Elements of each rank: of its buffer (all equal for all_reduce, broadcast and reduce), of what it contributes
+        (all_gather, all_to_all, send_recv), or of the part that it ends with (reduce_scatter).
+    itemsize : int
+        Bytes of one element; 0 for a barrier.
+    root : int
+        Rank that a broadcast comes from or a reduce goes to.
+    """
+
+    kind: Kind
+    elements: tuple[int, ...]
+    itemsize: int
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise S2SimError(f"unknown collective {self.kind!r}; known: {', '.join(KINDS)}")
+        if not self.elements or min(self.elements) < 0:
+            raise S2SimError("a collective needs at least one rank and no negative sizes")
+        if self.kind in _SHARED and len(set(self.elements)) > 1:
+            raise S2SimError(f"{self.kind} needs the same number of elements on every rank")
+        if not 0 <= self.root < self.ranks:
+            raise S2SimError(f"root {self.root} does not exist: there are {self.ranks} ranks, from 0 on")
+        if self.root and self.kind not in ROOTED:
+            raise S2SimError(f"{self.kind} has no root: leave root {self.root} out")
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.elements)
+
+    @property
+    def shared(self) -> bool:
+        """Whether all ranks have the same stretch of positions, rather than each its own, one after the other."""
+        return self.kind in _SHARED
+
+    @property
+    def buffer_elements(self) -> int:
+        """Positions of all buffers together: what a rank holds, or for an all_to_all what all ranks send."""
+        return self.elements[0] if self.shared else sum(self.elements)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of these."""
+        return self.buffer_elements * self.itemsize
+
+    def stretches(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where each rank's own stretch begins and ends, int64 of shape (ranks,)."""
+        own = np.asarray(self.elements, np.int64)
+        if self.shared:
+            return np.zeros_like(own), own
+        ends = np.cumsum(own)
+        return ends - own, ends
+
+
+def block_bounds(demand: Demand, rank: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where the blocks for ``rank`` begin and end in every rank's stretch, int64 of shape (ranks,)."""
+    begin, end = demand.stretches()
+    size = end - begin
+    return begin + rank * size // demand.ranks, begin + (rank + 1) * size // demand.ranks
+
+
+def barrier(ranks: int) -> Demand:
+    """Return the demand of a barrier: a flag of no bytes from every rank to every other."""
+    return Demand("barrier", (1,) * ranks, 0)

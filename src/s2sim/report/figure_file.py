@@ -1,0 +1,56 @@
+"""Pictures as files: which there are, in one look, and the same bytes for the same picture."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s2sim.errors import S2SimError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+
+_DOTS_PER_INCH = 150
+
+
+def check_picture(target: str) -> None:
+    """Refuse a file that no picture can be written to, before anything long is computed for it."""
+    from importlib.util import find_spec
+
+    if Path(target).suffix.lower() not in FORMATS:
+        raise S2SimError(f"a picture {target} was asked for: its name must end in {', '.join(FORMATS)}")
+    if find_spec("matplotlib") is None:
+        raise S2SimError("drawing needs matplotlib: pip install 's2sim[plot]'")
+
+
+@contextmanager
+def one_look() -> Iterator[None]:
+    """Draw and write a figure in here, so that it depends on no settings of the user."""
+    from matplotlib import rc_context
+
+    # Random names of an SVG's parts would make every file another one.
+    with rc_context({"svg.hashsalt": "s2sim", "font.family": "DejaVu Sans", "text.parse_math": False}):
+        yield
+
+
+def figure_bytes(figure: Figure, file_format: str) -> bytes:
+    """Return the file of a figure.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        Drawn.
+    file_format : str
+        ``"png"``, ``"svg"`` or ``"pdf"``.
+    """
+    # So would dates.
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format, {})
+    buffer = BytesIO()
+    figure.savefig(buffer, format=file_format, dpi=_DOTS_PER_INCH, metadata=dates)
+    return buffer.getvalue()

@@ -1,0 +1,71 @@
+"""Timelines in the JSON format that Perfetto and chrome://tracing read.
+
+The format is Google's "Trace Event Format": ``X`` for something that lasts, ``C`` for a counter, ``M`` for names; times
+are microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from s2sim.study.timeline import LinkRate, Span
+
+_RANKS, _LINKS = 1, 2
+# Things that last at the same time on one track go to lanes of their own: a track shows what nests, and these do not.
+_LANES = 1_000_000
+
+
+def to_perfetto(spans: Sequence[Span], rates: Sequence[LinkRate], title: str) -> dict[str, Any]:
+    """Return the trace as JSON values: a track a rank and a track a link direction.
+
+    Parameters
+    ----------
+    spans : sequence of Span
+        What ranks do.
+    rates : sequence of LinkRate
+        What links carry, in order of time for each link.
+    title : str
+        Shown beside the tracks.
+    """
+    return {
+        "displayTimeUnit": "ns",
+        "otherData": {"title": title},
+        "traceEvents": [
+            {"ph": "M", "pid": _RANKS, "name": "process_name", "args": {"name": "ranks"}},
+            {"ph": "M", "pid": _LINKS, "name": "process_name", "args": {"name": "links, GB/s"}},
+            *_span_events(spans),
+            *(
+                {"ph": "C", "pid": _LINKS, "name": rate.link, "ts": rate.at_us, "args": {"GB/s": rate.rate_Bps / 1e9}}
+                for rate in rates
+            ),
+        ],
+    }
+
+
+def _span_events(spans: Sequence[Span]) -> Iterator[dict[str, Any]]:
+    """Yield an event a span, and the name of each track before the first of it."""
+    free_us: dict[int, list[float]] = {}
+    for span in sorted(spans, key=lambda span: (span.start_us, span.rank, -span.end_us)):
+        lanes = free_us.setdefault(span.rank, [])
+        lane = next((lane for lane, free in enumerate(lanes) if free <= span.start_us), len(lanes))
+        track = lane * _LANES + span.rank
+        if lane == len(lanes):
+            lanes.append(span.end_us)
+            name = f"rank {span.rank}" if lane == 0 else f"rank {span.rank} ({lane + 1})"
+            yield {"ph": "M", "pid": _RANKS, "tid": track, "name": "thread_name", "args": {"name": name}}
+            order = span.rank * _LANES + lane
+            yield {"ph": "M", "pid": _RANKS, "tid": track, "name": "thread_sort_index", "args": {"sort_index": order}}
+        lanes[lane] = span.end_us
+        yield {
+            "ph": "X",
+            "pid": _RANKS,
+            "tid": track,
+            "name": span.name,
+            "cat": span.category,
+            "ts": span.start_us,
+            "dur": span.end_us - span.start_us,
+            "args": span.details,
+        }

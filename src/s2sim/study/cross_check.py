@@ -1,0 +1,95 @@
+"""The same transfers in both networks, and how far apart these are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CrossCheck:
+    """What the network that was not asked for makes of the transfers.
+
+    Attributes
+    ----------
+    other : str
+        Its name.
+    packet_bytes : int
+        Bytes of a packet in the one that has packets.
+    finish_s : float64 array, shape (n,)
+        When each transfer is delivered in it, in seconds from time 0.
+    fill_s : float64 array, shape (n,)
+        What store and forward adds to each transfer alone, in seconds.
+    difference : float64 array, shape (n,)
+        The time of each as packets, less its fill, over its time as a fluid, less 1.
+    """
+
+    other: str
+    packet_bytes: int
+    finish_s: NDArray[np.float64]
+    fill_s: NDArray[np.float64]
+    difference: NDArray[np.float64]
+
+    @property
+    def largest_difference(self) -> float:
+        """Largest difference, without its sign."""
+        return float(np.abs(self.difference).max(initial=0.0))
+
+    @property
+    def median_difference(self) -> float:
+        """Median of the differences, without their signs."""
+        return float(np.median(np.abs(self.difference))) if len(self.difference) else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the check with the keys that other programs rely on."""
+        return {
+            "other": self.other,
+            "packet_bytes": self.packet_bytes,
+            "finish_s": self.finish_s.tolist(),
+            "fill_s": self.fill_s.tolist(),
+            "difference": self.difference.tolist(),
+            "largest_difference": self.largest_difference,
+            "median_difference": self.median_difference,
+            "note": "difference = (time as packets - fill) / time as a fluid - 1; finish_s holds the fill where the "
+            "other network is packet",
+        }
+
+
+def compare_networks(
+    other: str,
+    packet_bytes: int,
+    start_ps: NDArray[np.int64],
+    finish_ps: dict[str, NDArray[np.int64]],
+    fill_ps: NDArray[np.int64],
+) -> CrossCheck:
+    """Return how far apart the finish times of the two networks are.
+
+    Parameters
+    ----------
+    other : str
+        The network that was not asked for.
+    packet_bytes : int
+        Bytes of a packet.
+    start_ps : int64 array, shape (n,)
+        When each transfer starts.
+    finish_ps : dict of str to int64 array, shape (n,)
+        When each is delivered, by network.
+    fill_ps : int64 array, shape (n,)
+        What store and forward adds to each alone.
+    """
+    fluid_ps = finish_ps["fluid"] - start_ps
+    packets_ps = finish_ps["packet"] - fill_ps - start_ps
+    return CrossCheck(
+        other=other,
+        packet_bytes=packet_bytes,
+        finish_s=finish_ps[other] / PS_PER_S,
+        fill_s=fill_ps / PS_PER_S,
+        difference=(packets_ps - fluid_ps) / np.maximum(fluid_ps, 1),
+    )

@@ -1,0 +1,108 @@
+"""What a reducer asks of a communication library beside what the library executes, and what the difference costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from s2sim.cluster.plan import make_plan
+from s2sim.cluster.replay import replay
+from s2sim.study.result import LoweringRow
+from s2sim.study.wire import ring_traffic
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from s2sim.cluster.plan import Plan
+    from s2sim.cluster.replay import Replay
+    from s2sim.collectives.demand import Demand
+    from s2sim.collectives.library import Library
+    from s2sim.collectives.timing import Timer
+    from s2sim.reducers.script import Recording
+    from s2sim.topology.hardware import Gpu
+
+
+@dataclass(frozen=True)
+class Executed:
+    """One recording on one cluster, as a library executes it.
+
+    Attributes
+    ----------
+    recording : Recording
+        What was asked.
+    library : Library
+        What executes it.
+    timer : Timer
+        Knows the cluster and the choice of algorithm.
+    gpu : Gpu
+        What work costs.
+    """
+
+    recording: Recording
+    library: Library
+    timer: Timer
+    gpu: Gpu
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What the library executes for each call."""
+        return make_plan(self.recording, self.library)
+
+    @cached_property
+    def replay(self) -> Replay:
+        """In time."""
+        return self._replayed(self.plan)
+
+    @cached_property
+    def ideal_plan(self) -> Plan:
+        """Everything as asked."""
+        return make_plan(self.recording)
+
+    @cached_property
+    def ideal(self) -> Replay:
+        """In time, if everything ran as asked."""
+        return self.replay if self.plan == self.ideal_plan else self._replayed(self.ideal_plan)
+
+    def _replayed(self, plan: Plan) -> Replay:
+        return replay(self.recording, self.timer, self.gpu, plan)
+
+    def _gap_ps(self, plan: Plan) -> int:
+        """Return by how much the phase would be shorter with ``plan`` instead."""
+        return 0 if plan == self.plan else self.replay.total_ps - self._replayed(plan).total_ps
+
+    def order_gap_s(self) -> float:
+        """Return by how much the phase would be shorter if launches were grouped and overlapped as in ``ideal``."""
+        return self._gap_ps(self.plan.unordered(self.ideal_plan)) / PS_PER_S
+
+    def lowering(self) -> tuple[LoweringRow, ...]:
+        """Return a row a call.
+
+        What a gap costs is the time of the whole phase less that of the phase with this gap alone closed, found by
+        another replay: time that hides behind something else costs nothing, and what several gaps cost together may be
+        more or less than their sum.
+        """
+        times, ideal_times = _times_s(self.replay), _times_s(self.ideal)
+        return tuple(
+            LoweringRow(
+                call=call.label,
+                asked=lowered.asked,
+                executes=lowered.executes,
+                bytes_ideal=self._most_sent(self.ideal_plan.lowered[number].demands),
+                bytes_sent=self._most_sent(lowered.demands),
+                time_ideal_s=ideal_times[number],
+                time_s=times[number],
+                gap_s=self._gap_ps(self.plan.closed(number, self.ideal_plan)) / PS_PER_S,
+                why=lowered.why,
+            )
+            for number, (call, lowered) in enumerate(zip(self.recording.calls, self.plan.lowered, strict=True))
+        )
+
+    def _most_sent(self, demands: Iterable[Demand]) -> int:
+        return int(ring_traffic(demands, self.recording.workers)[0].max())
+
+
+def _times_s(replayed: Replay) -> dict[int, float]:
+    """Return the time of each call from its last post to its end on the last rank."""
+    return {call: (each.end_ps - each.start_ps) / PS_PER_S for each in replayed.completed for call in each.calls}

@@ -1,0 +1,51 @@
+"""Every kind of fabric there is, one file each, and the way from a shape to a fabric of its kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s2sim.errors import TopologyError
+from s2sim.topology.kinds.dragonfly import DRAGONFLY
+from s2sim.topology.kinds.layout import ceil_div
+from s2sim.topology.kinds.rail import RAIL_OPTIMISED
+from s2sim.topology.kinds.ring import RING
+from s2sim.topology.kinds.torus import TORUS
+from s2sim.topology.kinds.tree import FAT_TREE, LEAF_SPINE, SINGLE_SWITCH
+
+if TYPE_CHECKING:
+    from s2sim.topology.kinds.layout import Kind, Layout
+    from s2sim.topology.shape import ClusterShape
+
+KINDS: dict[str, Kind] = {
+    "fat-tree": FAT_TREE,
+    "leaf-spine": LEAF_SPINE,
+    "single-switch": SINGLE_SWITCH,
+    "rail-optimised": RAIL_OPTIMISED,
+    "ring": RING,
+    "torus": TORUS,
+    "dragonfly": DRAGONFLY,
+}
+FABRIC_KINDS = tuple(KINDS)
+ROUTINGS = tuple(dict.fromkeys(routing for kind in KINDS.values() for routing in kind.routings))
+
+
+def most_nodes(shape: ClusterShape) -> tuple[int, str] | None:
+    """Return how many nodes a fabric of this shape has places for and the field that says so; None for any number."""
+    limits = [] if shape.max_nodes is None else [(shape.max_nodes, "fabric.nodes")]
+    of_kind = KINDS[shape.kind].layout.most_nodes(shape)
+    return min([*limits, of_kind] if of_kind else limits, default=None)
+
+
+def lay_out(shape: ClusterShape, workers: int) -> Layout:
+    """Return the smallest fabric of this shape that holds ``workers`` GPUs."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise TopologyError(f"{workers!r} workers were asked for: a cluster needs a whole number of at least 1")
+    nodes = ceil_div(workers, shape.gpus_per_node)
+    places = most_nodes(shape)
+    if places is not None and nodes > places[0]:
+        limit = places[0] * shape.gpus_per_node
+        raise TopologyError(
+            f"{workers} workers were asked for, {shape.name} holds {limit} ({places[0]} nodes x "
+            f"{shape.gpus_per_node} GPUs): ask for at most {limit} or raise {places[1]}"
+        )
+    return KINDS[shape.kind].layout.fit(shape, workers, nodes)

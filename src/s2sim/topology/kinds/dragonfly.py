@@ -1,0 +1,301 @@
+"""Dragonflies: groups of routers, all joined inside a group and all groups joined to each other.
+
+Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008: a router has p hosts,
+a - 1 links to the other routers of its group and h global links to other groups, so that a group has a h global links
+and there are at most a h + 1 groups. It is balanced where a = 2p = 2h.
+
+*Arrangement of global links.* The global links of a group are its slots 0, 1, ...; slot q belongs to router q // h of
+the group. With G groups, slots go round after round to the groups 1, 2, ..., G - 1 places further on (round the circle
+of groups), as many rounds as fit. What is left of the slots is given in pairs to the nearest groups on either side, 1
+place off, then 2 and so on, and where their number is odd and G is even, one to the group opposite. Where both are
+odd one slot stays empty. So any two groups are joined by as many links as any others, or by one more, and the c-th link
+of group A to B is the c-th of B to A.
+
+*Routing.* ``minimal``: to the router with the global link, across, to the target's router, at most three links
+(section 4.1 of the paper, MIN). ``valiant``: minimally to a random group and minimally on from there (VAL), drawn by
+a seeded hash of the two ends; never the group of source or target. Where there are fewer than three groups there is
+no such group and the way is minimal; so it is between two hosts of one group. Both draw by hash which link they take
+where several join two groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from s2sim.topology.fabric import LinkPart
+from s2sim.topology.kinds.layout import Dimensions, Kind, Layout, ceil_div, half_Bps, plural
+from s2sim.topology.stages import draw, single
+
+if TYPE_CHECKING:
+    from s2sim.topology.fabric import Fabric
+    from s2sim.topology.kinds.layout import Indices, Mask, Rates
+    from s2sim.topology.routes import Stage
+    from s2sim.topology.shape import ClusterShape
+
+
+@dataclass(frozen=True, slots=True)
+class DragonflyDimensions(Dimensions):
+    """Counts of a dragonfly; ``leaves`` are the routers with nodes, ``hosts_per_leaf`` the nodes of a router.
+
+    Attributes
+    ----------
+    routers_per_group, global_links_per_router, groups : int
+        All groups have all their routers, with nodes or without.
+    """
+
+    routers_per_group: int
+    global_links_per_router: int
+    groups: int
+
+    @property
+    def routers(self) -> int:
+        """Routers of all groups."""
+        return self.groups * self.routers_per_group
+
+    @property
+    def rounds(self) -> int:
+        """Global links that join any two groups at least."""
+        return self.routers_per_group * self.global_links_per_router // max(1, self.groups - 1)
+
+    @property
+    def extra_offsets(self) -> tuple[int, ...]:
+        """How many places further on the groups lie to which there is one more link than to others."""
+        if self.groups < 2:
+            return ()
+        left = self.routers_per_group * self.global_links_per_router % (self.groups - 1)
+        near = [offset for pair in range(1, left // 2 + 1) for offset in (pair, self.groups - pair)]
+        opposite = [self.groups // 2] if left % 2 and self.groups % 2 == 0 else []
+        return (*near, *opposite)
+
+    @property
+    def slots(self) -> int:
+        """Global links of a group."""
+        return self.rounds * (self.groups - 1) + len(self.extra_offsets)
+
+
+def _places(hosts: int, routers: int, global_links: int) -> int:
+    return hosts * routers * (routers * global_links + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Dragonfly(Layout):
+    """Routers, local links inside groups and global links between them."""
+
+    dims: DragonflyDimensions
+
+    @classmethod
+    def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:
+        """Return the places of a dragonfly of which everything is given."""
+        hosts, routers, links = shape.hosts_per_router, shape.routers_per_group, shape.global_links_per_router
+        if hosts is None or routers is None or links is None:
+            return None
+        return _places(hosts, routers, links), "fabric.routers_per_group"
+
+    @classmethod
+    def fit(cls, shape: ClusterShape, workers: int, nodes: int) -> Self:
+        """Return the dragonfly with as many groups as needed.
+
+        What is not given is that of the smallest balanced one that holds all nodes: for 1, 2, ... nodes a router, whose
+        interfaces count as p hosts, h = p and a = 2p.
+        """
+        balance = 0
+        while True:
+            balance += 1
+            terminals = balance * shape.nics_per_node
+            hosts = shape.hosts_per_router or balance
+            routers = shape.routers_per_group or 2 * terminals
+            links = shape.global_links_per_router or terminals
+            if _places(hosts, routers, links) >= nodes:
+                break
+        groups = ceil_div(nodes, hosts * routers)
+        used = ceil_div(nodes, hosts)
+        gpus, nics = shape.gpus_per_node, shape.nics_per_node
+        return cls(shape, DragonflyDimensions(workers, nodes, gpus, nics, hosts, used, routers, links, groups))
+
+    @property
+    def draws(self) -> bool:
+        """Whether there are several groups or links to choose from."""
+        dims = self.dims
+        return dims.groups > 1 and (self._detours or dims.rounds + bool(dims.extra_offsets) > 1)
+
+    @property
+    def _detours(self) -> bool:
+        return self.shape.routing == "valiant" and self.dims.groups > 2
+
+    def switch_of_port(self, port: Indices) -> Indices:
+        """Return the router of each interface."""
+        return port // (self.dims.nics_per_node * self.dims.hosts_per_leaf)
+
+    def parts(self) -> list[LinkPart]:
+        """Return the local links (port k of router i leads to router k, or k + 1 from k = i on) and the global ones."""
+        dims, link = self.dims, self.shape.link
+        ports = dims.routers_per_group - 1
+        local, slots = dims.routers * ports, dims.groups * dims.slots
+        return [
+            LinkPart("local", "local", link, "router{}.local{}", (ports,), local, self._local_ends),
+            LinkPart("global", "global", link, "group{}.global{}", (dims.slots,), slots, self._global_ends),
+        ]
+
+    def _local_ends(self, index: Indices) -> tuple[Indices, Indices]:
+        router, port = np.divmod(index, self.dims.routers_per_group - 1)
+        group, place = np.divmod(router, self.dims.routers_per_group)
+        other = port + (port >= place)
+        return self.first_switch + router, self.first_switch + group * self.dims.routers_per_group + other
+
+    def _global_ends(self, index: Indices) -> tuple[Indices, Indices]:
+        dims = self.dims
+        group, slot = np.divmod(index, dims.slots)
+        number, offset = np.divmod(slot, dims.groups - 1)
+        offset += 1
+        for place, extra in enumerate(dims.extra_offsets):
+            offset[slot == dims.rounds * (dims.groups - 1) + place] = extra
+        return (
+            self.first_switch + self._router(group, slot),
+            self.first_switch + self._router((group + offset) % dims.groups, self._slot(dims.groups - offset, number)),
+        )
+
+    def _router(self, group: Indices, slot: Indices) -> Indices:
+        """Return the router of a global link."""
+        return group * self.dims.routers_per_group + slot // self.dims.global_links_per_router
+
+    def _slot(self, offset: Indices, number: Indices) -> Indices:
+        """Return the slot of a group's link ``number`` to the group ``offset`` places further on."""
+        dims = self.dims
+        place = np.zeros(max(2, dims.groups), np.int64)
+        place[list(dims.extra_offsets)] = np.arange(len(dims.extra_offsets))
+        before = number * (dims.groups - 1)
+        return before + np.where(number < dims.rounds, offset - 1, place[offset])
+
+    def _links_between(self) -> Indices:
+        """Return how many links join groups by how many places they are apart, int64 of shape (groups,)."""
+        counts = np.full(self.dims.groups, self.dims.rounds, np.int64)
+        counts[0] = 0
+        counts[list(self.dims.extra_offsets)] += 1
+        return counts
+
+    def stages(self, fabric: Fabric, source: Indices, target: Indices, outside: Mask, seed: int) -> list[Stage]:
+        """Return the links from router to router, minimally or by way of another group."""
+        at, end = self.switch_of_port(source), self.switch_of_port(target)
+        group, last = at // self.dims.routers_per_group, end // self.dims.routers_per_group
+        between = group != last
+        stages: list[Stage] = []
+        if self._detours:
+            # Any but two groups: skip the lower of the two, then the higher.
+            middle = draw(source, target, seed, 3, self.dims.groups - 2)
+            middle += middle >= np.minimum(group, last)
+            middle += middle >= np.maximum(group, last)
+            number = draw(source, target, seed, 2, self._parallel(group, middle, between))
+            at = self._cross(fabric, stages, at, middle, number, between)
+        if self.dims.groups > 1:
+            group = at // self.dims.routers_per_group
+            number = draw(source, target, seed, 1, self._parallel(group, last, between))
+            at = self._cross(fabric, stages, at, last, number, between)
+        stages.append(self._local(fabric, at, end, outside & (at != end)))
+        return stages
+
+    def _parallel(self, group: Indices, other: Indices, between: Mask) -> Indices:
+        """Return how many links join two groups; 1 for pairs that stay inside one."""
+        return np.where(between, self._links_between()[(other - group) % self.dims.groups], 1)
+
+    def _cross(
+        self, fabric: Fabric, stages: list[Stage], at: Indices, group: Indices, number: Indices, mask: Mask
+    ) -> Indices:
+        """Add the way to another group over one of the links that lead there; return the routers where it arrives."""
+        dims = self.dims
+        here = at // dims.routers_per_group
+        offset = (group - here) % dims.groups
+        slot = self._slot(offset, number)
+        leave, arrive = self._router(here, slot), self._router(group, self._slot(-offset % dims.groups, number))
+        stages.append(self._local(fabric, at, leave, mask & (at != leave)))
+        stages.append(single(fabric, "global", here * dims.slots + slot, mask))
+        return np.where(mask, arrive, at)
+
+    def _local(self, fabric: Fabric, router: Indices, other: Indices, mask: Mask) -> Stage:
+        """Return the link between two routers of a group."""
+        place = other % self.dims.routers_per_group
+        port = place - (place > router % self.dims.routers_per_group)
+        return single(fabric, "local", router * (self.dims.routers_per_group - 1) + port, mask)
+
+    def hops(self) -> tuple[int, int]:
+        """Return the links from router to router: of every two groups' links the longest way over each counts."""
+        dims = self.dims
+        routers_in_group = np.bincount(np.arange(dims.leaves) // dims.routers_per_group, minlength=dims.groups)
+        most_local = int(routers_in_group.max() > 1)
+        least = 0 if dims.hosts_per_leaf > 1 else 2 if self._detours and dims.routers_per_group == 1 else 1
+        if dims.groups == 1:
+            return min(least, most_local), most_local
+        tail, head = (ends - self.first_switch for ends in self._global_ends(np.arange(dims.groups * dims.slots)))
+        # Whether a router with nodes, other than the one with the link, lies in the group at each end.
+        before, after = (
+            routers_in_group[end // dims.routers_per_group] - (end < dims.leaves) > 0 for end in (tail, head)
+        )
+        if not self._detours:
+            return least, max(most_local, 1 + int((before.astype(int) + after).max()))
+        # On a detour a local link joins two global ones of the group between wherever it has links of two routers.
+        passing = int(dims.routers_per_group > 1 and dims.slots > dims.global_links_per_router)
+        return least, 2 + passing + int(before.max()) + int(after.max())
+
+    def families(self, node_Bps: Rates) -> list[tuple[str, Indices, Rates]]:
+        """Return the routers and the groups."""
+        dims, link_Bps = self.dims, self.shape.link.rate_Bps
+        router_of_node = np.arange(dims.nodes, dtype=np.int64) // dims.hosts_per_leaf
+        group_of_router = np.arange(dims.leaves, dtype=np.int64) // dims.routers_per_group
+        first_slot = np.arange(dims.leaves) % dims.routers_per_group * dims.global_links_per_router
+        links = dims.routers_per_group - 1 + np.clip(dims.slots - first_slot, 0, dims.global_links_per_router)
+        sent_Bps = np.bincount(router_of_node, weights=node_Bps, minlength=dims.leaves)
+        router_Bps = np.minimum(sent_Bps, links * link_Bps)
+        group_Bps = np.minimum(
+            np.bincount(group_of_router, weights=router_Bps, minlength=dims.groups), dims.slots * link_Bps
+        )
+        return [("router", router_of_node, router_Bps), ("group", group_of_router[router_of_node], group_Bps)]
+
+    def bisection_Bps(self, node_Bps: Rates) -> float:
+        """Return the global links between two halves of the groups, unless half the nodes send less.
+
+        A half is a run of neighbouring groups, the smaller one of an odd number. In a single group its routers are
+        halved: each of one half is joined to each of the other.
+        """
+        dims = self.dims
+        if dims.groups > 1:
+            apart = np.arange(dims.groups)
+            # Of a run of neighbours on a circle, as many lead out of it with a step as the step is long.
+            leading_out = np.minimum(np.minimum(apart, dims.groups - apart), dims.groups // 2)
+            links = int((self._links_between() * leading_out).sum())
+        elif dims.leaves > 1:
+            low, high = dims.leaves // 2, dims.leaves - dims.leaves // 2
+            links = min(low * (dims.routers_per_group - low), high * (dims.routers_per_group - high))
+        else:
+            return half_Bps(node_Bps)
+        return min(half_Bps(node_Bps), links * self.shape.link.rate_Bps)
+
+    def words(self) -> list[str]:
+        """Return groups, routers, nodes a router and routing."""
+        dims = self.dims
+        routing = f"{self.shape.routing} routing"
+        if self.shape.routing == "valiant" and not self._detours:
+            routing += " (minimal among fewer than 3 groups)"
+        return [
+            f"{plural(dims.groups, 'group')} of {plural(dims.routers_per_group, 'router')}",
+            f"{plural(dims.hosts_per_leaf, 'node')} and {plural(dims.global_links_per_router, 'global link')} a router",
+            routing,
+        ]
+
+    def counts(self) -> dict[str, Any]:
+        """Return groups, routers and what each router has."""
+        dims = self.dims
+        return {
+            "groups": dims.groups,
+            "routers_per_group": dims.routers_per_group,
+            "hosts_per_router": dims.hosts_per_leaf,
+            "global_links_per_router": dims.global_links_per_router,
+        }
+
+
+DRAGONFLY = Kind(
+    Dragonfly,
+    fields={"fabric.hosts_per_router": 0, "fabric.routers_per_group": 0, "fabric.global_links_per_router": 0},
+    routings=("minimal", "valiant"),
+)

@@ -1,0 +1,214 @@
+"""What every kind of fabric has to tell: the one interface between a kind and everything else."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from s2sim.errors import TopologyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from s2sim.topology.fabric import Fabric, LinkPart
+    from s2sim.topology.routes import Stage
+    from s2sim.topology.shape import ClusterShape
+
+    Indices = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+    Rates = NDArray[np.float64]
+
+
+def ceil_div(dividend: int, divisor: int) -> int:
+    """Return the quotient of whole numbers, rounded up."""
+    return -(-dividend // divisor)
+
+
+def plural(number: int, word: str, many: str = "") -> str:
+    """Return ``"1 node"`` or ``"2 nodes"``."""
+    return f"{number} {word}" if number == 1 else f"{number} {many or word + 's'}"
+
+
+def half_Bps(node_Bps: Rates) -> float:
+    """Return what the slower half of the nodes sends together, the smaller half of an odd number."""
+    return float(np.sort(node_Bps)[: len(node_Bps) // 2].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """Counts of one cluster; the last node and the last leaf may be partial.
+
+    Attributes
+    ----------
+    workers, nodes, gpus_per_node, nics_per_node : int
+        GPUs that work, the nodes that hold them, and what a full node holds.
+    hosts_per_leaf, leaves : int
+        Nodes that share their first switch (of a rail-optimised fabric: their first switches), and how many such
+        sets there are; a ring or torus, which has no switches, counts as one.
+    """
+
+    workers: int
+    nodes: int
+    gpus_per_node: int
+    nics_per_node: int
+    hosts_per_leaf: int
+    leaves: int
+
+    @property
+    def ports(self) -> int:
+        """Network interfaces of all nodes."""
+        return self.nodes * self.nics_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(ABC):
+    """One kind of fabric at one size: what joins the network interfaces of the nodes.
+
+    Interfaces ("ports") are numbered node after node. Switches are numbered from 0; in the graph they follow the GPUs
+    and the nodes.
+
+    Attributes
+    ----------
+    shape : ClusterShape
+        The checked description file.
+    dims : Dimensions
+        How many of everything there are.
+    """
+
+    shape: ClusterShape
+    dims: Dimensions
+
+    @classmethod
+    def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:  # noqa: ARG003  (for kinds that have a most)
+        """Return how many nodes the kind's own fields have places for, and the field to raise; None for any number."""
+        return None
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, shape: ClusterShape, workers: int, nodes: int) -> Self:
+        """Return the smallest fabric of this shape that holds ``nodes``, not more than `most_nodes`."""
+
+    @property
+    def first_switch(self) -> int:
+        """Vertex of switch 0."""
+        return self.dims.workers + self.dims.nodes
+
+    @property
+    def draws(self) -> bool:
+        """Whether any way is drawn by a hash, so that the seed matters."""
+        return False
+
+    @abstractmethod
+    def switch_of_port(self, port: Indices) -> Indices:
+        """Return the switch that each network interface joins."""
+
+    @abstractmethod
+    def parts(self) -> list[LinkPart]:
+        """Return the links between switches."""
+
+    @abstractmethod
+    def stages(self, fabric: Fabric, source: Indices, target: Indices, outside: Mask, seed: int) -> list[Stage]:
+        """Return what lies between the switches of two ports, in order.
+
+        Parameters
+        ----------
+        fabric : Fabric
+            Where the links have their numbers.
+        source, target : int64 array, shape (m,)
+            Ports.
+        outside : bool array, shape (m,)
+            Which transfers use the network at all.
+        seed : int
+            Of the hash, where the routing draws.
+        """
+
+    @abstractmethod
+    def hops(self) -> tuple[int, int]:
+        """Return the fewest and the most links between switches on a way between two nodes, where there are two.
+
+        Where the routing draws, of all ways that it can draw.
+        """
+
+    @property
+    def node_limit_Bps(self) -> float:
+        """The most that the fabric takes from one node, whatever its interfaces offer."""
+        return float("inf")
+
+    @abstractmethod
+    def families(self, node_Bps: Rates) -> list[tuple[str, Indices, Rates]]:
+        """Return the partitions of the nodes whose cuts may bind, inner ones first.
+
+        Parameters
+        ----------
+        node_Bps : float64 array, shape (nodes,)
+            What leaves each node.
+
+        Returns
+        -------
+        list of (name, int64 array of shape (nodes,), float64 array of shape (groups,))
+            The group of each node, numbered without gaps, and what leaves each group, never too low. As much enters.
+        """
+
+    @abstractmethod
+    def bisection_Bps(self, node_Bps: Rates) -> float:
+        """Return what crosses, one way, the cut that halves the nodes, of which there are at least two."""
+
+    def oversubscription(self) -> float | None:
+        """Return what full hosts can send over what leads upwards, at its worst level; None where nothing leads up."""
+        return None
+
+    @abstractmethod
+    def words(self) -> list[str]:
+        """Return what a person wants to know of the fabric, a few words each."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, Any]:
+        """Return what there is of everything that only some kinds have, as plain values."""
+
+    def reduction(self, port: Indices) -> list[tuple[str, str, Indices]]:  # noqa: ARG002  (for kinds that have a root)
+        """Return the links from the switches of some ports up to one switch above all of them, and down again.
+
+        Parameters
+        ----------
+        port : int64 array, shape (k,)
+            Network interfaces that take part.
+
+        Returns
+        -------
+        list of (block up, block down, int64 array)
+            A level each: the keys of its links' blocks, and which links of them.
+        """
+        raise TopologyError(
+            f"an in-network reduction was asked for on {self.shape.name}, a {self.shape.kind}, where no switch is "
+            "above all ranks: use a fat-tree, leaf-spine, single-switch or rail-optimised fabric"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a reader of description files has to know of a kind of fabric.
+
+    Attributes
+    ----------
+    layout : type
+        What lays such a fabric out.
+    levels : tuple of int
+        Numbers of switch levels that it can have, the usual one first; empty where there are no levels.
+    fields : mapping of str to int
+        Fields of ``[fabric]`` that it has, and the number of switch levels from which on they mean something.
+    routings : tuple of str
+        Rules that it can follow, the usual one first; empty where there is one way only.
+    host_cable : bool
+        Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop.
+    """
+
+    layout: type[Layout]
+    levels: tuple[int, ...] = ()
+    fields: Mapping[str, int] = field(default_factory=dict)
+    routings: tuple[str, ...] = ()
+    host_cable: bool = True

@@ -1,0 +1,52 @@
+"""Pieces of ways: one link, links side by side, and the hash by which some are chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.mixing import splitmix64
+from s2sim.topology.routes import Stage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.topology.fabric import Fabric
+
+    Indices = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+
+def draw(source: Indices, target: Indices, seed: int, level: int, width: int | Indices) -> Indices:
+    """Return a number below ``width`` for each pair, by a hash, int64 of shape (m,).
+
+    Parameters
+    ----------
+    source, target : int64 array, shape (m,)
+        The pairs.
+    seed, level : int
+        Other pairs of these draw independently; there are 4 levels.
+    width : int or int64 array, shape (m,)
+        How many there are to choose from.
+    """
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    state = np.full(len(source), (seed * 4 + level) % 2**64, np.uint64)
+    for part in (source, target):
+        state = splitmix64(state * golden + part.astype(np.uint64) + golden)
+    return (state % np.asarray(width).astype(np.uint64)).astype(np.int64)
+
+
+def single(fabric: Fabric, key: str, index: Indices, mask: Mask) -> Stage:
+    """Return one link of block ``key`` for each transfer in ``mask``."""
+    block = fabric.blocks[key]
+    counts = mask.astype(np.int64)
+    return Stage(counts, block.start + index[mask], counts, 1.0, block.spec.latency_ps)
+
+
+def fan(fabric: Fabric, key: str, first: Indices, width: int, mask: Mask) -> Stage:
+    """Return ``width`` links of block ``key`` side by side for each transfer in ``mask``."""
+    block = fabric.blocks[key]
+    hops = mask.astype(np.int64)
+    links = (block.start + first[mask][:, None] + np.arange(width)).ravel()
+    return Stage(hops * width, links, hops, 1 / width, block.spec.latency_ps)

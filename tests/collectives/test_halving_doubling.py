@@ -1,0 +1,190 @@
+"""Recursive halving and doubling: values, bytes, closed forms and the order of distances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.collectives.checker import check_schedule, run_on_values
+from s2sim.collectives.closed_form import closed_form_s
+from s2sim.collectives.demand import Demand
+from s2sim.collectives.duration import simulate_ps
+from s2sim.collectives.groups import Groups, even_groups, schedule_of
+from s2sim.collectives.halving_doubling import HalvingDoubling
+from s2sim.collectives.hops import Hop, Hops
+from s2sim.collectives.registry import make_algorithm
+from s2sim.collectives.timing import Timer, link_bytes
+from s2sim.errors import ContendedError, OptionError
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+
+RATE_BPS = 50 * 2**30
+SIZE = 104_857_600
+PS = 1e12
+TEXTS = ["halving-doubling", "halving-doubling:distance=near-first", "halving-doubling:distance=far-first"]
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    return {ranks: build_cluster(load_shape("single-switch"), ranks) for ranks in range(1, 34)}
+
+
+@st.composite
+def demands(draw):
+    ranks = draw(st.integers(1, 33))
+    kind = draw(st.sampled_from(HalvingDoubling.kinds))
+    most = draw(st.sampled_from([3, 200, 100_000]))
+    if kind == "all_reduce":
+        return Demand(kind, (draw(st.integers(0, most)),) * ranks, 4)
+    return Demand(kind, tuple(draw(st.lists(st.integers(0, most), min_size=ranks, max_size=ranks))), 4)
+
+
+def total_factor(demand):
+    """Return how often all ranks together send what there is."""
+    ranks = demand.ranks
+    if not demand.shared:
+        return ranks - 1
+    corners = 2 ** (ranks.bit_length() - 1)
+    return 2 * (ranks - corners) + 2 * (corners - 1)
+
+
+@given(demand=demands(), text=st.sampled_from(TEXTS))
+@settings(max_examples=150, deadline=None)
+def test_values_bytes_and_times(clusters, demand, text):
+    cluster = clusters[demand.ranks]
+    schedule = make_algorithm(text, demand.kind).schedule(demand, cluster)
+    assert schedule.algorithm == text
+    if demand.buffer_elements < 10_000:
+        check_schedule(schedule)
+    sent, received = schedule.traffic()
+    assert sent.sum() == received.sum() == total_factor(demand) * demand.buffer_bytes
+    counted = sum(step.times * step.round.bytes.sum() for step in schedule.steps)
+    assert counted == pytest.approx(total_factor(demand) * demand.buffer_bytes)
+    duration_ps = Timer(cluster, text).time(demand).duration_ps
+    assert duration_ps == simulate_ps(schedule, cluster)
+    assert closed_form_s(schedule, cluster) == pytest.approx(
+        duration_ps / PS, rel=1e-6, abs=max(schedule.rounds, 1) / PS
+    )
+
+
+@pytest.mark.parametrize("kind", HalvingDoubling.kinds)
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_number_of_ranks(clusters, kind, text):
+    for ranks, cluster in clusters.items():
+        sizes = (101,) * ranks if kind == "all_reduce" else tuple(7 * rank % 13 for rank in range(ranks))
+        schedule = make_algorithm(text, kind).schedule(Demand(kind, sizes, 4), cluster)
+        check_schedule(schedule)
+        exponent = ranks.bit_length() - 1
+        both = 2 if kind == "all_reduce" else 1
+        assert schedule.rounds == both * exponent + (2 if ranks != 2**exponent else 0)
+
+
+@pytest.mark.parametrize("ranks", [16, 64, 256, 1024])
+@pytest.mark.parametrize("text", TEXTS)
+def test_scenario_s5(ranks, text, make_cluster, switch_fabric):
+    """One switch: 2·log2(P)·L + 2·(P-1)/P·D/B, whatever the order of distances."""
+    cluster = make_cluster(ranks, switch_fabric)
+    timed = Timer(cluster, text).time(Demand("all_reduce", (SIZE // 4,) * ranks, 4))
+    expected = 2 * np.log2(ranks) * 1e-6 + 2 * (ranks - 1) / ranks * SIZE / RATE_BPS
+    assert timed.duration_ps / PS == pytest.approx(expected, rel=1e-6)
+    assert closed_form_s(timed.schedule, cluster) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("ranks", [64, 1024])
+@pytest.mark.parametrize("near", [True, False])
+def test_the_order_of_distances_decides_on_a_fat_tree(ranks, near, make_cluster):
+    """Half of the distances leave the leaf, where two messages share an uplink: they should be the small ones."""
+    side = int(ranks**0.5)
+    fabric = (
+        f'kind = "fat-tree"\nlevels = 2\nhosts_per_leaf = {side}\nuplinks_per_leaf = {side // 2}\n'
+        '[fabric.link]\nlatency = "250ns"'
+    )
+    cluster = make_cluster(ranks, fabric, routing='routing = "d-mod-k"')
+    demand = Demand("all_reduce", (SIZE // 4,) * ranks, 4)
+    timed = Timer(cluster, f"halving-doubling:distance={'near' if near else 'far'}-first").time(demand)
+    large, small = (side - 1) / side, (side - 1) / side**2
+    shared, alone = (small, large) if near else (large, small)
+    expected = np.log2(ranks) * (500e-9 + 1000e-9) + 2 * (2 * shared + alone) * SIZE / RATE_BPS
+    assert timed.duration_ps / PS == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "distances"),
+    [("all_reduce", [1, 2, 4, 4, 2, 1]), ("reduce_scatter", [4, 2, 1]), ("all_gather", [1, 2, 4])],
+)
+def test_distances_are_those_published_unless_asked_for(clusters, kind, distances):
+    def found(text):
+        schedule = make_algorithm(text, kind).schedule(Demand(kind, (8,) * 8, 4), clusters[8])
+        return [int(abs(step.round.pattern.src - step.round.pattern.dst).max()) for step in schedule.steps]
+
+    assert found(TEXTS[0]) == distances
+    assert found(TEXTS[1]) == {"all_reduce": distances, "reduce_scatter": [1, 2, 4], "all_gather": [4, 2, 1]}[kind]
+    assert found(TEXTS[2]) == {"all_reduce": [4, 2, 1, 1, 2, 4]}.get(kind, distances)
+
+
+def test_message_sizes_halve(clusters):
+    schedule = HalvingDoubling().schedule(Demand("all_reduce", (64,) * 8, 4), clusters[8])
+    assert [set(step.round.bytes.tolist()) for step in schedule.steps] == [{128}, {64}, {32}, {32}, {64}, {128}]
+
+
+def test_halving_and_doubling_share_their_patterns(clusters):
+    schedule = HalvingDoubling().schedule(Demand("all_reduce", (64,) * 32, 4), clusters[32])
+    assert len({step.round.pattern for step in schedule.steps}) == 5
+
+
+@pytest.mark.parametrize("members", [1, 2, 4, 5, 7, 8])
+@pytest.mark.parametrize("algorithm", [HalvingDoubling(), HalvingDoubling(distance="far-first")])
+def test_groups_work_on_their_own_parts_at_once(members, algorithm):
+    """Three groups of ranks that stand in turn, each on a part of 20 positions, some of unequal bytes."""
+    ranks = np.arange(3 * members).reshape(members, 3).T
+    cluster = build_cluster(load_shape("single-switch"), 3 * members)
+    start = 20 * np.arange(3)
+    groups = even_groups(ranks, start, start + 20, 80.0)
+    demand = Demand("all_reduce", (60,) * 3 * members, 4)
+    values = np.random.default_rng(0).integers(0, 1000, (3 * members, 60))
+    for kind in HalvingDoubling.kinds:
+        stage = algorithm.stage(kind, groups, cluster)
+        held = values.copy()
+        for group, begin, end in zip(ranks, groups.begin, groups.end, strict=True):
+            if kind == "all_gather":  # a member has its chunk alone
+                for member, low, high in zip(group, begin, end, strict=True):
+                    held[member, :low] = held[member, high:] = 0
+        result = run_on_values(schedule_of(demand, "a part", stage), held)
+        for group, begin, end in zip(ranks, groups.begin, groups.end, strict=True):
+            part = slice(begin[0], end[-1])
+            summed = held[group, part].sum(axis=0)
+            for member, low, high in zip(group, begin, end, strict=True):
+                if kind == "reduce_scatter":
+                    np.testing.assert_array_equal(result[member, low:high], summed[low - begin[0] : high - begin[0]])
+                else:
+                    np.testing.assert_array_equal(result[member, part], summed)
+
+
+def test_chunks_of_a_group_need_not_lie_side_by_side():
+    """Ranks 0, 2, 4 and 1, 3, 5 gather stretches that stand in turn."""
+    ranks = np.array([[0, 2, 4], [1, 3, 5]])
+    begin = ranks * 10
+    groups = Groups(ranks, begin, begin + 10, np.full((2, 3), 40.0))
+    cluster = build_cluster(load_shape("single-switch"), 6)
+    demand = Demand("all_gather", (10,) * 6, 4)
+    held = np.kron(np.eye(6, dtype=np.int64), np.ones((1, 10), np.int64)) * (1 + np.arange(60))
+    result = run_on_values(schedule_of(demand, "a part", HalvingDoubling().stage("all_gather", groups, cluster)), held)
+    for group in ranks:
+        np.testing.assert_array_equal(result[group], np.tile(held[group].sum(axis=0), (3, 1)))
+
+
+def test_links_carry_what_ranks_send(make_cluster, switch_fabric):
+    cluster = make_cluster(12, switch_fabric)
+    schedule = HalvingDoubling().schedule(Demand("all_reduce", (1000,) * 12, 4), cluster)
+    # Up into the switch and down again.
+    assert link_bytes(schedule, cluster).sum() == pytest.approx(2 * schedule.traffic()[0].sum())
+
+
+def test_refusals():
+    with pytest.raises(OptionError, match="distance=near must be near-first or far-first"):
+        HalvingDoubling(distance="near")
+    mixed = Hops((Hop(1e-6, 1e11),), (Hop(2e-6, 1e10),), 2)
+    with pytest.raises(ContendedError, match="one latency and one rate"):
+        HalvingDoubling().closed_form_s(Demand("all_reduce", (8,) * 4, 4), mixed)

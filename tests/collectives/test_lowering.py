@@ -1,0 +1,228 @@
+"""What libraries execute: each way's launches and work against what can be counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s2sim.collectives.demand import Demand
+from s2sim.collectives.libraries import LIBRARIES, choose_library
+from s2sim.collectives.lowered import SIZES, Asked, Local, together
+from s2sim.collectives.lowering import WAYS, lower
+from s2sim.errors import OptionError, S2SimError, UnknownNameError
+
+
+def reduce_of(elements, op, dtype, ranks=4):
+    return Asked(Demand("all_reduce", (elements,) * ranks, np.dtype(dtype).itemsize), op, dtype, size_from_data=False)
+
+
+def gather_of(elements, *, from_data=False, dtype="float32"):
+    return Asked(Demand("all_gather", elements, np.dtype(dtype).itemsize), "gather", dtype, size_from_data=from_data)
+
+
+BITS = reduce_of(10, "or", "uint8")
+UNEQUAL = gather_of((5, 0, 9, 2), from_data=True)
+PLANNED = gather_of((5, 0, 9, 2))
+SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
+
+
+@pytest.mark.parametrize(
+    ("library", "asked", "launches", "before", "after"),
+    [
+        ("ideal", BITS, [[("all_reduce", (10,) * 4, 1)]], [Local()], Local()),
+        ("ideal", UNEQUAL, [[("all_gather", (5, 0, 9, 2), 4)]], [Local()], Local()),
+        # 80 bits: 10 bytes are read and 80 written, and back.
+        ("nccl", BITS, [[("all_reduce", (80,) * 4, 1)]], [Local(90, 1)], Local(90, 1)),
+        # Four bitmaps of 10 bytes are read, one is written.
+        ("nccl:or=gather", BITS, [[("all_gather", (10,) * 4, 1)]], [Local()], Local(50, 1)),
+        # Stretches of 3 bytes: 10 do not divide by 4. Four stretches are read, one is written.
+        (
+            "nccl:or=owners",
+            BITS,
+            [[("all_to_all", (12,) * 4, 1)], [("all_gather", (3,) * 4, 1)]],
+            [Local(), Local(15, 1)],
+            Local(),
+        ),
+        # 9 elements are copied into the padded buffer, all 16 out of the result.
+        (
+            "nccl",
+            UNEQUAL,
+            [[SIZE_EXCHANGE], [("all_gather", (9,) * 4, 4)]],
+            [Local(), Local(2 * 36, 1, host_syncs=1)],
+            Local(2 * 64, 1),
+        ),
+        ("nccl", PLANNED, [[("all_gather", (9,) * 4, 4)]], [Local(2 * 36, 1)], Local(2 * 64, 1)),
+        (
+            "nccl:gather=broadcast",
+            UNEQUAL,
+            [[SIZE_EXCHANGE], [("broadcast", (size,) * 4, 4) for size in (5, 0, 9, 2)]],
+            [Local(), Local(host_syncs=1)],
+            Local(),
+        ),
+        ("nccl", gather_of((7,) * 4), [[("all_gather", (7,) * 4, 4)]], [Local()], Local()),
+        # Equal, but nobody knows that before sizes have been exchanged.
+        (
+            "nccl",
+            gather_of((7,) * 4, from_data=True),
+            [[SIZE_EXCHANGE], [("all_gather", (7,) * 4, 4)]],
+            [Local(), Local(56, 1, host_syncs=1)],
+            Local(2 * 112, 1),
+        ),
+        ("nccl", reduce_of(10, "sum", "float16"), [[("all_reduce", (10,) * 4, 2)]], [Local()], Local()),
+        ("nccl", reduce_of(10, "sum", "uint32"), [[("all_reduce", (10,) * 4, 4)]], [Local()], Local()),
+        # Read 20 bytes, write 40, and back.
+        ("nccl", reduce_of(10, "sum", "int16"), [[("all_reduce", (10,) * 4, 4)]], [Local(60, 1)], Local(60, 1)),
+        ("mpi:buffers=device", BITS, [[("all_reduce", (10,) * 4, 1)]], [Local()], Local()),
+        (
+            "mpi:buffers=device",
+            reduce_of(10, "sum", "float16"),
+            [[("all_reduce", (10,) * 4, 4)]],
+            [Local(60, 1)],
+            Local(60, 1),
+        ),
+        (
+            "mpi:half=user-op,buffers=device",
+            reduce_of(10, "sum", "float16"),
+            [[("all_reduce", (10,) * 4, 2)]],
+            None,
+            None,
+        ),
+        ("mpi:buffers=device", UNEQUAL, [[SIZE_EXCHANGE], [("all_gather", (5, 0, 9, 2), 4)]], [Local()] * 2, Local()),
+        # Through host memory: its own contribution out, the whole result back.
+        (
+            "mpi",
+            UNEQUAL,
+            [[SIZE_EXCHANGE], [("all_gather", (5, 0, 9, 2), 4)]],
+            [Local(), Local(host_syncs=1, to_host_bytes=36)],
+            Local(to_gpu_bytes=64),
+        ),
+        (
+            "mpi",
+            reduce_of(10, "sum", "float16"),
+            [[("all_reduce", (10,) * 4, 4)]],
+            [Local(60, 1, host_syncs=1, to_host_bytes=40)],
+            Local(60, 1, to_gpu_bytes=40),
+        ),
+        (
+            "gloo",
+            BITS,
+            [[("all_reduce", (10,) * 4, 1)]],
+            [Local(host_syncs=1, to_host_bytes=10)],
+            Local(to_gpu_bytes=10),
+        ),
+        # The same 32 bits, of another name.
+        ("gloo", reduce_of(10, "sum", "uint32"), [[("all_reduce", (10,) * 4, 4)]], None, None),
+        ("gloo", reduce_of(10, "max", "uint32"), [[("all_reduce", (10,) * 4, 8)]], None, None),
+    ],
+)
+def test_launches_and_work_of_each_way(library, asked, launches, before, after):
+    found = lower(asked, choose_library(library))
+    assert [
+        [(demand.kind, demand.elements, demand.itemsize) for demand in step.demands] for step in found.steps
+    ] == launches
+    if before is not None:
+        assert [step.before for step in found.steps] == before
+        assert found.after == after
+    assert found.why
+    assert found.asked == asked.text
+    assert ("through host memory" in found.executes) == choose_library(library).through_host
+
+
+def test_only_an_exchange_of_sizes_holds_the_host():
+    assert lower(UNEQUAL, choose_library("nccl")).holds_host
+    assert lower(UNEQUAL, choose_library("nccl")).steps[0].what == SIZES
+    for text, asked in (("ideal", UNEQUAL), ("nccl", PLANNED), ("nccl:or=owners", BITS), ("gloo", BITS)):
+        assert not lower(asked, choose_library(text)).holds_host
+
+
+@pytest.mark.parametrize("text", ["nccl", "nccl:or=gather", "nccl:or=owners", "nccl:gather=broadcast", "gloo", "mpi"])
+@given(sizes=st.lists(st.integers(0, 1000), min_size=2, max_size=33), data=st.booleans())
+def test_every_way_carries_at_least_what_is_asked(text, sizes, data):
+    """No contribution is lost: a gather brings each rank's bytes, an OR every bit, in whatever form."""
+    library = choose_library(text)
+    ranks = len(sizes)
+    gathered = lower(gather_of(tuple(sizes), from_data=data), library)
+    payload = [demand for step in gathered.steps if step.what != SIZES for demand in step.demands]
+    if payload[0].kind == "broadcast":
+        assert [(demand.root, demand.buffer_elements) for demand in payload] == list(enumerate(sizes))
+    else:
+        assert all(room >= size for room, size in zip(payload[0].elements, sizes, strict=True))
+    merged = lower(reduce_of(sizes[0], "or", "uint8", ranks), library)
+    for demand in merged.demands:
+        assert demand.ranks == ranks
+    first = merged.demands[0]
+    assert first.elements[0] >= sizes[0]
+    if first.kind == "all_to_all":
+        assert merged.demands[1].buffer_bytes >= sizes[0] > merged.demands[1].buffer_bytes - ranks or sizes[0] == 0
+
+
+@pytest.mark.parametrize("text", ["ideal", "nccl", "nccl:or=owners,gather=broadcast", "gloo", "mpi"])
+def test_one_rank_sends_nothing_and_works_nothing(text):
+    for asked in (reduce_of(10, "or", "uint8", ranks=1), gather_of((3,), from_data=True)):
+        found = lower(asked, choose_library(text))
+        assert found.demands == (asked.demand,)
+        assert (found.steps[0].before, found.after) == (Local(), Local())
+
+
+def test_what_no_line_covers_is_refused():
+    with pytest.raises(S2SimError, match=r"all_reduce max uint64 was asked for, which gloo has no way"):
+        lower(reduce_of(4, "max", "uint64"), choose_library("gloo"))
+
+
+def test_tables_are_consistent():
+    for library in LIBRARIES.values():
+        options = dict(library.options)
+        for entry in library.table:
+            assert entry.does in WAYS
+            assert entry.why
+            assert (entry.does == "carried") == bool(entry.carrier)
+            assert entry.when is None or entry.when[1] in options[entry.when[0]]
+        decided = {entry.when for entry in library.table if entry.when}
+        for key, values in library.options:
+            assert key == "buffers" or {(key, value) for value in values} <= decided
+
+
+def test_two_lines_never_cover_the_same():
+    for name in LIBRARIES:
+        library = choose_library(name)
+        seen = set()
+        for entry in library.table:
+            if entry.when is None or entry.when in library.chosen:
+                for op in entry.ops:
+                    for dtype in entry.dtypes or ("any",):
+                        assert (entry.kind, op, dtype) not in seen
+                        seen.add((entry.kind, op, dtype))
+
+
+@pytest.mark.parametrize("text", ["ideal", "nccl", "nccl:or=owners,gather=broadcast", "gloo", "mpi:buffers=device"])
+def test_option_strings_round_trip(text):
+    assert choose_library(text).option_string == text
+
+
+def test_defaults_are_left_out():
+    assert choose_library("nccl:or=bytes,gather=pad").option_string == "nccl"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "part"),
+    [
+        ("ncll", UnknownNameError, "did you mean 'nccl'"),
+        ("nccl:gathr=pad", OptionError, "did you mean 'gather'"),
+        ("nccl:or=byte", OptionError, "did you mean 'bytes'"),
+        ("ideal:or=bytes", OptionError, "ideal has no option 'or'"),
+        ("nccl:or=bytes,or=gather", OptionError, "twice"),
+        ("", OptionError, "names nothing"),
+    ],
+)
+def test_wrong_option_strings_are_told(text, error, part):
+    with pytest.raises(error, match=part):
+        choose_library(text)
+
+
+def test_together_adds_bytes():
+    one = Demand("all_gather", (3, 4), 4)
+    assert together([one]) is one
+    assert together([one, Demand("all_gather", (1, 0), 1)]) == Demand("all_gather", (13, 16), 1)
+    assert together([Demand("broadcast", (3, 3), 4, root) for root in (0, 1)]) == Demand("broadcast", (24, 24), 1)

@@ -1,0 +1,114 @@
+"""Recursive doubling: values, bytes and closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.collectives.checker import check_schedule, run_on_values
+from s2sim.collectives.closed_form import closed_form_s
+from s2sim.collectives.demand import Demand, barrier
+from s2sim.collectives.duration import simulate_ps
+from s2sim.collectives.groups import even_groups, schedule_of
+from s2sim.collectives.hops import Hop, Hops
+from s2sim.collectives.recursive_doubling import RecursiveDoubling
+from s2sim.collectives.registry import make_algorithm
+from s2sim.collectives.timing import Timer
+from s2sim.errors import ContendedError, OptionError
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+
+RATE_BPS = 50 * 2**30
+PS = 1e12
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    return {ranks: build_cluster(load_shape("single-switch"), ranks) for ranks in range(1, 34)}
+
+
+@st.composite
+def demands(draw):
+    ranks = draw(st.integers(1, 33))
+    kind = draw(st.sampled_from(RecursiveDoubling.kinds))
+    most = draw(st.sampled_from([3, 200, 100_000]))
+    if kind == "barrier":
+        return barrier(ranks)
+    if kind == "all_reduce":
+        return Demand(kind, (draw(st.integers(0, most)),) * ranks, 4)
+    return Demand(kind, tuple(draw(st.lists(st.integers(0, most), min_size=ranks, max_size=ranks))), 4)
+
+
+@given(demand=demands())
+@settings(max_examples=150, deadline=None)
+def test_values_bytes_and_times(clusters, demand):
+    cluster = clusters[demand.ranks]
+    schedule = RecursiveDoubling().schedule(demand, cluster)
+    if demand.buffer_elements < 10_000:
+        check_schedule(schedule)
+    exponent = demand.ranks.bit_length() - 1
+    extras = demand.ranks - 2**exponent
+    factor = 2**exponent * exponent + 2 * extras if demand.kind == "all_reduce" else demand.ranks - 1
+    sent, received = schedule.traffic()
+    assert sent.sum() == received.sum() == factor * demand.buffer_bytes
+    counted = sum(step.times * step.round.bytes.sum() for step in schedule.steps)
+    assert counted == pytest.approx(factor * demand.buffer_bytes)
+    duration_ps = Timer(cluster, "recursive-doubling").time(demand).duration_ps
+    assert duration_ps == simulate_ps(schedule, cluster)
+    assert closed_form_s(schedule, cluster) == pytest.approx(
+        duration_ps / PS, rel=1e-6, abs=max(schedule.rounds, 1) / PS
+    )
+
+
+@pytest.mark.parametrize("kind", RecursiveDoubling.kinds)
+def test_every_number_of_ranks(clusters, kind):
+    for ranks, cluster in clusters.items():
+        sizes = tuple(7 * rank % 13 for rank in range(ranks)) if kind == "all_gather" else (101,) * ranks
+        demand = barrier(ranks) if kind == "barrier" else Demand(kind, sizes, 4)
+        schedule = RecursiveDoubling().schedule(demand, cluster)
+        check_schedule(schedule)
+        exponent = ranks.bit_length() - 1
+        assert schedule.rounds == exponent + (2 if ranks != 2**exponent else 0)
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(2, 1), (16, 4), (17, 6), (31, 6)])
+def test_an_all_reduce_sends_whole_buffers(ranks, rounds, make_cluster, switch_fabric):
+    cluster = make_cluster(ranks, switch_fabric)
+    timed = Timer(cluster, "recursive-doubling").time(Demand("all_reduce", (250_000,) * ranks, 4))
+    assert timed.duration_ps / PS == pytest.approx(rounds * (1e-6 + 1e6 / RATE_BPS), rel=1e-6)
+
+
+def test_an_all_gather_doubles(make_cluster, switch_fabric):
+    cluster = make_cluster(16, switch_fabric)
+    timed = Timer(cluster, "recursive-doubling").time(Demand("all_gather", (250_000,) * 16, 4))
+    assert [step.round.bytes.max() for step in timed.schedule.steps] == [1e6, 2e6, 4e6, 8e6]
+    assert timed.duration_ps / PS == pytest.approx(4e-6 + 15e6 / RATE_BPS, rel=1e-6)
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(1, 0), (2, 1), (16, 4), (17, 6)])
+def test_a_barrier_is_latency(ranks, rounds, make_cluster, switch_fabric):
+    cluster = make_cluster(ranks, switch_fabric)
+    assert Timer(cluster, "recursive-doubling").time(barrier(ranks)).duration_ps == rounds * 1_000_000
+
+
+@pytest.mark.parametrize("members", [1, 4, 6])
+def test_groups_work_on_their_own_parts_at_once(members):
+    ranks = np.arange(2 * members).reshape(members, 2).T
+    groups = even_groups(ranks, np.array([0, 15]), np.array([15, 30]), 60.0)
+    cluster = build_cluster(load_shape("single-switch"), 2 * members)
+    values = np.random.default_rng(0).integers(0, 1000, (2 * members, 30))
+    stage = RecursiveDoubling().stage("all_reduce", groups, cluster)
+    demand = Demand("all_reduce", (30,) * 2 * members, 4)
+    result = run_on_values(schedule_of(demand, "a part", stage), values)
+    for group, part in zip(ranks, (slice(0, 15), slice(15, 30)), strict=True):
+        np.testing.assert_array_equal(result[group, part], np.tile(values[group, part].sum(axis=0), (members, 1)))
+
+
+def test_refusals():
+    with pytest.raises(OptionError, match="no option 'chunks'"):
+        make_algorithm("recursive-doubling:chunks=2", "all_reduce")
+    mixed = Hops((Hop(1e-6, 1e11),), (Hop(2e-6, 1e10),), 2)
+    with pytest.raises(ContendedError, match="one latency and one rate"):
+        RecursiveDoubling().closed_form_s(Demand("all_reduce", (8,) * 4, 4), mixed)

@@ -1,0 +1,83 @@
+"""Everything at once: values and bytes, what sharing ports costs, and the refusal of too many pairs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.collectives.checker import check_schedule
+from s2sim.collectives.closed_form import closed_form_s
+from s2sim.collectives.demand import Demand
+from s2sim.collectives.duration import simulate_ps
+from s2sim.collectives.hops import Hop, Hops
+from s2sim.collectives.spread import Spread
+from s2sim.collectives.timing import Timer
+from s2sim.errors import ContendedError, OptionError
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+
+RATE_BPS = 50 * 2**30
+PS = 1e12
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    return {ranks: build_cluster(load_shape("single-switch"), ranks) for ranks in range(1, 34)}
+
+
+@given(kind=st.sampled_from(Spread.kinds), sizes=st.lists(st.integers(0, 200), min_size=1, max_size=33))
+@settings(max_examples=100, deadline=None)
+def test_values_bytes_and_times(clusters, kind, sizes):
+    demand = Demand(kind, tuple(sizes), 4)
+    ranks, cluster = demand.ranks, clusters[demand.ranks]
+    schedule = Spread().schedule(demand, cluster)
+    check_schedule(schedule)
+    sent, received = schedule.traffic()
+    if kind == "send_recv" and ranks > 1:
+        assert sent.tolist() == [4 * size for size in sizes]
+        assert received.tolist() == [4 * size for size in (sizes[-1], *sizes[:-1])]
+    elif ranks > 1:
+        kept = [(rank + 1) * size // ranks - rank * size // ranks for rank, size in enumerate(sizes)]
+        assert sent.tolist() == [4 * (size - own) for size, own in zip(sizes, kept, strict=True)]
+        assert received.sum() == sent.sum()
+    assert Timer(cluster, "spread").time(demand).duration_ps == simulate_ps(schedule, cluster)
+
+
+@given(size=st.integers(0, 10**6), ranks=st.integers(1, 33))
+@settings(max_examples=40, deadline=None)
+def test_a_shift_takes_one_message(clusters, size, ranks):
+    demand = Demand("send_recv", (*(size for _ in range(ranks - 1)), size // 2), 4)
+    schedule = Spread().schedule(demand, clusters[ranks])
+    assert closed_form_s(schedule, clusters[ranks]) == pytest.approx(
+        simulate_ps(schedule, clusters[ranks]) / PS, rel=1e-6, abs=1 / PS
+    )
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 16, 33])
+def test_an_exchange_shares_every_port(ranks, make_cluster, switch_fabric):
+    cluster = make_cluster(ranks, switch_fabric)
+    timed = Timer(cluster, "spread").time(Demand("all_to_all", (1_000_000,) * ranks, 4))
+    assert timed.duration_ps / PS == pytest.approx(1e-6 + (ranks - 1) * 4e6 / ranks / RATE_BPS, rel=1e-6)
+    if ranks > 2:
+        with pytest.raises(ContendedError, match="share link directions"):
+            closed_form_s(timed.schedule, cluster)
+
+
+@pytest.mark.parametrize("kind", Spread.kinds)
+def test_it_is_what_libraries_run(kind, clusters):
+    timed = Timer(clusters[8]).time(Demand(kind, (8,) * 8, 4))
+    assert timed.schedule.algorithm == "spread"
+
+
+def test_refusals():
+    ranks = 1500
+    cluster = build_cluster(load_shape("single-switch"), ranks)
+    with pytest.raises(OptionError, match=r"2248500 messages at once between 1500 ranks.*GB of memory.*take pairwise"):
+        Spread().schedule(Demand("all_to_all", (ranks,) * ranks, 4), cluster)
+    # Each sends one message here.
+    assert Spread().schedule(Demand("send_recv", (8,) * ranks, 4), cluster).rounds == 1
+    mixed = Hops((Hop(1e-6, 1e11),), (Hop(2e-6, 1e10),), 2)
+    with pytest.raises(ContendedError, match="one latency and one rate"):
+        Spread().closed_form_s(Demand("send_recv", (8, 9), 4), mixed)
+    assert Spread().closed_form_s(Demand("send_recv", (10, 10), 4), mixed) == pytest.approx(2e-6 + 40 / 1e10)

@@ -1,0 +1,246 @@
+"""Whole experiments with a communication library: what is shown beside the ideal, and the laws for every library."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+import s2sim
+from s2sim.collectives.demand import Demand
+from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
+from s2sim.reducers.script import Call
+from s2sim.reducers.traffic import ring_bytes
+from s2sim.study.spec import RunSpec, spec_from_json
+from s2sim.study.wire import received_bytes, ring_traffic, sent_bytes
+
+SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16,dense=300"
+LIBRARIES = ("ideal", "nccl", "nccl:or=gather", "nccl:or=owners", "gloo", "mpi", "mpi:half=user-op,buffers=device")
+GAP_KEYS = {
+    "call",
+    "asked",
+    "executes",
+    "bytes_ideal",
+    "bytes_sent",
+    "time_ideal_s",
+    "time_s",
+    "gap_s",
+    "why",
+}
+
+
+@pytest.fixture(scope="module")
+def results():
+    return {
+        text: s2sim.run("leaf-spine", workers=9, trace=SMALL, library=text, overrides=("nic.latency=0s",))
+        for text in LIBRARIES
+    }
+
+
+@pytest.fixture(scope="module")
+def rows(results):
+    return {text: {row.option_string: row for row in result.rows} for text, result in results.items()}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_no_time_is_under_its_bound(rows, library):
+    for row in rows[library].values():
+        assert row.communication_s >= row.lower_bound_s > 0
+        assert row.total_s == pytest.approx(row.encode_s + row.communication_s + row.decode_s, abs=1e-12)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_bytes_are_those_of_what_is_executed(rows, library):
+    for row in rows[library].values():
+        assert row.bytes_sent_per_rank == pytest.approx(sum(item.bytes_sent for item in row.lowering), rel=1e-3)
+        assert [item.bytes_ideal for item in row.lowering] == [
+            item.bytes_ideal for item in rows["ideal"][row.option_string].lowering
+        ]
+
+
+def test_ideal_executes_what_is_asked(rows):
+    for row in rows["ideal"].values():
+        assert row.total_ideal_s == row.total_s
+        assert row.order_gap_s == 0
+        for item in row.lowering:
+            assert item.executes == item.asked
+            assert (item.bytes_sent, item.time_s, item.gap_s) == (item.bytes_ideal, item.time_ideal_s, 0)
+
+
+@pytest.mark.parametrize("library", LIBRARIES[1:])
+def test_the_ideal_beside_a_library_is_that_of_the_ideal(rows, library):
+    for text, row in rows[library].items():
+        assert row.total_ideal_s == rows["ideal"][text].total_s
+        assert [item.time_ideal_s for item in row.lowering] == [item.time_s for item in rows["ideal"][text].lowering]
+
+
+def test_each_library_differs_where_it_lacks_something(rows):
+    def support(library):
+        (item,) = (item for item in rows[library]["union"].lowering if item.call == "support")
+        return item
+
+    packed = support("ideal").bytes_sent
+    assert support("nccl").bytes_sent == pytest.approx(8 * packed, rel=0.01)
+    # Everybody's bits to everybody, against two passes of one bitmap.
+    assert support("nccl:or=gather").bytes_sent == pytest.approx(packed * 9 / 2, rel=0.01)
+    assert support("nccl:or=owners").bytes_sent == pytest.approx(packed, rel=0.05)
+    assert support("mpi").bytes_sent == packed
+    assert support("nccl").gap_s > 0
+    half = {library: rows[library]["fp16"] for library in LIBRARIES}
+    assert half["mpi"].bytes_sent_per_rank == pytest.approx(2 * half["ideal"].bytes_sent_per_rank, rel=1e-3)
+    assert half["mpi"].ratio == pytest.approx(1)
+    assert half["mpi:half=user-op,buffers=device"].bytes_sent_per_rank == half["ideal"].bytes_sent_per_rank
+    assert half["nccl"].total_s == half["ideal"].total_s
+
+
+def test_one_gap_alone_explains_all_of_it(rows):
+    """With one call that differs and no queue, closing it gives the ideal total."""
+    row = rows["mpi:half=user-op,buffers=device"]["fp16"]
+    assert row.lowering[0].gap_s == 0
+    row = rows["mpi"]["fp16"]
+    assert row.lowering[0].gap_s == pytest.approx(row.total_s - row.total_ideal_s, abs=1e-12)
+    row = rows["nccl"]["union"]
+    assert sum(item.gap_s for item in row.lowering) == pytest.approx(row.total_s - row.total_ideal_s, abs=1e-12)
+
+
+def test_what_cannot_be_grouped_costs_latency(rows):
+    assert rows["mpi:half=user-op,buffers=device"]["union"].order_gap_s > 0
+    assert rows["nccl"]["union"].order_gap_s == 0
+
+
+def test_json_has_the_promised_keys(results):
+    value = json.loads(json.dumps(results["nccl"].to_json(), allow_nan=False))
+    assert value["spec"]["library"] == "nccl"
+    for row in value["results"]:
+        assert row["lowering"]
+        assert all(set(item) == GAP_KEYS for item in row["lowering"])
+        assert isinstance(row["total_ideal_s"], float)
+        assert isinstance(row["order_gap_s"], float)
+
+
+def test_launches_are_listed_as_they_ran(rows):
+    listed = [(item.kind, item.label) for item in rows["nccl:or=owners"]["union"].collectives]
+    assert listed[:2] == [
+        ("all_to_all", "support: stretches to their owners"),
+        ("all_gather", "support: merged stretches"),
+    ]
+
+
+def test_notes_say_what_differs(results):
+    ideal, nccl, gloo = (" ".join(results[text].notes) for text in ("ideal", "nccl", "gloo"))
+    assert "OR, which MPI has and NCCL has not" in ideal
+    assert "OR, which" not in nccl + gloo
+    assert "union, s2:rows=3,cells=2: nccl sends something else than is asked" in nccl
+    assert "gloo works in host memory: buffers are copied out and back over each GPU's PCIe" in gloo
+    assert "host memory" not in nccl
+    assert "something else" not in gloo
+    without = s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="mpi")
+    assert any("because fat-tree has no pcie.rate" in note for note in without.notes)
+
+
+def test_the_verdict_and_its_rates_are_those_of_the_library(results):
+    assert results["ideal"].verdict.text.startswith("9 workers: ")
+    assert results["mpi"].verdict.text.startswith("9 workers over mpi: ")
+    crossings = {text: result.verdict.break_even for text, result in results.items()}
+    assert crossings["mpi"] != crossings["ideal"]
+    # Half precision does not halve what MPI sends.
+    assert not any(crossing.reducer == "fp16" and crossing.pays == "below" for crossing in crossings["mpi"])
+
+
+def test_break_even_is_where_a_new_run_with_the_library_says_so():
+    options = {"workers": 8, "trace": SMALL, "reducers": ["union"], "library": "nccl:or=gather"}
+    (crossing,) = s2sim.run("fat-tree", **options).verdict.break_even
+    gains = [
+        s2sim.run("fat-tree", **options, overrides=(f"nic.rate={crossing.at_Bps * factor!r}B/s",))
+        .rows[1]
+        .speedup_vs_dense
+        for factor in (0.97, 1.03)
+    ]
+    assert gains[0] > 1 > gains[1]
+
+
+def test_an_algorithm_that_was_asked_for_runs_what_it_can():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = s2sim.run(
+            "leaf-spine", workers=4, trace=SMALL, reducers=["union"], library="nccl:or=owners", collective="ring"
+        )
+    assert any("ring does not run all_to_all" in note for note in found.notes)
+    other = s2sim.run(
+        "leaf-spine", workers=4, trace=SMALL, reducers=["union"], library="nccl", collective="double-binary-tree"
+    )
+    for row in other.rows:
+        assert row.communication_s >= row.lower_bound_s
+
+
+def test_options_that_decide_nothing_are_told():
+    with pytest.warns(S2SimWarning, match="--library nccl:gather=broadcast: gather changes nothing here"):
+        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="nccl:gather=broadcast")
+    with pytest.warns(S2SimWarning, match="or changes nothing here"):
+        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["fp16"], library="nccl:or=bytes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="nccl:or=bytes")
+        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["fp16"], library="mpi:buffers=device,half=user-op")
+
+
+def test_unknown_libraries_are_told_before_anything_runs():
+    with pytest.raises(UnknownNameError, match="did you mean 'nccl'"):
+        s2sim.run("fat-tree", workers=2, trace="no-such-trace", library="ncll")
+    with pytest.raises(OptionError, match="did you mean 'bytes'"):
+        s2sim.run("fat-tree", workers=2, trace="no-such-trace", library="nccl:or=byte")
+
+
+def test_a_spec_saved_before_there_were_libraries_still_loads():
+    value = RunSpec(topology="ring", workers=(2,)).to_json()
+    assert value.pop("library") == "ideal"
+    assert spec_from_json(value, "old").library == "ideal"
+    assert spec_from_json({**value, "library": "gloo"}, "new").library == "gloo"
+
+
+def test_one_worker_lowers_nothing():
+    result = s2sim.run("fat-tree", workers=1, trace=SMALL, library="nccl")
+    for row in result.rows:
+        assert all(item.executes == item.asked and item.bytes_sent == 0 for item in row.lowering)
+        assert row.total_s == row.total_ideal_s
+
+
+def test_the_same_spec_gives_the_same_answer(results):
+    again = s2sim.run(spec=results["nccl"].spec)
+    assert again.rows == results["nccl"].rows
+    assert again.verdict == results["nccl"].verdict
+
+
+@pytest.mark.parametrize("elements", [(7, 7, 7, 7), (0, 0, 0, 0), (5, 0, 9, 2)])
+def test_wire_bytes_against_a_count_of_all_messages(elements):
+    """Every message of every algorithm, one by one."""
+    ranks = len(elements)
+    gather = Call("all_gather", "gather", "float32", 4, elements, size_from_data=False, label="")
+    assert (sent_bytes(Demand("all_gather", elements, 4)) == ring_bytes(gather)[0]).all()
+    sent, received = np.zeros((2, ranks), np.int64)
+    for root, size in enumerate(elements):
+        for hop in range(ranks - 1):
+            sent[(root + hop) % ranks] += 4 * size
+            received[(root + hop + 1) % ranks] += 4 * size
+    group = [Demand("broadcast", (size,) * ranks, 4, root) for root, size in enumerate(elements)]
+    assert [side.tolist() for side in ring_traffic(group, ranks)] == [sent.tolist(), received.tolist()]
+    # What grouped broadcasts send is what a ring all-gather of the same sizes sends.
+    assert sent.tolist() == ring_bytes(gather)[0].tolist()
+    sent, received = np.zeros((2, ranks), np.int64)
+    for source, size in enumerate(elements):
+        for target in range(ranks):
+            if source != target:
+                block = (target + 1) * size // ranks - target * size // ranks
+                sent[source] += 4 * block
+                received[target] += 4 * block
+    exchange = Demand("all_to_all", elements, 4)
+    assert (sent_bytes(exchange).tolist(), received_bytes(exchange).tolist()) == (sent.tolist(), received.tolist())
+
+
+def test_the_library_is_part_of_the_spec():
+    spec = RunSpec(topology="ring", workers=(2,), library="nccl:or=owners")
+    assert spec_from_json(spec.to_json(), "again") == spec
+    assert dataclasses.replace(spec, library="ideal") != spec
