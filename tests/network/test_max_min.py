@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from s2sim.network.max_min import fair_rates
 
@@ -64,3 +65,43 @@ def test_is_feasible_and_every_flow_has_a_bottleneck_where_it_is_largest(network
     for path, rate in zip(paths, rates, strict=True):
         others = {link: max(r for p, r in zip(paths, rates, strict=True) if link in p) for link in path}
         assert any(used[link] >= capacity[link] * (1 - 1e-9) and rate >= others[link] * (1 - 1e-9) for link in path)
+
+
+def by_linear_programs(paths, weights, capacity):
+    """Return the lexicographically largest sorted rates: raise the smallest as far as can be, fix who cannot rise."""
+    flows = len(paths)
+    on_link = np.zeros((len(capacity), flows))
+    for flow, (path, weight) in enumerate(zip(paths, weights, strict=True)):
+        on_link[path, flow] = weight
+    fixed = np.full(flows, np.nan)
+
+    def best(goal, least):
+        """Maximise ``goal`` over rates of the free flows that are at least ``least``."""
+        free = np.isnan(fixed)
+        bounds = [(least, None) if is_free else (rate, rate) for is_free, rate in zip(free, fixed, strict=True)]
+        return linprog(-goal, A_ub=on_link, b_ub=capacity * (1 + 1e-12), bounds=bounds, method="highs")
+
+    while np.isnan(fixed).any():
+        free = np.isnan(fixed)
+        # The largest t so that all free flows get at least t: t is one more variable.
+        limits = np.vstack(
+            [np.hstack([on_link, np.zeros((len(capacity), 1))]), np.hstack([-np.eye(flows), np.ones((flows, 1))])[free]]
+        )
+        rooms = np.concatenate([capacity, np.zeros(free.sum())])
+        bounds = [(0, None) if is_free else (rate, rate) for is_free, rate in zip(free, fixed, strict=True)] + [
+            (0, None)
+        ]
+        level = linprog(np.append(np.zeros(flows), -1.0), A_ub=limits, b_ub=rooms, bounds=bounds, method="highs").x[-1]
+        stuck = [
+            flow
+            for flow in np.flatnonzero(free)
+            if best(np.eye(flows)[flow], level * (1 - 1e-9)).x[flow] <= level * (1 + 1e-6)
+        ]
+        fixed[stuck] = level
+    return fixed
+
+
+@given(networks())
+@settings(max_examples=60, deadline=None)
+def test_equals_linear_programs(network):
+    np.testing.assert_allclose(solve(*network), by_linear_programs(*network), rtol=1e-5)

@@ -69,7 +69,7 @@ def show_command(
     count = parse_workers(workers)
     check_target("--json", json)
     if png is not None:
-        from s2sim.report.picture.draw import check_picture
+        from s2sim.report.figure_file import check_picture
 
         check_target("--png", png)
         check_picture(png)

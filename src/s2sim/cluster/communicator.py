@@ -180,4 +180,4 @@ class Communicator:
             alone.callbacks.append(lambda _: end())
             return
         self._network = self._network or FluidNetwork(self._env, self._timer.cluster.fabric)
-        Running(self._network, timed.schedule, self._timer.cluster, end).start()
+        Running(self._network, timed.schedule, self._timer.cluster, end, times=timed.times).start()

@@ -54,7 +54,8 @@ def scan_rates(spec: RunSpec, cluster: Cluster, recorded: Sequence[Recorded], gp
     if varied is None or not others:
         return Scan(None)
     # Interfaces faster than the cables they are plugged into change nothing.
-    capped = varied == "nic.rate" and any(item.field == "fabric.link.rate" for item in cluster.shape.quantities)
+    given = any(item.field == "fabric.link.rate" for item in cluster.shape.quantities)
+    capped = varied == "nic.rate" and given and cluster.shape.host_cable
     highest_Bps = min(HIGHEST_BPS, cluster.shape.link.rate_Bps) if capped else HIGHEST_BPS
     rates = scanned_rates(highest_Bps)
     progress.start(len(rates), f"looking for break-even over {varied}")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from math import log2
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.errors import S2SimError
+from s2sim.report.figure_file import figure_bytes, one_look
 from s2sim.report.picture.arrangement import make_plan
 from s2sim.report.picture.counts import place_counts, point
 from s2sim.report.picture.graph import NO_LINK, base_class
@@ -25,9 +23,6 @@ if TYPE_CHECKING:
     from s2sim.report.picture.arrangement import Plan
     from s2sim.report.picture.graph import ClusterGraph
 
-FORMATS = (".png", ".svg", ".pdf")
-
-_DOTS_PER_INCH = 150
 # Inches.
 _MARGIN, _LEAST_WIDTH, _LINE_HEIGHT, _SAMPLE = 0.25, 8.0, 0.2, 0.45
 _TITLE_LETTER, _TEXT_LETTER = 0.078, 0.07
@@ -63,16 +58,6 @@ _CLASS_WORDS = {
 }
 
 
-def check_picture(target: str) -> None:
-    """Refuse a file that no picture can be written to, before anything long is computed for it."""
-    from importlib.util import find_spec
-
-    if Path(target).suffix.lower() not in FORMATS:
-        raise S2SimError(f"a picture {target} was asked for: its name must end in {', '.join(FORMATS)}")
-    if find_spec("matplotlib") is None:
-        raise S2SimError("drawing needs matplotlib: pip install 's2sim[plot]'")
-
-
 def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Sequence[str] = ()) -> bytes:
     """Return the picture of a cluster, the same bytes for the same cluster and release of matplotlib.
 
@@ -87,7 +72,6 @@ def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Se
     facts : sequence of str
         More lines, below the title.
     """
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     plan = make_plan(graph)
@@ -99,9 +83,7 @@ def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Se
     legend = legend_rows(graph, plan)
     legend += [(None, 0.0, line) for line in wrap(reading_note(plan), int((width - 2 * _MARGIN) / _TEXT_LETTER))]
     above, below = (len(head) + 1) * _LINE_HEIGHT + _MARGIN, (len(legend) + 1) * _LINE_HEIGHT + _MARGIN
-    # Dates would make every file another one, and so would random names of an SVG's parts.
-    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format, {})
-    with rc_context({"svg.hashsalt": "s2sim", "font.family": "DejaVu Sans", "text.parse_math": False}):
+    with one_look():
         figure = Figure(figsize=(width, top - bottom + above + below))
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
@@ -116,9 +98,7 @@ def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Se
                 axes.plot((start, start + _SAMPLE), (y, y), color=_colour(plan, code), linewidth=thickness)
             axes.text(start + (0.0 if code is None else _SAMPLE + 0.1), y, text, fontsize=_TEXT_SIZE, va="center")
         axes.set(xlim=(start - _MARGIN, start - _MARGIN + width), ylim=(bottom - below, top + above))
-        buffer = BytesIO()
-        figure.savefig(buffer, format=file_format, dpi=_DOTS_PER_INCH, metadata=dates)
-    return buffer.getvalue()
+        return figure_bytes(figure, file_format)
 
 
 def legend_rows(graph: ClusterGraph, plan: Plan) -> list[tuple[int | None, float, str]]:
