@@ -2,7 +2,10 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from scipy.optimize import linprog
+from scipy.sparse import csr_matrix
 
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
@@ -26,6 +29,29 @@ def route(routes, transfer):
     return routes.links[part], routes.weights[part]
 
 
+def names(cluster, source, target):
+    return [cluster.fabric.link_names[link] for link in cluster.routes([source], [target]).links]
+
+
+def throughput(cluster, inside):
+    """Return the most that ranks inside can send to the others together over the ways of the routing, by a program."""
+    source, target = (ends.ravel() for ends in np.meshgrid(np.flatnonzero(inside), np.flatnonzero(~inside)))
+    routes = cluster.routes(source, target)
+    use = csr_matrix((routes.weights, routes.links, routes.offsets), shape=(len(source), len(cluster.fabric)))
+    solved = linprog(-np.ones(len(source)), A_ub=use.T, b_ub=cluster.fabric.rate_Bps / 1e9)
+    return -solved.fun * 1e9
+
+
+def check_cuts(cluster):
+    """Check that no cut is below what the ways out of its groups, and into them, carry together."""
+    for family in cluster.cuts().families:
+        # The first, the last, which may be partial, and one between.
+        for group in {0, family.groups // 2, family.groups - 1}:
+            inside = family.group_of_rank == group
+            assert family.egress_Bps[group] >= throughput(cluster, inside) * (1 - 1e-9)
+            assert family.ingress_Bps[group] >= throughput(cluster, ~inside) * (1 - 1e-9)
+
+
 @pytest.fixture
 def make(tmp_path):
     """Write cluster files and build clusters of them."""
@@ -38,4 +64,14 @@ def make(tmp_path):
     def cluster(text, workers, **options):
         return build_cluster(shape(text), workers, **options)
 
-    return SimpleNamespace(shape=shape, cluster=cluster, toml=toml, tree=tree, route=route, rate_Bps=50 * 2**30)
+    return SimpleNamespace(
+        shape=shape,
+        cluster=cluster,
+        toml=toml,
+        tree=tree,
+        route=route,
+        names=names,
+        throughput=throughput,
+        check_cuts=check_cuts,
+        rate_Bps=50 * 2**30,
+    )

@@ -9,6 +9,8 @@ import numpy as np
 from s2sim.report.picture.graph import ClusterGraph
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from s2sim.topology.cluster import Cluster
 
 # What the switches of each level are called, by the number of levels.
@@ -30,19 +32,33 @@ def _hints(cluster: Cluster, described: dict[str, Any]) -> dict[str, Any]:
     return {"switch_names": _SWITCH_NAMES.get(cluster.shape.levels, ())}
 
 
+def _outer_ends(cluster: Cluster) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return where the links that a picture shows start and end, and which of all links these are.
+
+    PCIe switches and host bridges are drawn as their node, so what lies between them is left out, and so are links
+    from GPU to GPU.
+    """
+    fabric, vertex = cluster.fabric, cluster.layout.drawn_vertices()
+    tail, head = vertex[fabric.tail], vertex[fabric.head]
+    drawn = (tail != head) & (np.maximum(tail, head) >= fabric.gpus)
+    return tail[drawn], head[drawn], drawn
+
+
 def graph_of(cluster: Cluster, described: dict[str, Any]) -> ClusterGraph:
     """Return the graph of a cluster, and what `s2sim.topology.describe.describe` says of it, as a picture takes it."""
     fabric = cluster.fabric
+    tail, head, drawn = _outer_ends(cluster)
+    used, codes = np.unique(fabric.link_class[drawn], return_inverse=True)
     node_of_gpu, rank_of_gpu = np.empty((2, cluster.workers), np.int64)
     node_of_gpu[cluster.gpu_of_rank] = cluster.node_of_rank
     rank_of_gpu[cluster.gpu_of_rank] = np.arange(cluster.workers)
     return ClusterGraph(
-        tail=fabric.tail,
-        head=fabric.head,
-        link_class=fabric.link_class,
-        class_names=fabric.class_names,
-        rate_Bps=fabric.rate_Bps,
-        latency_ps=fabric.latency_ps,
+        tail=tail,
+        head=head,
+        link_class=codes,
+        class_names=tuple(fabric.class_names[code] for code in used),
+        rate_Bps=fabric.rate_Bps[drawn],
+        latency_ps=fabric.latency_ps[drawn],
         node_of_gpu=node_of_gpu,
         rank_of_gpu=rank_of_gpu,
         nodes=fabric.nodes,

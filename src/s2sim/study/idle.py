@@ -19,7 +19,7 @@ def warn_of_idle_overrides(overrides: Sequence[str], cluster: Cluster) -> None:
     for override in overrides:
         table = override.partition("=")[0].strip().partition(".")[0]
         if one_node and (
-            table in ("nic", "fabric", "routing") or (table == "pcie" and cluster.shape.nvlink is not None)
+            table in ("nic", "fabric", "routing") or (table == "pcie" and not cluster.shape.pcie_joins_gpus)
         ):
             reason = f"all {cluster.workers} workers are in one node"
         elif table == "nvlink" and int(cluster.node_of_rank.max()) + 1 == cluster.workers:

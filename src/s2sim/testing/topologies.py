@@ -13,7 +13,7 @@ from s2sim.testing.require import require
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe
-from s2sim.topology.kinds import most_nodes
+from s2sim.topology.kinds import most_workers
 from s2sim.topology.placement import PLACEMENTS
 from s2sim.topology.quantity import KINDS
 
@@ -45,8 +45,7 @@ def check_topology(name_or_path: str | Path) -> None:
     """
     shape = load_shape(name_or_path)
     _check_sources(shape)
-    limit = most_nodes(shape)
-    places = limit[0] * shape.gpus_per_node if limit else max(WORKER_COUNTS)
+    places = most_workers(shape) or max(WORKER_COUNTS)
     for workers in (count for count in WORKER_COUNTS if count <= places):
         for placement in PLACEMENTS:
             cluster = build_cluster(shape, workers, placement=placement)
@@ -82,11 +81,25 @@ def _check_routes(cluster: Cluster, where: str) -> None:
     refuse(_any_by(pair, _breaks(cluster, routes, pair), len(source)), "breaks between two links")
     refuse(_wrong_levels(cluster, routes, pair, len(source)), "is not spread to a sum of 1 at each level")
     refuse(_wrong_flow(cluster, routes, pair, source, target), "does not lead from end to end")
-    latency_ps = np.bincount(pair, routes.weights * cluster.fabric.latency_ps[routes.links], len(source))
-    refuse(np.abs(latency_ps - routes.latency_ps) >= 0.5, "has a latency that is not the sum of its links'")
+    latency_ps = _latencies_ps(cluster, routes, pair, len(source))
+    refuse(latency_ps != routes.latency_ps, "has a latency that is not the sum of its links'")
     described = describe(cluster)
     refuse(routes.latency_ps < (described["latency_min_ps"] or 0), "is shorter than the description says")
     refuse(routes.latency_ps > (described["latency_max_ps"] or 0), "is longer than the description says")
+
+
+def _latencies_ps(cluster: Cluster, routes: Routes, pair: NDArray[np.int64], pairs: int) -> NDArray[np.int64]:
+    """Return the latency of each pair's way: of links side by side, all of one class, the longest counts."""
+    classes = len(cluster.fabric.class_names)
+    link_ps = cluster.fabric.latency_ps[routes.links]
+    side_by_side = routes.weights < 1
+    total = np.zeros(pairs, np.int64)
+    np.add.at(total, pair[~side_by_side], link_ps[~side_by_side])
+    longest = np.zeros(pairs * classes, np.int64)
+    level = pair * classes + cluster.fabric.link_class[routes.links]
+    np.maximum.at(longest, level[side_by_side], link_ps[side_by_side])
+    latencies: NDArray[np.int64] = total + longest.reshape(pairs, classes).sum(axis=1)
+    return latencies
 
 
 def _any_by(pair: NDArray[np.int64], crossing: NDArray[np.bool_], pairs: int) -> NDArray[np.bool_]:

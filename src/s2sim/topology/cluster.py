@@ -11,6 +11,7 @@ from s2sim.errors import TopologyError
 from s2sim.topology.cuts import find_cuts
 from s2sim.topology.fabric import Fabric, build_fabric
 from s2sim.topology.kinds import lay_out
+from s2sim.topology.named_links import with_named_links
 from s2sim.topology.node import node_parts
 from s2sim.topology.placement import place
 from s2sim.topology.reduction import reduction_tree
@@ -90,14 +91,14 @@ class Cluster:
 
     def cuts(self) -> Cuts:
         """Return the capacities into and out of every GPU, every node, and every larger set that may bind."""
-        return find_cuts(self.layout, self.gpu_of_rank)
+        return find_cuts(self.layout, self.fabric, self.gpu_of_rank)
 
     def reduction_tree(self) -> Routes:
         """Return one transfer up from all ranks to the switch that reduces, and down again.
 
         See `s2sim.topology.reduction`.
         """
-        return reduction_tree(self.layout, self.fabric, self.gpu_of_rank)
+        return reduction_tree(self.router, self.gpu_of_rank)
 
     def _checked(self, ranks: Any) -> NDArray[np.int64]:
         array = np.atleast_1d(np.asarray(ranks))
@@ -127,14 +128,14 @@ def build_cluster(shape: ClusterShape, workers: int, *, placement: str = "linear
     layout = lay_out(shape, workers)
     dims = layout.dims
     gpu_of_rank = place(dims, placement, seed=seed)
+    what = f"{shape.name} with {workers} workers"
+    fabric = build_fabric(node_parts(layout) + layout.parts(), workers, dims.nodes, what)
     return Cluster(
         shape=shape,
         workers=workers,
-        fabric=build_fabric(
-            node_parts(layout) + layout.parts(), workers, dims.nodes, f"{shape.name} with {workers} workers"
-        ),
+        fabric=with_named_links(fabric, shape.named_links, what),
         gpu_of_rank=gpu_of_rank,
-        node_of_rank=gpu_of_rank // dims.gpus_per_node,
+        node_of_rank=dims.node_set.node_of_gpu[gpu_of_rank],
         layout=layout,
         placement=placement,
         seed=seed,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s2sim.topology.node import gpu_rates, node_rates
+from s2sim.topology.capacity import below_switches, find_capacity
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Layout
 
 
@@ -21,8 +22,8 @@ class CutFamily:
     Attributes
     ----------
     name : str
-        ``"gpu"``, ``"node"``; ``"leaf"`` and ``"pod"`` of a tree, ``"rail group"``, ``"router"`` and ``"group"`` of a
-        dragonfly, ``"dimension-0 plane"`` and ``"dimension-0 slab"`` of a torus.
+        ``"gpu"``, ``"PCIe switch"``, ``"node"``; ``"leaf"`` and ``"pod"`` of a tree, ``"rail group"``, ``"router"`` and
+        ``"group"`` of a dragonfly, ``"dimension-0 plane"`` and ``"dimension-0 slab"`` of a torus.
     group_of_rank : int64 array, shape (workers,)
         Which group each rank belongs to; every group has at least one.
     egress_Bps, ingress_Bps : float64 array, shape (groups,)
@@ -55,16 +56,16 @@ class Cuts:
         raise KeyError(name)
 
 
-def find_cuts(layout: Layout, gpu_of_rank: NDArray[np.int64]) -> Cuts:
-    """Return every family of the cluster, with the capacities of full-duplex links: as much in as out."""
-    gpu_Bps, node_Bps = gpu_rates(layout), node_rates(layout)
-    node_of_rank = gpu_of_rank // layout.dims.gpus_per_node
-    families = (
-        CutFamily("gpu", gpu_of_rank, gpu_Bps, gpu_Bps),
-        CutFamily("node", node_of_rank, node_Bps, node_Bps),
-        *(
-            CutFamily(name, group_of_node[node_of_rank], group_Bps, group_Bps)
-            for name, group_of_node, group_Bps in layout.families(node_Bps)
-        ),
-    )
+def find_cuts(layout: Layout, fabric: Fabric, gpu_of_rank: NDArray[np.int64]) -> Cuts:
+    """Return every family of the cluster, with the capacities of all links out of its groups and into them."""
+    nodes = layout.dims.node_set
+    out, into = (find_capacity(layout, fabric, way) for way in ("out", "in"))
+    node_of_rank = nodes.node_of_gpu[gpu_of_rank]
+    families = [CutFamily("gpu", gpu_of_rank, out.gpu_Bps, into.gpu_Bps)]
+    if nodes.pcie_switches:
+        below = below_switches(nodes)[gpu_of_rank]
+        families.append(CutFamily("PCIe switch", below, out.switch_Bps, into.switch_Bps))
+    families.append(CutFamily("node", node_of_rank, out.node_Bps, into.node_Bps))
+    for partition, out_Bps, in_Bps in zip(layout.partitions(), out.families, into.families, strict=True):
+        families.append(CutFamily(partition.name, partition.group_of_node[node_of_rank], out_Bps, in_Bps))
     return Cuts(tuple(family for family in families if family.groups > 1))

@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.topology.capacity import find_capacity, half_of_node_Bps
 from s2sim.topology.kinds import KINDS
 from s2sim.topology.kinds.layout import plural
-from s2sim.topology.node import gpu_rates, node_rates
+from s2sim.topology.node_spec import MOST_MESHED
+from s2sim.topology.routes import join_stages
 from s2sim.units import PS_PER_S, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.node_spec import NodeSpec
+    from s2sim.topology.routes import Routes
 
 
 def oversubscription(cluster: Cluster) -> float | None:
@@ -20,34 +26,59 @@ def oversubscription(cluster: Cluster) -> float | None:
 
     1 or less is non-blocking; a tree without uplinks has 1, and a fabric without levels None.
     """
-    return cluster.layout.oversubscription()
+    return cluster.layout.oversubscription(find_capacity(cluster.layout, cluster.fabric, "out"))
 
 
 def bisection_Bps(cluster: Cluster) -> float | None:
     """Return what crosses, one way, the cut that halves the cluster where it is weakest; None for one GPU.
 
     How nodes are halved is the kind's to say; GPUs are halved where there is one node. With an odd number the smaller
-    half counts.
+    half counts. Where the two ways differ the weaker one does.
     """
-    dims = cluster.dims
+    dims, layout = cluster.dims, cluster.layout
     if dims.workers == 1:
         return None
     if dims.nodes == 1:
-        return float(gpu_rates(cluster.layout)[: dims.workers // 2].sum())
-    return cluster.layout.bisection_Bps(node_rates(cluster.layout))
+        return min(half_of_node_Bps(layout, cluster.fabric, way) for way in ("out", "in"))
+    return min(layout.bisection_Bps(find_capacity(layout, cluster.fabric, way)) for way in ("out", "in"))
+
+
+def _pairs(gpus: int) -> NDArray[np.int64]:
+    """Return ordered pairs of GPUs of a node, shape (2, pairs): all of few, those with the first and last of many."""
+    if gpus <= MOST_MESHED:
+        return np.stack(np.nonzero(~np.eye(gpus, dtype=np.bool_)))
+    number = np.arange(gpus)
+    others = [np.stack([number, np.full(gpus, end)])[:, number != end] for end in (0, gpus - 1)]
+    return np.concatenate([*others, *(pair[::-1] for pair in others)], axis=1)
+
+
+def _inside(cluster: Cluster) -> Routes:
+    """Return the ways inside nodes: of one node of each kind and fill, or of all where the file names links."""
+    nodes = cluster.dims.node_set
+    in_use = nodes.gpus_in_use
+    _, chosen = np.unique(np.stack([nodes.spec, in_use]), axis=1, return_index=True)
+    if cluster.shape.named_links:
+        chosen = np.arange(nodes.count)
+    pairs = [nodes.first_gpu[node] + _pairs(int(in_use[node])) for node in np.sort(chosen)]
+    source, target = np.concatenate(pairs, axis=1)
+    return join_stages(cluster.router.stages(source, target), len(source))
 
 
 def _ways(cluster: Cluster) -> list[tuple[int, int]]:
-    """Return (links, latency in picoseconds) of the ways that may be shortest and longest, from GPU to GPU."""
-    dims, shape = cluster.dims, cluster.shape
-    ways = []
-    if min(dims.gpus_per_node, dims.workers) > 1:
-        inside = shape.nvlink or shape.pcie
-        ways.append((2, 2 * inside.latency_ps if inside else 0))
-    if dims.nodes > 1:
-        ports = [shape.host_link, shape.pcie] if shape.pcie else [shape.host_link]
-        ends_ps = 2 * sum(port.latency_ps for port in ports)
-        ways += [(2 * len(ports) + hops, ends_ps + hops * shape.link.latency_ps) for hops in cluster.layout.hops()]
+    """Return (links, latency in picoseconds) of the ways that may be shortest and longest, from GPU to GPU.
+
+    Where nodes or links differ, no way is shorter than the first or longer than the last of each kind.
+    """
+    inside = _inside(cluster)
+    ways = list(zip(np.diff(inside.offsets).tolist(), inside.latency_ps.tolist(), strict=True))
+    if cluster.dims.nodes > 1:
+        gpu = np.arange(cluster.workers)
+        ends = [join_stages(stages(gpu), len(gpu)) for stages in (cluster.router.to_ports, cluster.router.from_ports)]
+        link_ps = cluster.fabric.latency_ps[cluster.layout.switch_links(cluster.fabric)]
+        for hops, pick in zip(cluster.layout.hops(), (np.min, np.max), strict=True):
+            ends_ps = sum(int(pick(way.latency_ps)) for way in ends)
+            links = sum(int(pick(np.diff(way.offsets))) for way in ends)
+            ways.append((links + hops, ends_ps + hops * (int(pick(link_ps)) if len(link_ps) else 0)))
     return ways
 
 
@@ -69,7 +100,7 @@ def describe(cluster: Cluster) -> dict[str, Any]:
         "gpus_per_node": dims.gpus_per_node,
         "nvlink_rate_Bps": shape.nvlink.rate_Bps if shape.nvlink else None,
         "pcie_rate_Bps": shape.pcie.rate_Bps if shape.pcie else None,
-        "nics_per_node": dims.nics_per_node,
+        "nics_per_node": dims.node_set.most_nics,
         "nic_rate_Bps": shape.nic.rate_Bps,
         "host_link_rate_Bps": shape.host_link.rate_Bps,
         "link_rate_Bps": shape.link.rate_Bps,
@@ -90,25 +121,47 @@ def describe(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _node_text(cluster: Cluster) -> str:
-    dims, shape = cluster.dims, cluster.shape
-    text = f"{plural(dims.nodes, 'node')} x {plural(dims.gpus_per_node, 'GPU')}"
-    if dims.gpus_per_node > 1:
-        inside = [("NVLink", shape.nvlink), ("PCIe", shape.pcie)]
-        named = [f"{name} {format_bytes(spec.rate_Bps)}/s" for name, spec in inside if spec is not None]
-        text += f" ({', '.join(named)})"
-    last = dims.workers - (dims.nodes - 1) * dims.gpus_per_node
-    if last == dims.gpus_per_node:
+def _node_text(count: int, node: NodeSpec) -> str:
+    text = f"{plural(count, 'node')} x {plural(node.gpus, 'GPU')}"
+    if node.gpus == 1:
         return text
-    return f"{text}, {last} in use" + (" on the last" if dims.nodes > 1 else "")
+    inside = []
+    if node.nvlink is not None:
+        inside.append(
+            f"NVLink {format_bytes(node.nvlink.rate_Bps)}/s" + (" a link, no switch" if node.mesh is not None else "")
+        )
+    if node.pcie is not None:
+        below = f", {node.gpus_per_switch} a switch" if node.gpus_per_switch else ""
+        inside.append(f"PCIe {format_bytes(node.pcie.rate_Bps)}/s{below}")
+    return f"{text} ({', '.join(inside)})"
+
+
+def _nodes_text(cluster: Cluster) -> str:
+    """Return the nodes of each kind, and how many GPUs of the last one are in use."""
+    nodes = cluster.dims.node_set
+    counts = np.bincount(nodes.spec, minlength=len(nodes.specs)).tolist()
+    text = " + ".join(_node_text(count, node) for count, node in zip(counts, nodes.specs, strict=True) if count)
+    last = int(nodes.gpus_in_use[-1])
+    if last == nodes.specs[nodes.spec[-1]].gpus:
+        return text
+    return f"{text}, {last} in use" + (" on the last" if nodes.count > 1 else "")
+
+
+def _nics_text(cluster: Cluster) -> str:
+    """Return the network interfaces of a node, of each kind where they differ."""
+    nodes = cluster.dims.node_set
+    used = [nodes.specs[number] for number in np.unique(nodes.spec)]
+    texts = dict.fromkeys(f"{plural(node.nics, 'NIC')} of {format_rate(node.nic.rate_Bps)}" for node in used)
+    return f"{' or '.join(texts)} a node"
 
 
 def first_line(cluster: Cluster) -> str:
     """Return one line: GPUs and links of a node, its network interfaces, the fabric, the longest latency."""
-    dims = cluster.dims
-    nics = f"{plural(dims.nics_per_node, 'NIC')} of {format_rate(cluster.shape.nic.rate_Bps)} a node"
-    parts = [_node_text(cluster), nics, *cluster.layout.words()]
-    if dims.workers > 1:
+    words = cluster.layout.words(oversubscription(cluster))
+    parts = [_nodes_text(cluster), _nics_text(cluster), *words]
+    if cluster.shape.named_links:
+        parts.append(f"{plural(len(cluster.shape.named_links), 'exception')} among the links")
+    if cluster.workers > 1:
         longest_ps = max(latency_ps for _, latency_ps in _ways(cluster))
         parts.append(f"up to {format_seconds(longest_ps / PS_PER_S)} one way" if longest_ps else "no latency given")
     return f"{cluster.shape.name}: {', '.join(parts)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -16,44 +16,54 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.topology.shape import LinkSpec
-
 # Some 33 bytes a link: 1.7 GB, far beyond any cluster that was ever built.
 _MOST_LINKS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class LinkBlock:
-    """Consecutive links of one class, alike in rate and latency.
+    """Consecutive links of one class.
 
     Attributes
     ----------
     start, count : int
         The links ``start ... start + count - 1``.
-    link_class : str
-        For summing up: ``"nvlink"``, ``"pcie"``, ``"nic"``, ``"leaf-up"``, ``"torus"``, ``"global"``, ...
-    spec : LinkSpec
-        Rate and latency of each.
     template : str
         Name of a link, with a place for each of its indices.
-    radices : tuple of int
-        Sizes of all indices but the first, outermost first.
+    indices : callable
+        Takes a link's number in the block, gives its indices.
     """
 
     start: int
     count: int
-    link_class: str
-    spec: LinkSpec
     template: str
-    radices: tuple[int, ...]
+    indices: Callable[[int], Iterable[int]]
+
+    @property
+    def part(self) -> slice:
+        """Where the block lies in the arrays of the graph."""
+        return slice(self.start, self.start + self.count)
 
     def name(self, index: int) -> str:
         """Return the name of the block's link number ``index``."""
-        indices: list[int] = []
-        for radix in reversed(self.radices):
-            index, inner = divmod(index, radix)
-            indices.insert(0, inner)
-        return self.template.format(index, *indices)
+        return self.template.format(*self.indices(index))
+
+
+def counted(*radices: int) -> Callable[[int], list[int]]:
+    """Return what takes a number apart: all indices but the first have these sizes, outermost first.
+
+    >>> counted(3, 4)(23)
+    [1, 2, 3]
+    """
+
+    def indices(number: int) -> list[int]:
+        found: list[int] = []
+        for radix in reversed(radices):
+            number, inner = divmod(number, radix)
+            found.insert(0, inner)
+        return [number, *found]
+
+    return indices
 
 
 class LinkNames(Sequence[str]):
@@ -85,7 +95,8 @@ class Fabric:
     """All directed links.
 
     Vertices are numbered: GPUs, then nodes (where a node's GPUs and network interfaces meet), then switches level by
-    level; on a ring or torus the stop where a node's interfaces meet its neighbours counts as its switch.
+    level, then PCIe switches node by node, then host bridges with a rate of their own, one a node. On a ring or torus
+    the stop where a node's interfaces meet its neighbours counts as its switch.
 
     Attributes
     ----------
@@ -133,7 +144,11 @@ class LinkPart:
     ----------
     key : str
         Name of their block.
-    link_class, spec, template, radices, count
+    link_class : str
+        For summing up: ``"nvlink"``, ``"pcie"``, ``"nic"``, ``"leaf-up"``, ``"torus"``, ``"global"``, ...
+    rate_Bps, latency_ps : float and int, or arrays of shape (count,)
+        Of all links, or of each.
+    template, indices, count
         As of a `LinkBlock`.
     ends : callable
         Takes the numbers 0, 1, ... of the links as an int64 array, gives the vertices where each starts and ends.
@@ -141,15 +156,20 @@ class LinkPart:
 
     key: str
     link_class: str
-    spec: LinkSpec
+    rate_Bps: float | NDArray[np.float64]
+    latency_ps: int | NDArray[np.int64]
     template: str
-    radices: tuple[int, ...]
+    indices: Callable[[int], Iterable[int]]
     count: int
     ends: Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]
 
     def turned(self) -> LinkPart:
         """Return the same links the other way round."""
         return replace(self, ends=lambda index: self.ends(index)[::-1])
+
+
+def _each(value: Any, kind: type, count: int) -> NDArray[Any]:
+    return np.broadcast_to(np.asarray(value, kind), (count,))
 
 
 def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) -> Fabric:
@@ -171,15 +191,15 @@ def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) ->
         )
     starts = list(accumulate(counts, initial=0))
     blocks = {
-        part.key: LinkBlock(start, part.count, part.link_class, part.spec, part.template, part.radices)
+        part.key: LinkBlock(start, part.count, part.template, part.indices)
         for part, start in zip(parts, starts, strict=False)
     }
     class_names = tuple(dict.fromkeys(part.link_class for part in parts if part.count))
     codes = [class_names.index(part.link_class) if part.count else 0 for part in parts]
     ends = [part.ends(np.arange(part.count, dtype=np.int64)) for part in parts if part.count]
     return Fabric(
-        rate_Bps=np.repeat(np.array([part.spec.rate_Bps for part in parts], np.float64), counts),
-        latency_ps=np.repeat(np.array([part.spec.latency_ps for part in parts], np.int64), counts),
+        rate_Bps=np.concatenate([_each(part.rate_Bps, np.float64, part.count) for part in parts]),
+        latency_ps=np.concatenate([_each(part.latency_ps, np.int64, part.count) for part in parts]),
         link_names=LinkNames(blocks.values()),
         link_class=np.repeat(np.array(codes, np.int8), counts),
         class_names=class_names,

@@ -1,4 +1,4 @@
-"""What is inside every node, whatever joins them: GPUs, their ports, and network interfaces."""
+"""The links inside every node, whatever joins them, and those of network interfaces to the fabric."""
 
 from __future__ import annotations
 
@@ -11,76 +11,131 @@ from s2sim.topology.fabric import LinkPart
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s2sim.topology.kinds.layout import Dimensions, Indices, Layout, Rates
-    from s2sim.topology.shape import LinkSpec
+    from s2sim.topology.kinds.layout import Indices, Layout, Rates
+    from s2sim.topology.node_spec import LinkSpec, NodeSpec
+    from s2sim.topology.nodes import Nodes
 
     Ends = Callable[[Indices], tuple[Indices, Indices]]
 
 
-def port_of_gpu(dims: Dimensions, gpu: Indices) -> Indices:
-    """Return the network interface of each GPU, numbered node after node: local GPU g has g * interfaces // GPUs."""
-    node, local = np.divmod(gpu, dims.gpus_per_node)
-    port: Indices = node * dims.nics_per_node + local * dims.nics_per_node // dims.gpus_per_node
-    return port
-
-
 def node_parts(layout: Layout) -> list[LinkPart]:
-    """Return the links between GPUs, nodes and the switches that their interfaces join, each kind out and in."""
-    shape, dims = layout.shape, layout.dims
-
-    def to_node(gpu: Indices) -> tuple[Indices, Indices]:
-        return gpu, dims.workers + gpu // dims.gpus_per_node
-
-    def to_switch(port: Indices) -> tuple[Indices, Indices]:
-        return dims.workers + port // dims.nics_per_node, layout.first_switch + layout.switch_of_port(port)
-
+    """Return the links between GPUs, PCIe switches, nodes and the fabric, each kind out and in."""
+    nodes = layout.dims.node_set
+    hub, first_pcie = layout.first_node, layout.first_pcie
     parts = []
-    if shape.nvlink is not None and shape.gpus_per_node > 1:
-        parts += _both_ways("nvlink", "gpu", shape.nvlink, dims.gpus_per_node, dims.workers, to_node)
-    if shape.pcie is not None:
-        parts += _both_ways("pcie", "gpu", shape.pcie, dims.gpus_per_node, dims.workers, to_node)
-    return [*parts, *_both_ways("nic", "", shape.host_link, dims.nics_per_node, dims.ports, to_switch)]
+    if len(gpus := nodes.nvlink_gpus):
+        parts += _of_gpus("nvlink", nodes, gpus, lambda spec: spec.nvlink, hub + nodes.node_of_gpu[gpus])
+    if nodes.meshes.variants:
+        parts.append(_mesh(nodes))
+    if len(gpus := nodes.pcie_gpus):
+        switch = nodes.switch_of_gpu[gpus]
+        at_host = _top(layout)[nodes.node_of_gpu[gpus]]
+        parts += _of_gpus(
+            "pcie", nodes, gpus, lambda spec: spec.pcie, np.where(switch < 0, at_host, first_pcie + switch)
+        )
+    if nodes.pcie_switches:
+        parts += _uplinks(layout)
+    if len(nodes.bridge_nodes):
+        parts += _bridges(layout)
+    return [*parts, *_interfaces(layout)]
 
 
-def _both_ways(name: str, owner: str, spec: LinkSpec, radix: int, count: int, ends: Ends) -> list[LinkPart]:
-    """Return links out of nodes (or their GPUs) and the same links back in."""
-    template = f"node{{}}.{owner}{{}}.{name}" if owner else f"node{{}}.{name}{{}}"
-    return [
-        LinkPart(f"{name}.out", name, spec, f"{template}.out", (radix,), count, ends),
-        LinkPart(f"{name}.in", name, spec, f"{template}.in", (radix,), count, ends).turned(),
-    ]
+def _specs(nodes: Nodes, node: Indices, choose: Callable[[NodeSpec], LinkSpec | None]) -> tuple[Rates, Indices]:
+    """Return rate and latency of what each node in ``node`` has, by its kind."""
+    specs = [choose(spec) for spec in nodes.specs]
+    rates = np.array([spec.rate_Bps if spec else 0.0 for spec in specs], np.float64)
+    latencies = np.array([spec.latency_ps if spec else 0 for spec in specs], np.int64)
+    return rates[nodes.spec[node]], latencies[nodes.spec[node]]
 
 
-def gpus_in_nodes(dims: Dimensions) -> Indices:
-    """Return how many GPUs of each node are in use, shape (nodes,)."""
-    counts = np.full(dims.nodes, dims.gpus_per_node, np.int64)
-    counts[-1] = dims.workers - (dims.nodes - 1) * dims.gpus_per_node
-    return counts
+def _both_ways(
+    key: str,
+    link_class: str,
+    specs: tuple[Rates, Indices],
+    template: str,
+    numbers: tuple[Indices, ...],
+    ends: Ends,
+) -> list[LinkPart]:
+    """Return links outwards and the same links back in."""
+
+    def indices(number: int) -> list[int]:
+        return [int(column[number]) for column in numbers]
+
+    out = LinkPart(f"{key}.out", link_class, *specs, f"{template}.out", indices, len(numbers[0]), ends)
+    back = LinkPart(f"{key}.in", link_class, *specs, f"{template}.in", indices, len(numbers[0]), ends)
+    return [out, back.turned()]
 
 
-def gpu_rates(layout: Layout) -> Rates:
-    """Return what leaves each GPU: to the others of its node, and its network interface in full."""
-    shape, dims = layout.shape, layout.dims
-    has_peer = (gpus_in_nodes(dims) > 1)[np.arange(dims.workers) // dims.gpus_per_node]
-    network_Bps = shape.host_link.rate_Bps if dims.nodes > 1 else 0.0
-    if shape.pcie is None:
-        inside_Bps = shape.nvlink.rate_Bps if shape.nvlink is not None else 0.0
-        return np.where(has_peer, inside_Bps, 0.0) + network_Bps
-    network_Bps = min(network_Bps, shape.pcie.rate_Bps)
-    if shape.nvlink is not None:
-        return np.where(has_peer, shape.nvlink.rate_Bps, 0.0) + network_Bps
-    return np.where(has_peer, shape.pcie.rate_Bps, network_Bps)
+def _of_gpus(
+    name: str, nodes: Nodes, gpus: Indices, choose: Callable[[NodeSpec], LinkSpec | None], joined: Indices
+) -> list[LinkPart]:
+    """Return a link from each of some GPUs to the vertex that it joins."""
+    node = nodes.node_of_gpu[gpus]
+    numbers = (node, nodes.local_gpu(gpus))
+    template = f"node{{}}.gpu{{}}.{name}"
+    return _both_ways(name, name, _specs(nodes, node, choose), template, numbers, lambda _: (gpus, joined))
 
 
-def node_rates(layout: Layout) -> Rates:
-    """Return what leaves each node: its interfaces, unless its GPUs' ports or the links of its stop carry less.
+def _mesh(nodes: Nodes) -> LinkPart:
+    """Return the links between GPUs, node by node; the lines between two GPUs are one link."""
+    meshes = nodes.meshes
+    source, target, lines = (
+        np.concatenate([getattr(meshes.variants[variant], name) for variant in meshes.variant if variant >= 0])
+        for name in ("source", "target", "lines")
+    )
+    node = np.repeat(np.arange(nodes.count), np.diff(meshes.first))
+    rate_Bps, latency_ps = _specs(nodes, node, lambda spec: spec.nvlink)
+    first = nodes.first_gpu[node]
 
-    A partial node uses the interfaces of the GPUs that it has.
-    """
-    shape, dims = layout.shape, layout.dims
-    gpus_in_node = gpus_in_nodes(dims)
-    nics_in_use = (gpus_in_node - 1) * dims.nics_per_node // dims.gpus_per_node + 1
-    rates: Rates = nics_in_use * np.float64(shape.host_link.rate_Bps)
-    if shape.pcie is not None:
-        rates = np.minimum(rates, gpus_in_node * shape.pcie.rate_Bps)
-    return np.minimum(rates, layout.node_limit_Bps)
+    def indices(number: int) -> tuple[int, int, int]:
+        return int(node[number]), int(source[number]), int(target[number])
+
+    return LinkPart(
+        "nvlink.mesh",
+        "nvlink",
+        rate_Bps * lines,
+        latency_ps,
+        "node{}.gpu{}.to{}",
+        indices,
+        len(node),
+        lambda _: (first + source, first + target),
+    )
+
+
+def _top(layout: Layout) -> Indices:
+    """Return the vertex at which what leads up in each node ends: its host bridge, if that has a rate, or the node."""
+    nodes = layout.dims.node_set
+    top = layout.first_node + np.arange(nodes.count)
+    bridges = nodes.bridge_nodes
+    top[bridges] = layout.first_pcie + nodes.pcie_switches + np.arange(len(bridges))
+    return top
+
+
+def _uplinks(layout: Layout) -> list[LinkPart]:
+    nodes = layout.dims.node_set
+    node = nodes.node_of_switch
+    switch = np.arange(nodes.pcie_switches)
+    numbers = (node, switch - nodes.first_switch[node])
+    joined = _top(layout)[node]
+    specs = _specs(nodes, node, lambda spec: spec.uplink)
+    return _both_ways(
+        "uplink", "pcie-uplink", specs, "node{}.pcie{}.uplink", numbers, lambda _: (layout.first_pcie + switch, joined)
+    )
+
+
+def _bridges(layout: Layout) -> list[LinkPart]:
+    nodes = layout.dims.node_set
+    node = nodes.bridge_nodes
+    bridge = _top(layout)[node]
+    specs = _specs(nodes, node, lambda spec: spec.bridge)
+    return _both_ways("host", "pcie-host", specs, "node{}.host", (node,), lambda _: (bridge, layout.first_node + node))
+
+
+def _interfaces(layout: Layout) -> list[LinkPart]:
+    """Return the links from network interfaces to the switches that they join."""
+    nodes, first_pcie = layout.dims.node_set, layout.first_pcie
+    node, port = nodes.node_of_port, np.arange(nodes.ports)
+    start = np.where(nodes.switch_of_port < 0, layout.first_node + node, first_pcie + nodes.switch_of_port)
+    end = layout.first_switch + layout.switch_of_port(port)
+    specs = _specs(nodes, node, layout.shape.host_link_of)
+    return _both_ways("nic", "nic", specs, "node{}.nic{}", (node, nodes.local_port(port)), lambda _: (start, end))

@@ -56,7 +56,7 @@ def place(dims: Dimensions, placement: str, *, seed: int = 0) -> NDArray[np.int6
 
 
 def _dealt(dims: Dimensions, gpus: NDArray[np.int64]) -> NDArray[np.int64]:
-    node, local = np.divmod(gpus, dims.gpus_per_node)
+    node, local = dims.node_set.node_of_gpu, dims.node_set.local_gpu(gpus)
     leaf = node // dims.hosts_per_leaf
     # Each leaf's GPUs in the order in which it deals them, and which of its turns each one gets.
     dealt = np.lexsort((node, local, leaf))
@@ -107,10 +107,16 @@ def _gpu_of_line(asked: str, where: str, dims: Dimensions) -> int:
     if match is None:
         raise TopologyError(f"{where}: {asked[:40]!r} is no place: write 'node gpu' or a GPU number, for example '3 0'")
     first, second = match.groups()
-    node, local = (int(first), int(second)) if second else divmod(int(first), dims.gpus_per_node)
-    gpu = node * dims.gpus_per_node + local
-    if local >= dims.gpus_per_node or gpu >= dims.workers:
-        last = dims.workers - (dims.nodes - 1) * dims.gpus_per_node
+    first_gpu = dims.node_set.first_gpu
+    if second is None:
+        gpu = int(first)
+        exists = gpu < dims.workers
+    else:
+        node = min(int(first), dims.nodes)
+        gpu = int(first_gpu[node]) + int(second)
+        exists = node < dims.nodes and gpu < first_gpu[node + 1]
+    if not exists:
+        last = dims.workers - first_gpu[-2]
         raise TopologyError(
             f"{where}: {asked!r} is not in use: {dims.workers} workers fill nodes in order, GPUs 0 to "
             f"{dims.workers - 1}, that is node 0 gpu 0 to node {dims.nodes - 1} gpu {last - 1}"

@@ -7,64 +7,83 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import TopologyError
-from s2sim.topology.node import port_of_gpu
 from s2sim.topology.routes import Routes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.topology.fabric import Fabric
-    from s2sim.topology.kinds.layout import Layout
+    from s2sim.topology.routes import Stage
+    from s2sim.topology.routing import Router
+
+    Indices = NDArray[np.int64]
 
 
-def reduction_tree(layout: Layout, fabric: Fabric, gpu_of_rank: NDArray[np.int64]) -> Routes:
+def reduction_tree(router: Router, gpu_of_rank: Indices) -> Routes:
     """Return one transfer that crosses every link from a rank up to the root, and every link down again.
 
     Each link carries the whole buffer once, because whatever meets is summed on the way up and copied on the way down
     (Graham et al., "Scalable Hierarchical Aggregation Protocol (SHArP)", COM-HPC 2016). The root is the first switch
     of the lowest level that is above all ranks, whatever the routing; inside one node it is the NVSwitch. GPUs that
-    share a network interface are summed before it, over NVLink where they have it. Latency is that of the way up and
-    down; all ranks are equally deep.
+    share a network interface are summed before it, over an NVSwitch where they have one. Latency is that of the slowest
+    link of each level on the way up and down.
 
     Parameters
     ----------
-    layout : Layout
-        What joins the nodes.
-    fabric : Fabric
-        The links.
+    router : Router
+        The ways of the cluster.
     gpu_of_rank : int64 array, shape (workers,)
         Where the ranks are; nodes without ranks have no part.
 
     Raises
     ------
     TopologyError
-        For one rank, for one node without NVLink, and where no switch is above all ranks.
+        For one rank, for one node without NVSwitch, for GPUs of an NVLink mesh that share an interface, and where no
+        switch is above all ranks.
     """
-    name, gpus = layout.shape.name, np.sort(gpu_of_rank)
+    layout, fabric = router.layout, router.fabric
+    nodes, name, gpus = layout.dims.node_set, layout.shape.name, np.sort(gpu_of_rank)
     if len(gpus) < 2:
         raise TopologyError(f"an in-network reduction of {len(gpus)} rank on {name} was asked for: at least 2 can sum")
-    nvlink = ("nvlink.out", "nvlink.in", gpus)
-    if len(np.unique(gpus // layout.dims.gpus_per_node)) == 1:
-        if "nvlink.out" not in fabric.blocks:
+    switched = gpus[nodes.nvlink_of_gpu[gpus] >= 0]
+    if len(np.unique(nodes.node_of_gpu[gpus])) == 1:
+        if not len(switched):
+            missing = "[nvlink]" if layout.shape.nvlink is None else "NVSwitch"
             raise TopologyError(
-                f"an in-network reduction was asked for on {name} inside one node without [nvlink], where no switch "
+                f"an in-network reduction was asked for on {name} inside one node without {missing}, where no switch "
                 "can sum: ask for more workers"
             )
-        levels = [nvlink]
+        up, down = [_ports(router, "nvlink.out", switched)], [_ports(router, "nvlink.in", switched)]
     else:
-        port = port_of_gpu(layout.dims, gpus)
-        ports = np.unique(port)
-        levels = [("nic.out", "nic.in", ports), *layout.reduction(ports)]
-        if "pcie.out" in fabric.blocks:
-            levels.insert(0, ("pcie.out", "pcie.in", gpus))
-        if "nvlink.out" in fabric.blocks and len(ports) < len(gpus):
-            levels.insert(0, nvlink)
-    crossed = [(fabric.blocks[up], index) for up, _, index in levels]
-    crossed += [(fabric.blocks[down], index) for _, down, index in reversed(levels)]
-    links = np.concatenate([block.start + index for block, index in crossed])
+        ports = np.unique(nodes.port_of_gpu[gpus])
+        if "nvlink.mesh" in fabric.blocks and len(ports) < len(gpus):
+            raise TopologyError(
+                f"an in-network reduction was asked for on {name}, where GPUs of an NVLink mesh share an interface and "
+                "no switch sums them: write as many nic.count as GPUs"
+            )
+        fabric_levels = layout.reduction(ports)
+        up = [*_crossed(router.to_ports(gpus)), *(fabric.blocks[key].start + index for key, _, index in fabric_levels)]
+        down = [
+            *(fabric.blocks[key].start + index for _, key, index in reversed(fabric_levels)),
+            *_crossed(router.from_ports(gpus)),
+        ]
+        if len(switched) and len(ports) < len(gpus):
+            up.insert(0, _ports(router, "nvlink.out", switched))
+            down.append(_ports(router, "nvlink.in", switched))
+    links = np.concatenate([*up, *down])
     return Routes(
         offsets=np.array([0, len(links)], np.int64),
         links=links,
         weights=np.ones(len(links)),
-        latency_ps=np.array([sum(block.spec.latency_ps for block, _ in crossed)], np.int64),
+        latency_ps=np.array([sum(int(fabric.latency_ps[level].max()) for level in (*up, *down))], np.int64),
     )
+
+
+def _ports(router: Router, key: str, gpus: Indices) -> Indices:
+    """Return the links of GPUs to their NVSwitch."""
+    links: Indices = router.fabric.blocks[key].start + router.layout.dims.node_set.nvlink_of_gpu[gpus]
+    return links
+
+
+def _crossed(stages: list[Stage]) -> list[Indices]:
+    """Return the links of each stage once, but for empty stages."""
+    return [np.unique(stage.links) for stage in stages if len(stage.links)]

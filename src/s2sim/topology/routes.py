@@ -26,7 +26,7 @@ class Routes:
     weights : float64 array, shape (nnz,)
         Share of the transfer that crosses the link: 1 except where it is sprayed.
     latency_ps : int64 array, shape (m,)
-        Sum of the latencies along one way.
+        Sum of the latencies along one way, the longest where it is sprayed.
     """
 
     offsets: NDArray[np.int64]
@@ -73,19 +73,16 @@ class Stage:
         How many links of this stage each transfer uses, in series or side by side.
     links : int64 array, shape (sum of counts,)
         Which, transfer after transfer.
-    hops : int64 array, shape (m,)
-        How many of them lie in series.
     weight : float
         Share of the transfer on each.
-    latency_ps : int
-        Latency of each.
+    latency_ps : int64 array, shape (m,)
+        Latency of the stage: of links in series the sum, of links side by side the longest.
     """
 
     counts: NDArray[np.int64]
     links: NDArray[np.int64]
-    hops: NDArray[np.int64]
     weight: float
-    latency_ps: int
+    latency_ps: NDArray[np.int64]
 
 
 def join_stages(stages: Sequence[Stage], transfers: int) -> Routes:
@@ -101,6 +98,6 @@ def join_stages(stages: Sequence[Stage], transfers: int) -> Routes:
         places = np.repeat(next_free - before, stage.counts) + np.arange(len(stage.links))
         links[places] = stage.links
         weights[places] = stage.weight
-        latency_ps += stage.hops * stage.latency_ps
+        latency_ps += stage.latency_ps
         next_free += stage.counts
     return Routes(offsets, links, weights, latency_ps)

@@ -1,4 +1,8 @@
-"""Which way a transfer takes: out of its node, through the fabric as its kind has it, into the other node."""
+"""Which way a transfer takes: out of its node, through the fabric as its kind has it, into the other node.
+
+Inside a node it goes over the NVSwitch or a mesh of NVLinks, else over PCIe: up to the lowest switch that is above
+both ends, and down again.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,41 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.topology.node import port_of_gpu
-from s2sim.topology.stages import single
+from s2sim.topology.stages import series, single
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Layout
+    from s2sim.topology.nodes import Nodes
     from s2sim.topology.routes import Stage
 
     Indices = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """Everything that decides a way: the kind of fabric, the graph and the seed of the hash."""
+    """Everything that decides a way.
+
+    Attributes
+    ----------
+    layout : Layout
+        What joins the nodes.
+    fabric : Fabric
+        The graph.
+    seed : int
+        Of the hash.
+    """
 
     layout: Layout
     fabric: Fabric
     seed: int
+
+    @property
+    def _nodes(self) -> Nodes:
+        return self.layout.dims.node_set
 
     def stages(self, source: Indices, target: Indices) -> list[Stage]:
         """Return what transfers between GPUs cross, in order.
@@ -36,23 +55,81 @@ class Router:
         source, target : int64 array, shape (m,)
             GPU numbers, different in each pair.
         """
-        dims, fabric, shape = self.layout.dims, self.fabric, self.layout.shape
-        inside = source // dims.gpus_per_node == target // dims.gpus_per_node
+        nodes = self._nodes
+        inside = nodes.node_of_gpu[source] == nodes.node_of_gpu[target]
         outside = ~inside
-        source_port, target_port = port_of_gpu(dims, source), port_of_gpu(dims, target)
-        stages_out, stages_in = [], []
-        over_pcie = np.zeros(len(source), np.bool_)
-        if "nvlink.out" in fabric.blocks:
-            stages_out.append(single(fabric, "nvlink.out", source, inside))
-            stages_in.append(single(fabric, "nvlink.in", target, inside))
-        if shape.pcie is not None:
-            over_pcie = outside if stages_out else ~over_pcie
-            stages_out.append(single(fabric, "pcie.out", source, over_pcie))
-            stages_in.append(single(fabric, "pcie.in", target, over_pcie))
+        over_switch = inside & (nodes.nvlink_of_gpu[source] >= 0)
+        meshed, over_mesh = self._mesh(source, target, inside)
+        up = inside & ~over_switch & ~over_mesh
+        source_port, target_port = nodes.port_of_gpu[source], nodes.port_of_gpu[target]
         return [
-            *stages_out,
-            single(fabric, "nic.out", source_port, outside),
-            *self.layout.stages(fabric, source_port, target_port, outside, self.seed),
-            single(fabric, "nic.in", target_port, outside),
-            *stages_in,
+            *self._port("nvlink", "out", nodes.nvlink_of_gpu[source], over_switch),
+            *meshed,
+            *self._port("pcie", "out", nodes.pcie_of_gpu[source], up | (outside & (nodes.pcie_of_gpu[source] >= 0))),
+            *self._tree(
+                nodes.switch_of_gpu[source],
+                np.where(inside, nodes.switch_of_gpu[target], nodes.switch_of_port[source_port]),
+                up | outside,
+            ),
+            single(self.fabric, "nic.out", source_port, outside),
+            *self.layout.stages(self.fabric, source_port, target_port, outside, self.seed),
+            single(self.fabric, "nic.in", target_port, outside),
+            *self._tree(nodes.switch_of_port[target_port], nodes.switch_of_gpu[target], outside),
+            *self._port("pcie", "in", nodes.pcie_of_gpu[target], up | (outside & (nodes.pcie_of_gpu[target] >= 0))),
+            *self._port("nvlink", "in", nodes.nvlink_of_gpu[target], over_switch),
         ]
+
+    def to_ports(self, gpu: Indices) -> list[Stage]:
+        """Return what lies between GPUs and the fabric, outwards: over PCIe and through their network interfaces."""
+        nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
+        every = np.ones(len(gpu), np.bool_)
+        return [
+            *self._port("pcie", "out", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
+            *self._tree(nodes.switch_of_gpu[gpu], nodes.switch_of_port[port], every),
+            single(self.fabric, "nic.out", port, every),
+        ]
+
+    def from_ports(self, gpu: Indices) -> list[Stage]:
+        """Return what lies between the fabric and GPUs, inwards: the way of `to_ports` back."""
+        nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
+        every = np.ones(len(gpu), np.bool_)
+        return [
+            single(self.fabric, "nic.in", port, every),
+            *self._tree(nodes.switch_of_port[port], nodes.switch_of_gpu[gpu], every),
+            *self._port("pcie", "in", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
+        ]
+
+    def _port(self, name: str, way: str, link: Indices, mask: Mask) -> list[Stage]:
+        """Return the port of a GPU, where there are such ports."""
+        key = f"{name}.{way}"
+        return [single(self.fabric, key, link, mask)] if key in self.fabric.blocks else []
+
+    def _mesh(self, source: Indices, target: Indices, inside: Mask) -> tuple[list[Stage], Mask]:
+        """Return the links between GPUs of one node, and which transfers take them."""
+        if not self._nodes.meshes.variants:
+            return [], np.zeros(len(source), np.bool_)
+        nodes, first = self._nodes, self.fabric.blocks["nvlink.mesh"].start
+        node = nodes.node_of_gpu[source]
+        # GPUs of two nodes have no way here; any numbers stand for theirs.
+        other = np.where(inside, target, source)
+        links = self._nodes.meshes.links(node, nodes.local_gpu(source), nodes.local_gpu(other))
+        stages = [series(self.fabric, first + link[link >= 0], (link >= 0).astype(np.int64)) for link in links]
+        return stages, np.any([link >= 0 for link in links], axis=0) if links else np.zeros(len(source), np.bool_)
+
+    def _tree(self, source: Indices, target: Indices, mask: Mask) -> list[Stage]:
+        """Return what lies between two PCIe switches of a node, or between one and the host bridge (-1)."""
+        nodes = self._nodes
+        if not nodes.pcie_switches:
+            return []
+        through = mask & (source != target)
+        rises, falls = through & (source >= 0), through & (target >= 0)
+        up = [single(self.fabric, "uplink.out", source, rises)]
+        down = [single(self.fabric, "uplink.in", target, falls)]
+        if "host.out" in self.fabric.blocks:
+            source_bridge, target_bridge = (
+                nodes.bridge_of_node[nodes.node_of_switch[source]],
+                nodes.bridge_of_node[nodes.node_of_switch[target]],
+            )
+            up.append(single(self.fabric, "host.out", source_bridge, rises & (source_bridge >= 0)))
+            down.insert(0, single(self.fabric, "host.in", target_bridge, falls & (target_bridge >= 0)))
+        return [*up, *down]

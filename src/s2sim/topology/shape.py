@@ -1,28 +1,17 @@
-"""A cluster's shape as its file states it: what a node holds and how nodes are joined, for any number of workers."""
+"""A cluster's shape as its file states it: what nodes hold and how they are joined, for any number of workers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from s2sim.topology.node_spec import LinkSpec, NodeGroup, NodeSpec
+
 if TYPE_CHECKING:
+    from s2sim.topology.named_links import NamedLinks
     from s2sim.topology.quantity import Quantity
 
-
-@dataclass(frozen=True, slots=True)
-class LinkSpec:
-    """What one direction of a link does.
-
-    Attributes
-    ----------
-    rate_Bps : float
-        Bytes per second.
-    latency_ps : int
-        Picoseconds from the first bit sent to the first bit received.
-    """
-
-    rate_Bps: float
-    latency_ps: int
+__all__ = ["ClusterShape", "LinkSpec", "NodeGroup", "NodeSpec", "with_rate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +22,8 @@ class ClusterShape:
     ----------
     name, description, source, file : str
         For reading; ``source`` tells where the shape comes from, ``file`` which file was read.
-    gpus_per_node : int
-        GPUs of a full node.
-    nvlink, pcie : LinkSpec or None
-        Each GPU's port to the others of its node, and to the node's network interfaces.
-    nics_per_node : int
-        Network interfaces of a node; GPU g uses number ``g * nics_per_node // gpus_per_node``.
-    nic : LinkSpec
-        One interface.
+    groups : tuple of NodeGroup
+        What nodes hold, the first nodes first; all groups but the last have a count.
     kind : str
         Kind of fabric, a key of `s2sim.topology.kinds.KINDS`.
     host_cable : bool
@@ -59,6 +42,8 @@ class ClusterShape:
         As many nodes as the fabric has places for; None for any number.
     link : LinkSpec
         One link between switches, or between neighbours on a ring or torus.
+    named_links : tuple of NamedLinks
+        Links that differ from what is said above; where several name a link, the last one counts.
     routing : str
         Rule by which a way is chosen, where there are several.
     quantities : tuple of Quantity
@@ -69,11 +54,7 @@ class ClusterShape:
     description: str
     source: str
     file: str
-    gpus_per_node: int
-    nvlink: LinkSpec | None
-    pcie: LinkSpec | None
-    nics_per_node: int
-    nic: LinkSpec
+    groups: tuple[NodeGroup, ...]
     kind: str
     host_cable: bool
     levels: int
@@ -88,28 +69,81 @@ class ClusterShape:
     global_links_per_router: int | None
     max_nodes: int | None
     link: LinkSpec
+    named_links: tuple[NamedLinks, ...]
     routing: str
     quantities: tuple[Quantity, ...]
 
     @property
+    def nodes(self) -> tuple[NodeSpec, ...]:
+        """Every kind of node, the first nodes' first."""
+        return tuple(group.node for group in self.groups)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of a full node, of the largest where nodes differ."""
+        return max(node.gpus for node in self.nodes)
+
+    @property
+    def nics_per_node(self) -> int:
+        """Network interfaces that every node has: the smallest number of any."""
+        return min(node.nics for node in self.nodes)
+
+    @property
+    def nvlink(self) -> LinkSpec | None:
+        """NVLink of the first node that has it."""
+        return next((node.nvlink for node in self.nodes if node.nvlink is not None), None)
+
+    @property
+    def pcie(self) -> LinkSpec | None:
+        """PCIe link of a GPU of the first node that has it."""
+        return next((node.pcie for node in self.nodes if node.pcie is not None), None)
+
+    @property
+    def pcie_joins_gpus(self) -> bool:
+        """Whether some GPUs of one node reach each other over PCIe."""
+        return any(node.pcie is not None and not node.all_joined for node in self.nodes if node.gpus > 1)
+
+    @property
+    def nic(self) -> LinkSpec:
+        """One network interface of the first node."""
+        return self.nodes[0].nic
+
+    @property
     def host_link(self) -> LinkSpec:
-        """What joins a network interface to the fabric.
+        """What joins a network interface of the first node to the fabric."""
+        return self.host_link_of(self.nodes[0])
+
+    def host_link_of(self, node: NodeSpec) -> LinkSpec:
+        """Return what joins a network interface of a node to the fabric.
 
         Where there is a cable one link, through the interface and the cable; on a ring or torus the interface alone,
         because the links between neighbours stand for themselves.
         """
         if not self.host_cable:
-            return self.nic
-        return LinkSpec(min(self.nic.rate_Bps, self.link.rate_Bps), self.nic.latency_ps + self.link.latency_ps)
+            return node.nic
+        return LinkSpec(min(node.nic.rate_Bps, self.link.rate_Bps), node.nic.latency_ps + self.link.latency_ps)
 
 
 def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:
-    """Return the shape with another ``nic.rate``, ``nvlink.rate`` or ``pcie.rate``, as an override would give it.
+    """Return the shape with another ``nic.rate``, ``nvlink.rate`` or ``pcie.rate`` in every node that has it.
 
-    Links between switches follow the interfaces where the file gives them no rate of their own.
+    Links between switches follow the interfaces, and PCIe uplinks the GPUs' links, where the file gives them no rate of
+    their own. Links that the file names keep their rates.
     """
     table = field.partition(".")[0]
-    changed = {table: replace(getattr(shape, table), rate_Bps=rate_Bps)}
-    if table == "nic" and all(item.field != "fabric.link.rate" for item in shape.quantities):
-        changed["link"] = replace(shape.link, rate_Bps=rate_Bps)
-    return replace(shape, **changed)
+    given = {item.field.rpartition("nodes.")[2].lstrip("0123456789.") for item in shape.quantities}
+
+    def changed(node: NodeSpec) -> NodeSpec:
+        spec = getattr(node, table)
+        if spec is None:
+            return node
+        rates = {table: replace(spec, rate_Bps=rate_Bps)}
+        if table == "pcie" and node.uplink is not None and "pcie.uplink.rate" not in given:
+            rates["uplink"] = replace(node.uplink, rate_Bps=rate_Bps)
+        return replace(node, **rates)
+
+    groups = tuple(replace(group, node=changed(group.node)) for group in shape.groups)
+    link = shape.link
+    if table == "nic" and "fabric.link.rate" not in given:
+        link = replace(link, rate_Bps=rate_Bps)
+    return replace(shape, groups=groups, link=link)

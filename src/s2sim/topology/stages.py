@@ -1,4 +1,4 @@
-"""Pieces of ways: one link, links side by side, and the hash by which some are chosen."""
+"""Pieces of ways: links in series, links side by side, and the hash by which some are chosen."""
 
 from __future__ import annotations
 
@@ -37,16 +37,21 @@ def draw(source: Indices, target: Indices, seed: int, level: int, width: int | I
     return (state % np.asarray(width).astype(np.uint64)).astype(np.int64)
 
 
+def series(fabric: Fabric, links: Indices, counts: Indices) -> Stage:
+    """Return ``counts[i]`` of ``links`` (numbers of the graph), one after the other, for each transfer."""
+    passed_ps = np.concatenate([np.zeros(1, np.int64), np.cumsum(fabric.latency_ps[links])])
+    ends = np.cumsum(counts)
+    return Stage(counts, links, 1.0, passed_ps[ends] - passed_ps[ends - counts])
+
+
 def single(fabric: Fabric, key: str, index: Indices, mask: Mask) -> Stage:
     """Return one link of block ``key`` for each transfer in ``mask``."""
-    block = fabric.blocks[key]
-    counts = mask.astype(np.int64)
-    return Stage(counts, block.start + index[mask], counts, 1.0, block.spec.latency_ps)
+    return series(fabric, fabric.blocks[key].start + index[mask], mask.astype(np.int64))
 
 
 def fan(fabric: Fabric, key: str, first: Indices, width: int, mask: Mask) -> Stage:
     """Return ``width`` links of block ``key`` side by side for each transfer in ``mask``."""
-    block = fabric.blocks[key]
-    hops = mask.astype(np.int64)
-    links = (block.start + first[mask][:, None] + np.arange(width)).ravel()
-    return Stage(hops * width, links, hops, 1 / width, block.spec.latency_ps)
+    links = fabric.blocks[key].start + first[mask][:, None] + np.arange(width)
+    latency_ps = np.zeros(len(mask), np.int64)
+    latency_ps[mask] = fabric.latency_ps[links].max(axis=1)
+    return Stage(mask * np.int64(width), links.ravel(), 1 / width, latency_ps)

@@ -25,13 +25,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from s2sim.topology.fabric import LinkPart
-from s2sim.topology.kinds.layout import Dimensions, Kind, Layout, ceil_div, half_Bps, plural
+from s2sim.topology.capacity import Partition
+from s2sim.topology.fabric import LinkPart, counted
+from s2sim.topology.kinds.layout import Dimensions, Kind, Layout, ceil_div, plural
 from s2sim.topology.stages import draw, single
 
 if TYPE_CHECKING:
     from s2sim.topology.fabric import Fabric
-    from s2sim.topology.kinds.layout import Indices, Mask, Rates
+    from s2sim.topology.kinds.layout import Indices, Mask
+    from s2sim.topology.nodes import Nodes
     from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
 
@@ -95,7 +97,7 @@ class Dragonfly(Layout):
         return _places(hosts, routers, links), "fabric.routers_per_group"
 
     @classmethod
-    def fit(cls, shape: ClusterShape, workers: int, nodes: int) -> Self:
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
         """Return the dragonfly with as many groups as needed.
 
         What is not given is that of the smallest balanced one that holds all nodes: for 1, 2, ... nodes a router, whose
@@ -104,16 +106,20 @@ class Dragonfly(Layout):
         balance = 0
         while True:
             balance += 1
-            terminals = balance * shape.nics_per_node
+            terminals = balance * nodes.most_nics
             hosts = shape.hosts_per_router or balance
             routers = shape.routers_per_group or 2 * terminals
             links = shape.global_links_per_router or terminals
-            if _places(hosts, routers, links) >= nodes:
+            if _places(hosts, routers, links) >= nodes.count:
                 break
-        groups = ceil_div(nodes, hosts * routers)
-        used = ceil_div(nodes, hosts)
-        gpus, nics = shape.gpus_per_node, shape.nics_per_node
-        return cls(shape, DragonflyDimensions(workers, nodes, gpus, nics, hosts, used, routers, links, groups))
+        groups = ceil_div(nodes.count, hosts * routers)
+        used = ceil_div(nodes.count, hosts)
+        return cls(shape, DragonflyDimensions(nodes, hosts, used, routers, links, groups))
+
+    @property
+    def switches(self) -> int:
+        """Routers, with nodes or without."""
+        return self.dims.routers
 
     @property
     def draws(self) -> bool:
@@ -127,16 +133,18 @@ class Dragonfly(Layout):
 
     def switch_of_port(self, port: Indices) -> Indices:
         """Return the router of each interface."""
-        return port // (self.dims.nics_per_node * self.dims.hosts_per_leaf)
+        return self.dims.node_set.node_of_port[port] // self.dims.hosts_per_leaf
 
     def parts(self) -> list[LinkPart]:
         """Return the local links (port k of router i leads to router k, or k + 1 from k = i on) and the global ones."""
         dims, link = self.dims, self.shape.link
+        rate_Bps, latency_ps = link.rate_Bps, link.latency_ps
         ports = dims.routers_per_group - 1
-        local, slots = dims.routers * ports, dims.groups * dims.slots
+        local = ("router{}.local{}", counted(ports), dims.routers * ports, self._local_ends)
+        slots = ("group{}.global{}", counted(dims.slots), dims.groups * dims.slots, self._global_ends)
         return [
-            LinkPart("local", "local", link, "router{}.local{}", (ports,), local, self._local_ends),
-            LinkPart("global", "global", link, "group{}.global{}", (dims.slots,), slots, self._global_ends),
+            LinkPart("local", "local", rate_Bps, latency_ps, *local),
+            LinkPart("global", "global", rate_Bps, latency_ps, *slots),
         ]
 
     def _local_ends(self, index: Indices) -> tuple[Indices, Indices]:
@@ -238,40 +246,31 @@ class Dragonfly(Layout):
         passing = int(dims.routers_per_group > 1 and dims.slots > dims.global_links_per_router)
         return least, 2 + passing + int(before.max()) + int(after.max())
 
-    def families(self, node_Bps: Rates) -> list[tuple[str, Indices, Rates]]:
-        """Return the routers and the groups."""
-        dims, link_Bps = self.dims, self.shape.link.rate_Bps
+    def partitions(self) -> list[Partition]:
+        """Return the routers and the groups; a router without nodes belongs to its group only."""
+        dims = self.dims
+        router = np.arange(dims.routers, dtype=np.int64)
         router_of_node = np.arange(dims.nodes, dtype=np.int64) // dims.hosts_per_leaf
-        group_of_router = np.arange(dims.leaves, dtype=np.int64) // dims.routers_per_group
-        first_slot = np.arange(dims.leaves) % dims.routers_per_group * dims.global_links_per_router
-        links = dims.routers_per_group - 1 + np.clip(dims.slots - first_slot, 0, dims.global_links_per_router)
-        sent_Bps = np.bincount(router_of_node, weights=node_Bps, minlength=dims.leaves)
-        router_Bps = np.minimum(sent_Bps, links * link_Bps)
-        group_Bps = np.minimum(
-            np.bincount(group_of_router, weights=router_Bps, minlength=dims.groups), dims.slots * link_Bps
-        )
-        return [("router", router_of_node, router_Bps), ("group", group_of_router[router_of_node], group_Bps)]
+        group = router // dims.routers_per_group
+        return [
+            Partition("router", router_of_node, np.where(router < dims.leaves, router, -1)),
+            Partition("group", group[router_of_node], group, nested=True),
+        ]
 
-    def bisection_Bps(self, node_Bps: Rates) -> float:
-        """Return the global links between two halves of the groups, unless half the nodes send less.
+    def halves(self) -> list[Mask]:
+        """Return a run of neighbouring groups, the smaller half; in a single group the halves of its routers.
 
-        A half is a run of neighbouring groups, the smaller one of an odd number. In a single group its routers are
-        halved: each of one half is joined to each of the other.
+        Of the routers of one group each of one half is joined to each of the other.
         """
         dims = self.dims
+        router = np.arange(dims.routers)
         if dims.groups > 1:
-            apart = np.arange(dims.groups)
-            # Of a run of neighbours on a circle, as many lead out of it with a step as the step is long.
-            leading_out = np.minimum(np.minimum(apart, dims.groups - apart), dims.groups // 2)
-            links = int((self._links_between() * leading_out).sum())
-        elif dims.leaves > 1:
-            low, high = dims.leaves // 2, dims.leaves - dims.leaves // 2
-            links = min(low * (dims.routers_per_group - low), high * (dims.routers_per_group - high))
-        else:
-            return half_Bps(node_Bps)
-        return min(half_Bps(node_Bps), links * self.shape.link.rate_Bps)
+            return [router // dims.routers_per_group < dims.groups // 2]
+        if dims.leaves > 1:
+            return [router < dims.leaves // 2, (router >= dims.leaves // 2) & (router < dims.leaves)]
+        return []
 
-    def words(self) -> list[str]:
+    def words(self, oversubscription: float | None) -> list[str]:  # noqa: ARG002  (it has no levels)
         """Return groups, routers, nodes a router and routing."""
         dims = self.dims
         routing = f"{self.shape.routing} routing"

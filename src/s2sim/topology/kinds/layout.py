@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.topology.capacity import Capacity, Partition
     from s2sim.topology.fabric import Fabric, LinkPart
+    from s2sim.topology.nodes import Nodes
     from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
 
@@ -45,24 +47,31 @@ class Dimensions:
 
     Attributes
     ----------
-    workers, nodes, gpus_per_node, nics_per_node : int
-        GPUs that work, the nodes that hold them, and what a full node holds.
+    node_set : Nodes
+        The nodes, and what each of them holds.
     hosts_per_leaf, leaves : int
         Nodes that share their first switch (of a rail-optimised fabric: their first switches), and how many such
         sets there are; a ring or torus, which has no switches, counts as one.
     """
 
-    workers: int
-    nodes: int
-    gpus_per_node: int
-    nics_per_node: int
+    node_set: Nodes
     hosts_per_leaf: int
     leaves: int
 
     @property
-    def ports(self) -> int:
-        """Network interfaces of all nodes."""
-        return self.nodes * self.nics_per_node
+    def workers(self) -> int:
+        """GPUs that work."""
+        return self.node_set.gpus
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that hold them."""
+        return self.node_set.count
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of a full node, of the largest kind where nodes differ."""
+        return self.node_set.most_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ class Layout(ABC):
     """One kind of fabric at one size: what joins the network interfaces of the nodes.
 
     Interfaces ("ports") are numbered node after node. Switches are numbered from 0; in the graph they follow the GPUs
-    and the nodes.
+    and the nodes, and the PCIe switches inside nodes follow them.
 
     Attributes
     ----------
@@ -90,13 +99,40 @@ class Layout(ABC):
 
     @classmethod
     @abstractmethod
-    def fit(cls, shape: ClusterShape, workers: int, nodes: int) -> Self:
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
         """Return the smallest fabric of this shape that holds ``nodes``, not more than `most_nodes`."""
+
+    @property
+    def first_node(self) -> int:
+        """Vertex of node 0."""
+        return self.dims.workers
 
     @property
     def first_switch(self) -> int:
         """Vertex of switch 0."""
         return self.dims.workers + self.dims.nodes
+
+    @property
+    @abstractmethod
+    def switches(self) -> int:
+        """How many switches there are, or stops."""
+
+    @property
+    def first_pcie(self) -> int:
+        """Vertex of the first PCIe switch."""
+        return self.first_switch + self.switches
+
+    def drawn_vertices(self) -> Indices:
+        """Return, for each vertex of the graph, itself, or its node where it is a PCIe switch or host bridge."""
+        nodes = self.dims.node_set
+        inside = np.concatenate([nodes.node_of_switch, nodes.bridge_nodes])
+        return np.concatenate([np.arange(self.first_pcie), self.first_node + inside])
+
+    def switch_links(self, fabric: Fabric) -> Mask:
+        """Return which links join two switches, bool of shape (links,)."""
+        low, high = np.minimum(fabric.tail, fabric.head), np.maximum(fabric.tail, fabric.head)
+        joins: Mask = (low >= self.first_switch) & (high < self.first_pcie)
+        return joins
 
     @property
     def draws(self) -> bool:
@@ -134,36 +170,25 @@ class Layout(ABC):
         Where the routing draws, of all ways that it can draw.
         """
 
-    @property
-    def node_limit_Bps(self) -> float:
-        """The most that the fabric takes from one node, whatever its interfaces offer."""
-        return float("inf")
-
     @abstractmethod
-    def families(self, node_Bps: Rates) -> list[tuple[str, Indices, Rates]]:
-        """Return the partitions of the nodes whose cuts may bind, inner ones first.
+    def partitions(self) -> list[Partition]:
+        """Return the partitions of the nodes whose cuts may bind, inner ones first."""
 
-        Parameters
-        ----------
-        node_Bps : float64 array, shape (nodes,)
-            What leaves each node.
+    def halves(self) -> list[Mask]:
+        """Return the sets of switches, bool of shape (switches,), on one side of cuts that halve the nodes."""
+        return []
 
-        Returns
-        -------
-        list of (name, int64 array of shape (nodes,), float64 array of shape (groups,))
-            The group of each node, numbered without gaps, and what leaves each group, never too low. As much enters.
-        """
-
-    @abstractmethod
-    def bisection_Bps(self, node_Bps: Rates) -> float:
+    def bisection_Bps(self, capacity: Capacity) -> float:
         """Return what crosses, one way, the cut that halves the nodes, of which there are at least two."""
+        crossing = [capacity.between.leaving(np.where(half, 0, -1), 1)[0] for half in self.halves()]
+        return float(min([half_Bps(capacity.node_Bps), *crossing]))
 
-    def oversubscription(self) -> float | None:
+    def oversubscription(self, capacity: Capacity) -> float | None:  # noqa: ARG002  (for kinds with levels)
         """Return what full hosts can send over what leads upwards, at its worst level; None where nothing leads up."""
         return None
 
     @abstractmethod
-    def words(self) -> list[str]:
+    def words(self, oversubscription: float | None) -> list[str]:
         """Return what a person wants to know of the fabric, a few words each."""
 
     @abstractmethod

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from s2sim.topology.capacity import Partition
 from s2sim.topology.kinds.layout import Kind, ceil_div, plural
-from s2sim.topology.kinds.tree import TREE_ROUTINGS, Tree, TreeDimensions
-from s2sim.topology.node import port_of_gpu
+from s2sim.topology.kinds.tree import TREE_ROUTINGS, Tree, TreeDimensions, blocking
 
 if TYPE_CHECKING:
-    from s2sim.topology.kinds.layout import Indices, Rates
+    from s2sim.topology.kinds.layout import Indices
+    from s2sim.topology.nodes import Nodes
     from s2sim.topology.shape import ClusterShape
 
 
@@ -29,14 +30,14 @@ class RailDimensions(TreeDimensions):
     """Counts of a rail-optimised fabric; ``leaves`` are groups of nodes, with a leaf switch a rail each."""
 
     @property
-    def leaf_switches(self) -> int:
-        """Switches of the first level: the rails of all groups."""
-        return self.leaves * self.nics_per_node
+    def rails(self) -> int:
+        """Leaf switches of a group: as many as any node has interfaces."""
+        return self.node_set.most_nics
 
     @property
-    def ports_per_leaf(self) -> int:
-        """Network interfaces below a full leaf switch: one a node."""
-        return self.hosts_per_leaf
+    def leaf_switches(self) -> int:
+        """Switches of the first level: the rails of all groups."""
+        return self.leaves * self.rails
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,62 +47,58 @@ class RailOptimised(Tree):
     dims: RailDimensions
 
     @classmethod
-    def fit(cls, shape: ClusterShape, workers: int, nodes: int) -> Self:
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
         """Return the fabric with as many groups as needed.
 
         Without ``hosts_per_leaf`` it is the smallest in which switches of k ports, half of them up, reach all: k leaf
         switches, so k over the number of rails groups of k / 2 nodes.
         """
-        gpus, nics = shape.gpus_per_node, shape.nics_per_node
+        nics = nodes.most_nics
         hosts = shape.hosts_per_leaf or 1
-        while shape.hosts_per_leaf is None and hosts * max(1, 2 * hosts // nics) < nodes:
+        while shape.hosts_per_leaf is None and hosts * max(1, 2 * hosts // nics) < nodes.count:
             hosts += 1
-        groups = ceil_div(nodes, hosts)
+        groups = ceil_div(nodes.count, hosts)
         switches = groups * nics
         uplinks = (shape.uplinks_per_leaf or hosts) if switches > 1 else 0
-        return cls(shape, RailDimensions(workers, nodes, gpus, nics, hosts, groups, switches, 1, uplinks, 0))
+        return cls(shape, RailDimensions(nodes, hosts, groups, switches, 1, uplinks, 0))
 
     def host_of_port(self, port: Indices) -> Indices:
         """Return the host number of each interface: rail after rail, inside a rail node after node."""
         dims = self.dims
-        node, rail = np.divmod(port, dims.nics_per_node)
-        group, place = np.divmod(node, dims.hosts_per_leaf)
-        return (group * dims.nics_per_node + rail) * dims.hosts_per_leaf + place
+        place = dims.node_set.node_of_port[port] % dims.hosts_per_leaf
+        return self.switch_of_port(port) * dims.hosts_per_leaf + place
+
+    def switch_of_port(self, port: Indices) -> Indices:
+        """Return the rail of each interface: the leaf switch of its number in its group."""
+        dims = self.dims
+        group = dims.node_set.node_of_port[port] // dims.hosts_per_leaf
+        return group * dims.rails + dims.node_set.local_port(port)
 
     def hops(self) -> tuple[int, int]:
         """Return the links from leaf switch to leaf switch: 0 on one rail of one group, else 2."""
         dims = self.dims
         return (0 if dims.hosts_per_leaf > 1 else 2), (2 if dims.leaf_switches > 1 else 0)
 
-    def families(self, node_Bps: Rates) -> list[tuple[str, Indices, Rates]]:
-        """Return the groups of nodes."""
-        group_of_node = np.arange(self.dims.nodes, dtype=np.int64) // self.dims.hosts_per_leaf
-        return [("rail group", group_of_node, self.leaf_Bps(node_Bps))]
-
-    def leaf_Bps(self, node_Bps: Rates) -> Rates:
-        """Return what leaves each group: what its nodes send, unless the uplinks of its rails carry less."""
-        dims, shape = self.dims, self.shape
+    def partitions(self) -> list[Partition]:
+        """Return the groups of nodes, each with all of its rails."""
+        dims = self.dims
         group_of_node = np.arange(dims.nodes, dtype=np.int64) // dims.hosts_per_leaf
-        sent_Bps = np.bincount(group_of_node, weights=node_Bps, minlength=dims.leaves)
-        # A rail carries what the interfaces of the GPUs in use send into it: a partial node leaves the last rails out.
-        used = np.unique(port_of_gpu(dims, np.arange(dims.workers, dtype=np.int64)))
-        interfaces = np.bincount(self.switch_of_port(used), minlength=dims.leaf_switches)
-        rail_Bps = np.minimum(interfaces * shape.host_link.rate_Bps, dims.uplinks_per_leaf * shape.link.rate_Bps)
-        carried_Bps: Rates = rail_Bps.reshape(dims.leaves, dims.nics_per_node).sum(axis=1)
-        return np.minimum(sent_Bps, carried_Bps)
+        group_of_switch = np.full(self.switches, -1, np.int64)
+        group_of_switch[: dims.leaf_switches] = np.arange(dims.leaf_switches) // dims.rails
+        return [Partition("rail group", group_of_node, group_of_switch)]
 
-    def words(self) -> list[str]:
+    def words(self, oversubscription: float | None) -> list[str]:
         """Return groups, rails, oversubscription and routing."""
         dims = self.dims
         groups = f"{plural(dims.leaves, 'group')} of {plural(dims.hosts_per_leaf, 'node')}"
-        rails = f"{plural(dims.nics_per_node, 'rail')} each"
+        rails = f"{plural(dims.rails, 'rail')} each"
         if not dims.uplinks_per_leaf:
             return [groups, rails]
-        return [groups, rails, self.blocking(), f"{self.shape.routing} routing"]
+        return [groups, rails, blocking(oversubscription), f"{self.shape.routing} routing"]
 
     def counts(self) -> dict[str, Any]:
         """Return leaf switches, spines, groups and rails."""
-        return {**Tree.counts(self), "groups": self.dims.leaves, "rails": self.dims.nics_per_node}
+        return {**Tree.counts(self), "groups": self.dims.leaves, "rails": self.dims.rails}
 
 
 RAIL_OPTIMISED = Kind(

@@ -22,7 +22,7 @@ class Ring(Torus):
         """Return what the links of one direction are called."""
         return "clockwise" if step > 0 else "counterclockwise"
 
-    def words(self) -> list[str]:
+    def words(self, oversubscription: float | None) -> list[str]:  # noqa: ARG002  (it has no levels)
         """Return the rate."""
         return [f"ring links of {format_rate(self.shape.link.rate_Bps)}"]
 

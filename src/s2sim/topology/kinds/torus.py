@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from s2sim.topology.fabric import LinkPart
-from s2sim.topology.kinds.layout import Dimensions, Kind, Layout, half_Bps
-from s2sim.topology.routes import Stage
+from s2sim.topology.capacity import Partition
+from s2sim.topology.fabric import LinkPart, counted
+from s2sim.topology.kinds.layout import Dimensions, Kind, Layout
+from s2sim.topology.stages import series
 from s2sim.units import format_rate
 
 if TYPE_CHECKING:
     from s2sim.topology.fabric import Fabric
-    from s2sim.topology.kinds.layout import Indices, Mask, Rates
+    from s2sim.topology.kinds.layout import Indices, Mask
+    from s2sim.topology.nodes import Nodes
+    from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
 
 
@@ -93,11 +96,15 @@ class Torus(Layout):
         return None if shape.size is None else (prod(shape.size), "fabric.size")
 
     @classmethod
-    def fit(cls, shape: ClusterShape, workers: int, nodes: int) -> Self:
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
         """Return the torus of the size that is given, or of the most nearly equal sides that hold the nodes."""
-        sizes = shape.size or _equal_sides(shape.dimensions or cls.usual_dimensions, nodes)
-        gpus, nics = shape.gpus_per_node, shape.nics_per_node
-        return cls(shape, TorusDimensions(workers, nodes, gpus, nics, nodes, 1, sizes))
+        sizes = shape.size or _equal_sides(shape.dimensions or cls.usual_dimensions, nodes.count)
+        return cls(shape, TorusDimensions(nodes, nodes.count, 1, sizes))
+
+    @property
+    def switches(self) -> int:
+        """Stops."""
+        return self.dims.stops
 
     def steps(self, dimension: int) -> tuple[int, ...]:
         """Return the directions in which links lead along a dimension: 1, or 1 and -1."""
@@ -110,7 +117,7 @@ class Torus(Layout):
 
     def switch_of_port(self, port: Indices) -> Indices:
         """Return the stop of each interface."""
-        return port // self.dims.nics_per_node
+        return self.dims.node_set.node_of_port[port]
 
     def parts(self) -> list[LinkPart]:
         """Return a link from every stop in every direction."""
@@ -118,9 +125,10 @@ class Torus(Layout):
             LinkPart(
                 f"{self.link_class}.{self.way_name(dimension, step)}",
                 self.link_class,
-                self.shape.link,
+                self.shape.link.rate_Bps,
+                self.shape.link.latency_ps,
                 f"node{{}}.{self.way_name(dimension, step)}",
-                (),
+                counted(),
                 self.dims.stops,
                 partial(self._ends, dimension, step),
             )
@@ -157,7 +165,7 @@ class Torus(Layout):
         before = np.cumsum(hops) - hops
         along = np.arange(hops.sum()) - np.repeat(before, hops)
         stop = self._moved(dimension, np.repeat(source, hops), step * along)
-        return Stage(hops, block.start + stop, hops, 1.0, block.spec.latency_ps)
+        return series(fabric, block.start + stop, hops)
 
     def hops(self) -> tuple[int, int]:
         """Return 1, and the sum of what is farthest along each dimension.
@@ -169,43 +177,35 @@ class Torus(Layout):
         first = next(dimension for dimension, side in enumerate(occupied) if side > 1)
         return 1, min(occupied[first] - 1, sizes[first] // 2) + sum(size // 2 for size in sizes[first + 1 :])
 
-    @property
-    def node_limit_Bps(self) -> float:
-        """All links out of one stop together."""
-        return sum(len(self.steps(dimension)) for dimension in range(len(self.dims.sizes))) * self.shape.link.rate_Bps
-
-    def _crossing_Bps(self, dimension: int) -> float:
-        """Return what leaves any set of neighbouring planes across one dimension."""
+    def partitions(self) -> list[Partition]:
+        """Return the planes across each dimension, and the two slabs that halve it; stops without a node are beyond."""
         dims = self.dims
-        return dims.stops // dims.sizes[dimension] * len(self.steps(dimension)) * self.shape.link.rate_Bps
-
-    def families(self, node_Bps: Rates) -> list[tuple[str, Indices, Rates]]:
-        """Return the planes across each dimension, and the two slabs that halve it."""
-        dims = self.dims
-        node = np.arange(dims.nodes, dtype=np.int64)
-        families = []
+        stop = np.arange(dims.stops, dtype=np.int64)
+        found = []
         for dimension, (size, stride) in enumerate(zip(dims.sizes, dims.strides, strict=True)):
-            plane = node // stride % size
-            sides = dims.occupied[dimension]
-            partitions = [("plane", plane, sides)] if dims.stops > size else []
-            if sides > 3:
-                partitions.append(("slab", plane * 2 // sides, 2))
-            for name, group, groups in partitions:
-                sent_Bps = np.bincount(group, weights=node_Bps, minlength=groups)
-                carried_Bps = np.minimum(sent_Bps, self._crossing_Bps(dimension))
-                families.append((f"dimension-{dimension} {name}", group, carried_Bps))
-        return families
+            side = dims.occupied[dimension]
+            plane = np.where(stop // stride % size < side, stop // stride % size, -1)
+            groups = [("plane", plane)] if dims.stops > size else []
+            if side > 3:
+                groups.append(("slab", np.where(plane < 0, -1, plane * 2 // side)))
+            found += [Partition(f"dimension-{dimension} {name}", group[: dims.nodes], group) for name, group in groups]
+        return found
 
-    def bisection_Bps(self, node_Bps: Rates) -> float:
-        """Return the links across the two planes that halve the longest dimension, unless half the nodes send less.
+    def halves(self) -> list[Mask]:
+        """Return the planes on one side of the middle of each dimension along which there are several nodes.
 
-        With N stops and a side of k > 2 these are 2 N / k each way (Dally and Towles, "Principles and Practices of
-        Interconnection Networks", 2004, section 5.2.1); an odd side is cut beside its middle.
+        With N stops and a side of k > 2, 2 N / k links lead out of them each way (Dally and Towles, "Principles and
+        Practices of Interconnection Networks", 2004, section 5.2.1); an odd side is cut beside its middle.
         """
-        crossings = [self._crossing_Bps(dimension) for dimension, side in enumerate(self.dims.occupied) if side > 1]
-        return min(half_Bps(node_Bps), *crossings)
+        dims = self.dims
+        stop = np.arange(dims.stops)
+        return [
+            stop // stride % size < side // 2
+            for size, stride, side in zip(dims.sizes, dims.strides, dims.occupied, strict=True)
+            if side > 1
+        ]
 
-    def words(self) -> list[str]:
+    def words(self, oversubscription: float | None) -> list[str]:  # noqa: ARG002  (it has no levels)
         """Return sides and rate."""
         sides = " x ".join(map(str, self.dims.sizes))
         return [f"torus of {sides}", f"links of {format_rate(self.shape.link.rate_Bps)}"]

@@ -17,15 +17,23 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from s2sim.topology.fabric import LinkPart
+from s2sim.topology.capacity import Partition, summed
+from s2sim.topology.fabric import LinkPart, counted
 from s2sim.topology.kinds.layout import Dimensions, Kind, Layout, ceil_div, half_Bps, plural
 from s2sim.topology.stages import draw, fan, single
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s2sim.topology.capacity import Capacity
     from s2sim.topology.fabric import Fabric
-    from s2sim.topology.kinds.layout import Indices, Mask, Rates
+    from s2sim.topology.kinds.layout import Indices, Mask
+    from s2sim.topology.nodes import Nodes
     from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
+
+    Counter = Callable[[int], list[int]]
+    Ends = Callable[[Indices], tuple[Indices, Indices]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +59,6 @@ class TreeDimensions(Dimensions):
         return self.leaves
 
     @property
-    def ports_per_leaf(self) -> int:
-        """Network interfaces below a full leaf switch."""
-        return self.hosts_per_leaf * self.nics_per_node
-
-    @property
     def aggregations(self) -> int:
         """Switches of the second level: the spines of a tree of two levels."""
         return self.pods * self.uplinks_per_leaf
@@ -66,8 +69,8 @@ class TreeDimensions(Dimensions):
         return self.uplinks_per_leaf * self.uplinks_per_aggregation
 
 
-def _smallest_leaf(shape: ClusterShape, nodes: int) -> int:
-    """Return the nodes a leaf of the smallest k-ary fat tree that holds ``nodes``.
+def _smallest_leaf(shape: ClusterShape, nodes: Nodes) -> int:
+    """Return the nodes a leaf of the smallest k-ary fat tree that holds ``nodes``, with as many interfaces as any has.
 
     A switch of k ports has half of them down and half up, so two levels reach k leaves and three levels k pods of
     k / 2 leaves (Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture",
@@ -75,11 +78,17 @@ def _smallest_leaf(shape: ClusterShape, nodes: int) -> int:
     """
     hosts = 1
     while True:
-        half = hosts * shape.nics_per_node
+        half = hosts * nodes.most_nics
         leaves = 2 * half if shape.levels == 2 else (shape.leaves_per_pod or half) * 2 * half
-        if hosts * leaves >= nodes:
+        if hosts * leaves >= nodes.count:
             return hosts
         hosts += 1
+
+
+def blocking(oversubscription: float | None) -> str:
+    """Return an oversubscription in words."""
+    ratio = oversubscription or 1.0
+    return "non-blocking" if ratio <= 1 else f"{ratio:.3g}:1 oversubscribed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +98,23 @@ class Tree(Layout):
     dims: TreeDimensions
 
     @classmethod
-    def fit(cls, shape: ClusterShape, workers: int, nodes: int) -> Self:
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
         """Return the tree with as many leaves and pods as needed."""
-        gpus, nics = shape.gpus_per_node, shape.nics_per_node
         if shape.levels < 2:
-            return cls(shape, TreeDimensions(workers, nodes, gpus, nics, nodes, 1, 1, 1, 0, 0))
+            return cls(shape, TreeDimensions(nodes, nodes.count, 1, 1, 1, 0, 0))
+        nics = nodes.most_nics
         hosts = shape.hosts_per_leaf or _smallest_leaf(shape, nodes)
-        leaves = ceil_div(nodes, hosts)
+        leaves = ceil_div(nodes.count, hosts)
         leaves_per_pod = (shape.leaves_per_pod or hosts * nics) if shape.levels == 3 else leaves
         pods = ceil_div(leaves, leaves_per_pod)
         uplinks = (shape.uplinks_per_leaf or hosts * nics) if leaves > 1 else 0
         core_uplinks = (shape.uplinks_per_aggregation or leaves_per_pod) if pods > 1 else 0
-        dims = TreeDimensions(workers, nodes, gpus, nics, hosts, leaves, leaves_per_pod, pods, uplinks, core_uplinks)
-        return cls(shape, dims)
+        return cls(shape, TreeDimensions(nodes, hosts, leaves, leaves_per_pod, pods, uplinks, core_uplinks))
+
+    @property
+    def switches(self) -> int:
+        """Leaf, aggregation and core switches."""
+        return self.dims.leaf_switches + self.dims.aggregations + self.dims.cores
 
     @property
     def draws(self) -> bool:
@@ -115,21 +128,33 @@ class Tree(Layout):
 
     def switch_of_port(self, port: Indices) -> Indices:
         """Return the leaf switch of each interface."""
-        return self.host_of_port(port) // self.dims.ports_per_leaf
+        return self.dims.node_set.node_of_port[port] // self.dims.hosts_per_leaf
 
     def parts(self) -> list[LinkPart]:
         """Return the links from leaves to aggregation switches and from those to cores, each up and down."""
         dims, link = self.dims, self.shape.link
-        leaf, pod = (dims.uplinks_per_leaf,), (dims.uplinks_per_leaf, dims.uplinks_per_aggregation)
+        leaf, pod = counted(dims.uplinks_per_leaf), counted(dims.uplinks_per_leaf, dims.uplinks_per_aggregation)
         leaf_links, pod_links = dims.leaf_switches * dims.uplinks_per_leaf, dims.pods * dims.cores
-        above_leaf, above_pod = self._above_leaf, self._above_aggregation
+
+        def both(name: str, template: str, indices: Counter, count: int, ends: Ends) -> list[LinkPart]:
+            up, down = (
+                LinkPart(
+                    f"{name}.{way}",
+                    f"{name}-{way}",
+                    link.rate_Bps,
+                    link.latency_ps,
+                    f"{template}.{way}{{}}",
+                    indices,
+                    count,
+                    ends,
+                )
+                for way in ("up", "down")
+            )
+            return [up, down.turned()]
+
         return [
-            LinkPart("leaf.up", "leaf-up", link, "leaf{}.up{}", leaf, leaf_links, above_leaf),
-            LinkPart("leaf.down", "leaf-down", link, "leaf{}.down{}", leaf, leaf_links, above_leaf).turned(),
-            LinkPart("aggregation.up", "aggregation-up", link, "pod{}.aggregation{}.up{}", pod, pod_links, above_pod),
-            LinkPart(
-                "aggregation.down", "aggregation-down", link, "pod{}.aggregation{}.down{}", pod, pod_links, above_pod
-            ).turned(),
+            *both("leaf", "leaf{}", leaf, leaf_links, self._above_leaf),
+            *both("aggregation", "pod{}.aggregation{}", pod, pod_links, self._above_aggregation),
         ]
 
     def _above_leaf(self, index: Indices) -> tuple[Indices, Indices]:
@@ -150,8 +175,8 @@ class Tree(Layout):
         uplinks, core_uplinks, cores = dims.uplinks_per_leaf, dims.uplinks_per_aggregation, dims.cores
         if not uplinks:
             return []
+        source_leaf, target_leaf = self.switch_of_port(source), self.switch_of_port(target)
         source, target = self.host_of_port(source), self.host_of_port(target)
-        source_leaf, target_leaf = source // dims.ports_per_leaf, target // dims.ports_per_leaf
         source_pod, target_pod = source_leaf // dims.leaves_per_pod, target_leaf // dims.leaves_per_pod
         between_leaves = outside & (source_leaf != target_leaf)
         between_pods = source_pod != target_pod
@@ -186,65 +211,74 @@ class Tree(Layout):
             return 0, most
         return (2 if dims.leaves_per_pod > 1 else most), most
 
-    def families(self, node_Bps: Rates) -> list[tuple[str, Indices, Rates]]:
+    def partitions(self) -> list[Partition]:
         """Return the leaves and the pods."""
         dims = self.dims
-        leaf_Bps = self.leaf_Bps(node_Bps)
+        leaf = np.arange(dims.leaves, dtype=np.int64)
         leaf_of_node = np.arange(dims.nodes, dtype=np.int64) // dims.hosts_per_leaf
-        pod_of_leaf = np.arange(dims.leaves, dtype=np.int64) // dims.leaves_per_pod
-        pod_Bps = np.minimum(
-            np.bincount(pod_of_leaf, weights=leaf_Bps, minlength=dims.pods), dims.cores * self.shape.link.rate_Bps
-        )
-        return [("leaf", leaf_of_node, leaf_Bps), ("pod", pod_of_leaf[leaf_of_node], pod_Bps)]
+        above = np.full(dims.aggregations + dims.cores, -1, np.int64)
+        pod = leaf // dims.leaves_per_pod
+        pod_of_above = above.copy()
+        if dims.pods > 1:
+            pod_of_above[: dims.aggregations] = np.repeat(np.arange(dims.pods), dims.uplinks_per_leaf)
+        return [
+            Partition("leaf", leaf_of_node, np.concatenate([leaf, above])),
+            Partition("pod", pod[leaf_of_node], np.concatenate([pod, pod_of_above]), nested=True),
+        ]
 
-    def leaf_Bps(self, node_Bps: Rates) -> Rates:
-        """Return what leaves each leaf: what its nodes send, unless its uplinks carry less."""
-        dims = self.dims
-        leaf_of_node = np.arange(dims.nodes, dtype=np.int64) // dims.hosts_per_leaf
-        sent_Bps = np.bincount(leaf_of_node, weights=node_Bps, minlength=dims.leaves)
-        return np.minimum(sent_Bps, dims.uplinks_per_leaf * self.shape.link.rate_Bps)
-
-    def bisection_Bps(self, node_Bps: Rates) -> float:
+    def bisection_Bps(self, capacity: Capacity) -> float:
         """Return what leaves the weaker half of the leaves in order; nodes are halved where there is one leaf.
 
         Whole pods stay together where there are several; with an odd number the smaller half counts.
         """
         dims = self.dims
         if dims.leaves == 1:
-            return half_Bps(node_Bps)
-        leaf_Bps = self.leaf_Bps(node_Bps)
+            return half_Bps(capacity.node_Bps)
         half = dims.leaves // 2
         # A partial leaf or pod is the last, so the weaker half may lie at either end.
         return min(
-            self._leaves_Bps(np.arange(half), leaf_Bps),
-            self._leaves_Bps(np.arange(dims.leaves - half, dims.leaves), leaf_Bps),
+            self._leaves_Bps(np.arange(half), capacity),
+            self._leaves_Bps(np.arange(dims.leaves - half, dims.leaves), capacity),
         )
 
-    def _leaves_Bps(self, chosen: Indices, leaf_Bps: Rates) -> float:
+    def _leaves_Bps(self, chosen: Indices, capacity: Capacity) -> float:
         """Return what leaves a set of leaves: whole pods through their cores, the others through their uplinks."""
         dims = self.dims
+        leaf_Bps = capacity.families[0]
         pod = chosen // dims.leaves_per_pod
         total_Bps = 0.0
         for number in np.unique(pod):
             of_pod = chosen[pod == number]
-            up_Bps = float(leaf_Bps[of_pod].sum())
             size = min(dims.leaves_per_pod, dims.leaves - number * dims.leaves_per_pod)
             whole = len(of_pod) == size and dims.pods > 1
-            total_Bps += min(up_Bps, dims.cores * self.shape.link.rate_Bps) if whole else up_Bps
+            total_Bps += float(capacity.families[1][number] if whole else leaf_Bps[of_pod].sum())
         return total_Bps
 
-    def oversubscription(self) -> float:
-        """Return the worst ratio over the levels; 1 or less is non-blocking, and so is a tree without uplinks."""
-        dims, shape = self.dims, self.shape
+    def oversubscription(self, capacity: Capacity) -> float:
+        """Return the worst ratio over the levels; 1 or less is non-blocking, and so is a tree without uplinks.
+
+        A leaf counts as full of nodes like those that it has.
+        """
+        dims = self.dims
         if not dims.uplinks_per_leaf:
             return 1.0
-        hosts_Bps = dims.ports_per_leaf * shape.host_link.rate_Bps
-        ratio = hosts_Bps / (dims.uplinks_per_leaf * shape.link.rate_Bps)
+        switch = self.switch_of_port(np.arange(len(capacity.port_Bps)))
+        node = dims.node_set.node_of_port
+        hosts = np.bincount(np.unique(np.stack([switch, node]), axis=1)[0], minlength=dims.leaf_switches)
+        used = hosts > 0
+        sent_Bps = summed(capacity.port_Bps, switch, dims.leaf_switches)[used] / hosts[used] * dims.hosts_per_leaf
+        single = np.full(self.switches, -1, np.int64)
+        single[: dims.leaf_switches] = np.arange(dims.leaf_switches)
+        up_Bps = capacity.between.leaving(single, dims.leaf_switches)[used]
+        worst = float((sent_Bps / up_Bps).max())
         if not dims.uplinks_per_aggregation:
-            return ratio
-        return max(ratio, dims.leaves_per_pod * hosts_Bps / (dims.cores * shape.link.rate_Bps))
+            return worst
+        pods = self.partitions()[1]
+        pod = pods.group_of_switch[: dims.leaf_switches]
+        pod_Bps = np.bincount(pod, sent_Bps, dims.pods) / np.bincount(pod) * dims.leaves_per_pod
+        return max(worst, float((pod_Bps / capacity.between.leaving(pods.group_of_switch, dims.pods)).max()))
 
-    def words(self) -> list[str]:
+    def words(self, oversubscription: float | None) -> list[str]:
         """Return levels, leaves, pods, oversubscription and routing."""
         dims, shape = self.dims, self.shape
         if shape.levels < 2:
@@ -254,12 +288,7 @@ class Tree(Layout):
         parts = [f"{shape.levels} levels", f"{dims.leaves} leaves x {plural(dims.hosts_per_leaf, 'node')}"]
         if shape.levels == 3:
             parts.append(f"{plural(dims.pods, 'pod')} x {plural(dims.leaves_per_pod, 'leaf', 'leaves')}")
-        return [*parts, self.blocking(), f"{shape.routing} routing"]
-
-    def blocking(self) -> str:
-        """Return the oversubscription in words."""
-        ratio = self.oversubscription()
-        return "non-blocking" if ratio <= 1 else f"{ratio:.3g}:1 oversubscribed"
+        return [*parts, blocking(oversubscription), f"{shape.routing} routing"]
 
     def counts(self) -> dict[str, Any]:
         """Return leaves, pods, spines and cores."""

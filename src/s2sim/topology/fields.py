@@ -1,0 +1,219 @@
+"""The fields of a cluster description: which there are, and how they are read from tables and overrides."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from s2sim.errors import TopologyError, nearest
+from s2sim.topology.kinds import KINDS
+from s2sim.topology.node_spec import LinkSpec
+from s2sim.topology.quantity import Quantity, count, rate_Bps, read_quantity, sides, text, time_ps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+SIZES = ("fabric.size",)
+# Fields that say how a kind of fabric is built; each kind has some.
+OF_KINDS = tuple(dict.fromkeys(field for kind in KINDS.values() for field in kind.fields))
+_NODE_TEXTS = ("nvlink.kind", "nic.at")
+_NODE_COUNTS = ("node.gpus", "nic.count", "nvlink.links_per_pair", "pcie.gpus_per_switch")
+_NODE_LINKS = ("nvlink", "pcie", "pcie.uplink", "pcie.host", "nic")
+
+
+def _of_links(links: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{link}.{part}" for link in links for part in ("rate", "latency"))
+
+
+NODE_FIELDS = (*_NODE_COUNTS, *_NODE_TEXTS, "nvlink.pairs", *_of_links(_NODE_LINKS))
+_COUNTS = ("fabric.levels", *(field for field in OF_KINDS if field not in SIZES), "fabric.nodes")
+_TEXTS = ("name", "description", "source", "routing", "fabric.kind")
+FIELDS = (*_TEXTS, *NODE_FIELDS, *_COUNTS, *SIZES, *_of_links(["fabric.link"]))
+# Of each of [[nodes]], whose own table stands for [node].
+_GROUP_FIELDS = ("count", *(field.removeprefix("node.") for field in NODE_FIELDS))
+_OF_NAMED_LINKS = ("rate", "latency")
+
+# No cluster has more of anything; how many links fit is asked where they are counted.
+_MOST_COUNT = 10**9
+_LONGEST_TEXT = 40
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file; `TopologyError` says what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise TopologyError(f"there is no file {path}") from error
+    except IsADirectoryError as error:
+        raise TopologyError(f"{path} is a directory: give a TOML file in it") from error
+    except OSError as error:
+        raise TopologyError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise TopologyError(f"{path} cannot be read: it is not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise TopologyError(f"{path} is not valid TOML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        # A number of thousands of digits, or brackets in brackets.
+        raise TopologyError(f"{path} is not a description: it holds a number or a list beyond reason") from error
+
+
+def given_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
+    """Return the fields of a file by dotted name, replaced by ``overrides``.
+
+    Those of the i-th of ``[[nodes]]`` are called ``nodes.i.nic.rate``, counted from 0; those of ``[[links]]`` by the
+    name of the links, ``link.NAME.rate``.
+    """
+    where = path.name
+    tables = load_toml(path)
+    groups, links = (_array(tables, key, where) for key in ("nodes", "links"))
+    given = {field: read_quantity(raw, field, where) for field, raw in _flatten(tables, where)}
+    for number, group in enumerate(groups):
+        prefix = f"nodes.{number}."
+        for field, raw in _flatten(group, where, known=_GROUP_FIELDS, shown=prefix):
+            given[prefix + field] = read_quantity(raw, prefix + field, where)
+    for number, table in enumerate(links):
+        for quantity in _named_links(table, f"links.{number}", where):
+            if quantity.field in given:
+                raise TopologyError(f"{where}: {quantity.field.removeprefix('link.')} is given twice: leave one out")
+            given[quantity.field] = quantity
+    return given | {quantity.field: quantity for quantity in _overridden(overrides, where, len(groups))}
+
+
+def _array(tables: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    array = tables.pop(key, [])
+    if not isinstance(array, list) or not all(isinstance(table, dict) for table in array):
+        raise TopologyError(f"{where}: {key} is an array of tables: write [[{key}]] above each")
+    return array
+
+
+def _named_links(table: dict[str, Any], shown: str, where: str) -> Iterator[Quantity]:
+    """Yield the rate and the latency of one of ``[[links]]``."""
+    for key in table:
+        if key != "name" and key not in _OF_NAMED_LINKS:
+            raise TopologyError(f"{where}: unknown field '{shown}.{key}'{nearest(key, ['name', *_OF_NAMED_LINKS])}")
+    name = table.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise TopologyError(f"{where}: {shown} has no name: write for example name = 'leaf0.up*'")
+    if len(table) == 1:
+        raise TopologyError(f"{where}: the links {name!r} have neither rate nor latency: write one")
+    for key in _OF_NAMED_LINKS:
+        if key in table:
+            field = f"link.{name}.{key}"
+            yield read_quantity(table[key], field, where)
+
+
+def named_link(field: str) -> tuple[str, str] | None:
+    """Return the links and what of them a field is about; None for any other field.
+
+    >>> named_link("link.leaf0.up*.rate")
+    ('leaf0.up*', 'rate')
+    """
+    name, _, part = field.removeprefix("link.").rpartition(".")
+    return (name, part) if field.startswith("link.") and name and part in _OF_NAMED_LINKS else None
+
+
+def _unknown_field(field: str, where: str, known: Sequence[str] = FIELDS, shown: str = "") -> TopologyError:
+    table = field.rpartition(".")[0]
+    beside = [name for name in known if table and name.startswith(f"{table}.")]
+    return TopologyError(f"{where}: unknown field {shown + field!r}{nearest(field, beside or known)}")
+
+
+def _flatten(
+    table: Mapping[str, Any], where: str, prefix: str = "", known: Sequence[str] = FIELDS, shown: str = ""
+) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        field = prefix + key
+        if field in known:
+            yield field, value
+        elif isinstance(value, dict) and any(name.startswith(f"{field}.") for name in known):
+            yield from _flatten(value, where, f"{field}.", known, shown)
+        else:
+            raise _unknown_field(field, where, known, shown)
+
+
+def _overridden(overrides: Sequence[str], where: str, groups: int) -> Iterator[Quantity]:
+    for override in overrides:
+        field, equals, value = (part.strip() for part in override.partition("="))
+        if not equals or not field or not value:
+            raise TopologyError(f"{override!r} is not field=value: write for example nic.rate=100Gbps")
+        plain = _plain_field(field, where, groups)
+        is_count = plain in (*_NODE_COUNTS, *_COUNTS, "count")
+        is_number = value.removeprefix("-").isdecimal() and len(value) <= _LONGEST_TEXT
+        yield Quantity(field, int(value) if is_count and is_number else value, "user", "override")
+
+
+def _plain_field(field: str, where: str, groups: int) -> str:
+    """Return the field without the group of nodes that it is about; refuse one that does not exist."""
+    if named_link(field) is not None:
+        return field
+    number, _, rest = field.removeprefix("nodes.").partition(".")
+    if not field.startswith("nodes.") or not number.isdecimal():
+        if field not in FIELDS:
+            raise _unknown_field(field, where)
+        return field
+    if rest not in _GROUP_FIELDS:
+        raise _unknown_field(rest, where, _GROUP_FIELDS, f"nodes.{number}.")
+    if len(number) > _LONGEST_TEXT or int(number) >= groups:
+        raise TopologyError(f"{where}: {field} was asked for, there are {groups} [[nodes]], counted from 0")
+    return "node.gpus" if rest == "gpus" else rest
+
+
+class Fields:
+    """The given fields by dotted name, read with errors that name file and field."""
+
+    def __init__(self, given: dict[str, Quantity], where: str) -> None:
+        self.given, self.where = given, where
+
+    def text(self, field: str, default: str | None, choices: tuple[str, ...] = ()) -> str:
+        """Return a text, one of ``choices`` where there are any; without a default it has to be given."""
+        if field not in self.given and default is not None:
+            return default
+        return text(self.required(field), self.where, choices)
+
+    def count(self, field: str) -> int | None:
+        """Return a whole number of at least 1, or None where none is given."""
+        return self.required_count(field) if field in self.given else None
+
+    def required_count(self, field: str) -> int:
+        """Return a whole number of at least 1, which has to be given."""
+        quantity = self.required(field)
+        shown = str(quantity.value)
+        if len(shown) > _LONGEST_TEXT:
+            raise TopologyError(
+                f"{self.where}: {field} = {shown[:_LONGEST_TEXT]}... is out of range: at most {_MOST_COUNT}"
+            )
+        if (number := count(quantity, self.where)) > _MOST_COUNT:
+            raise TopologyError(f"{self.where}: {field} = {number} is out of range: at most {_MOST_COUNT}")
+        return number
+
+    def size(self, field: str) -> tuple[int, ...] | None:
+        """Return a row of whole numbers, or None where none is given."""
+        return sides(self.given[field], self.where, _MOST_COUNT) if field in self.given else None
+
+    def rate(self, field: str) -> float | None:
+        """Return bytes per second, or None where no rate is given."""
+        return rate_Bps(self.given[field], self.where) if field in self.given else None
+
+    def latency(self, field: str) -> int:
+        """Return picoseconds, 0 where no latency is given."""
+        return time_ps(self.given[field], self.where) if field in self.given else 0
+
+    def required(self, field: str) -> Quantity:
+        """Return a field, which has to be given."""
+        if field not in self.given:
+            raise TopologyError(f"{self.where}: {field} is missing")
+        return self.given[field]
+
+    def optional_link(self, table: str) -> LinkSpec | None:
+        """Return what a table says of a link, or None where nothing of it is given."""
+        if not any(field.startswith(f"{table}.") for field in self.given):
+            return None
+        return LinkSpec(rate_Bps(self.required(f"{table}.rate"), self.where), self.latency(f"{table}.latency"))
+
+    def of_group(self, number: int) -> Fields:
+        """Return the fields as one of ``[[nodes]]`` has them: its own before those of the whole file."""
+        own = {field: f"nodes.{number}.{field.removeprefix('node.')}" for field in NODE_FIELDS}
+        return Fields(
+            self.given | {field: self.given[name] for field, name in own.items() if name in self.given}, self.where
+        )

@@ -1,0 +1,95 @@
+"""What a node holds, as a description file states it: GPUs, what joins them, and network interfaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MOST_MESHED = 512
+"""GPUs that NVLinks without a switch may join; real ones join 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """What one direction of a link does.
+
+    Attributes
+    ----------
+    rate_Bps : float
+        Bytes per second.
+    latency_ps : int
+        Picoseconds from the first bit sent to the first bit received.
+    """
+
+    rate_Bps: float
+    latency_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One kind of node.
+
+    Attributes
+    ----------
+    gpus : int
+        GPUs of a full node.
+    nvlink : LinkSpec or None
+        Each GPU's port to the node's NVSwitch, or with ``mesh`` one link between two GPUs.
+    mesh : tuple of (int, int, int), or None
+        Two GPUs, the lower number first, and how many links join them; None where there is an NVSwitch, or no NVLink.
+    pcie : LinkSpec or None
+        Each GPU's link to its PCIe switch, or to the host bridge where there is no such switch.
+    gpus_per_switch : int or None
+        GPUs below one PCIe switch; None without PCIe switches.
+    uplink : LinkSpec or None
+        From a PCIe switch to the host bridge.
+    bridge : LinkSpec or None
+        What the host bridge forwards in all; None where it forwards whatever arrives.
+    nics : int
+        Network interfaces; GPU g uses number ``g * nics // gpus``.
+    nic : LinkSpec
+        One interface.
+    nics_at_host : bool
+        Whether interfaces join the host bridge; if not, each joins the PCIe switch of the first GPU that uses it.
+    """
+
+    gpus: int
+    nvlink: LinkSpec | None
+    mesh: tuple[tuple[int, int, int], ...] | None
+    pcie: LinkSpec | None
+    gpus_per_switch: int | None
+    uplink: LinkSpec | None
+    bridge: LinkSpec | None
+    nics: int
+    nic: LinkSpec
+    nics_at_host: bool
+
+    @property
+    def has_nvswitch(self) -> bool:
+        """Whether an NVSwitch joins the GPUs."""
+        return self.nvlink is not None and self.mesh is None and self.gpus > 1
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether NVLink joins every GPU to every other, over an NVSwitch or by links of their own."""
+        return self.has_nvswitch or len(self.mesh or ()) == self.gpus * (self.gpus - 1) // 2
+
+    @property
+    def pcie_switches(self) -> int:
+        """PCIe switches of a node."""
+        return -(-self.gpus // self.gpus_per_switch) if self.gpus_per_switch else 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes of one kind that follow each other.
+
+    Attributes
+    ----------
+    node : NodeSpec
+        What each holds.
+    count : int or None
+        How many there are; None for as many as are needed.
+    """
+
+    node: NodeSpec
+    count: int | None

@@ -1,0 +1,216 @@
+"""The nodes of one cluster as arrays: which GPUs, network interfaces and PCIe switches each of them holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.errors import TopologyError
+from s2sim.topology.mesh import find_meshes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from s2sim.topology.mesh import Meshes
+    from s2sim.topology.node_spec import NodeSpec
+    from s2sim.topology.shape import ClusterShape
+
+    Indices = NDArray[np.int64]
+
+# As many links as a graph may have: each GPU and each interface has some.
+_MOST = 50_000_000
+
+
+def _numbered(chosen: Indices, among: int) -> Indices:
+    """Return the position of each number in ``chosen``, which is sorted; -1 where it is not among them."""
+    position = np.full(among, -1, np.int64)
+    position[chosen] = np.arange(len(chosen))
+    return position
+
+
+# Without slots, so that what follows from the attributes is found once.
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """Nodes in order, each with the GPUs in use and with all of its interfaces and PCIe switches.
+
+    GPUs, interfaces ("ports") and PCIe switches are numbered node after node. The last node may be partial: GPUs
+    that are not in use do not count.
+
+    Attributes
+    ----------
+    specs : tuple of NodeSpec
+        Every kind of node there is.
+    spec : int64 array, shape (nodes,)
+        Which of them each node is.
+    first_gpu, first_port, first_switch : int64 array, shape (nodes + 1,)
+        Node i holds the numbers ``first[i] ... first[i + 1] - 1``.
+    node_of_gpu, port_of_gpu, switch_of_gpu : int64 array, shape (GPUs,)
+        Where each GPU is, and which interface it uses; -1 where it is below no PCIe switch.
+    node_of_port, switch_of_port : int64 array, shape (ports,)
+        Where each interface is; -1 where it joins the host bridge.
+    """
+
+    specs: tuple[NodeSpec, ...]
+    spec: Indices
+    first_gpu: Indices
+    first_port: Indices
+    first_switch: Indices
+    node_of_gpu: Indices
+    port_of_gpu: Indices
+    switch_of_gpu: Indices
+    node_of_port: Indices
+    switch_of_port: Indices
+
+    @property
+    def count(self) -> int:
+        """Number of nodes."""
+        return len(self.spec)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in use."""
+        return len(self.node_of_gpu)
+
+    @property
+    def ports(self) -> int:
+        """Network interfaces."""
+        return len(self.node_of_port)
+
+    @property
+    def pcie_switches(self) -> int:
+        """PCIe switches."""
+        return int(self.first_switch[-1])
+
+    @property
+    def most_gpus(self) -> int:
+        """GPUs of the largest kind of full node."""
+        return max(spec.gpus for spec in self.specs)
+
+    @property
+    def most_nics(self) -> int:
+        """Network interfaces of the kind of node that has most."""
+        return max(spec.nics for spec in self.specs)
+
+    @property
+    def gpus_in_use(self) -> Indices:
+        """How many GPUs of each node are in use, shape (nodes,)."""
+        return np.diff(self.first_gpu)
+
+    @cached_property
+    def nvlink_gpus(self) -> Indices:
+        """GPUs with a port to an NVSwitch."""
+        return np.flatnonzero(self.having(lambda spec: spec.has_nvswitch)[self.node_of_gpu])
+
+    @cached_property
+    def pcie_gpus(self) -> Indices:
+        """GPUs with a PCIe link."""
+        return np.flatnonzero(self.having(lambda spec: spec.pcie is not None)[self.node_of_gpu])
+
+    @cached_property
+    def bridge_nodes(self) -> Indices:
+        """Nodes whose host bridge has a rate of its own."""
+        return np.flatnonzero(self.having(lambda spec: spec.bridge is not None))
+
+    @cached_property
+    def nvlink_of_gpu(self) -> Indices:
+        """Position of each GPU in ``nvlink_gpus``, or -1."""
+        return _numbered(self.nvlink_gpus, self.gpus)
+
+    @cached_property
+    def pcie_of_gpu(self) -> Indices:
+        """Position of each GPU in ``pcie_gpus``, or -1."""
+        return _numbered(self.pcie_gpus, self.gpus)
+
+    @cached_property
+    def bridge_of_node(self) -> Indices:
+        """Position of each node in ``bridge_nodes``, or -1."""
+        return _numbered(self.bridge_nodes, self.count)
+
+    @cached_property
+    def node_of_switch(self) -> Indices:
+        """Node of each PCIe switch."""
+        return np.repeat(np.arange(self.count), np.diff(self.first_switch))
+
+    @cached_property
+    def meshes(self) -> Meshes:
+        """What joins GPUs directly."""
+        return find_meshes(self.specs, self.spec, self.gpus_in_use)
+
+    def local_gpu(self, gpu: Indices) -> Indices:
+        """Return the number of each GPU in its node."""
+        return gpu - self.first_gpu[self.node_of_gpu[gpu]]
+
+    def local_port(self, port: Indices) -> Indices:
+        """Return the number of each interface in its node."""
+        return port - self.first_port[self.node_of_port[port]]
+
+    def having(self, condition: Callable[[NodeSpec], bool]) -> NDArray[np.bool_]:
+        """Return whether each node is of a kind that fulfils a condition, bool of shape (nodes,)."""
+        return np.array([condition(spec) for spec in self.specs], np.bool_)[self.spec]
+
+
+def nodes_needed(shape: ClusterShape, workers: int) -> list[int]:
+    """Return how many nodes of each group hold ``workers`` GPUs, or all nodes where they are too few."""
+    left, counts = workers, []
+    for group in shape.groups:
+        needed = -(-left // group.node.gpus)
+        counts.append(needed if group.count is None else min(needed, group.count))
+        left -= min(left, counts[-1] * group.node.gpus)
+    return counts
+
+
+def gpus_of_first(shape: ClusterShape, nodes: int) -> int:
+    """Return the GPUs of the first ``nodes`` nodes, of which there are as many."""
+    gpus = 0
+    for group in shape.groups:
+        taken = nodes if group.count is None else min(nodes, group.count)
+        gpus, nodes = gpus + taken * group.node.gpus, nodes - taken
+    return gpus
+
+
+def fill_nodes(shape: ClusterShape, workers: int) -> Nodes:
+    """Return the nodes that ``workers`` GPUs fill in order; there are enough."""
+    counts = nodes_needed(shape, workers)
+    ports = sum(count * spec.nics for count, spec in zip(counts, shape.nodes, strict=True))
+    if max(workers, ports) > _MOST:
+        raise TopologyError(
+            f"{shape.name} with {workers} workers has {workers:,} GPUs and {ports:,} network interfaces, more than "
+            f"{_MOST:,}: ask for fewer workers"
+        )
+    spec = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    gpus = np.array([node.gpus for node in shape.nodes], np.int64)[spec]
+    nics = np.array([node.nics for node in shape.nodes], np.int64)[spec]
+    switches = np.array([node.pcie_switches for node in shape.nodes], np.int64)[spec]
+    per_switch = np.array([node.gpus_per_switch or 1 for node in shape.nodes], np.int64)[spec]
+    nics_at_switch = np.array([node.pcie_switches > 0 and not node.nics_at_host for node in shape.nodes])[spec]
+    first_gpu, first_port, first_switch = (
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(held)]) for held in (gpus, nics, switches)
+    )
+    first_gpu[-1] = workers
+    node = np.arange(len(spec), dtype=np.int64)
+    node_of_gpu, node_of_port = np.repeat(node, np.diff(first_gpu)), np.repeat(node, nics)
+    local_gpu = np.arange(workers) - first_gpu[node_of_gpu]
+    local_port = np.arange(ports) - first_port[node_of_port]
+    # The first GPU that uses an interface: interface i serves GPUs from ceil(i * GPUs / interfaces) on.
+    first_user = -(-local_port * gpus[node_of_port] // nics[node_of_port])
+    return Nodes(
+        specs=shape.nodes,
+        spec=spec,
+        first_gpu=first_gpu,
+        first_port=first_port,
+        first_switch=first_switch,
+        node_of_gpu=node_of_gpu,
+        port_of_gpu=first_port[node_of_gpu] + local_gpu * nics[node_of_gpu] // gpus[node_of_gpu],
+        switch_of_gpu=np.where(
+            (switches > 0)[node_of_gpu], first_switch[node_of_gpu] + local_gpu // per_switch[node_of_gpu], -1
+        ),
+        node_of_port=node_of_port,
+        switch_of_port=np.where(
+            nics_at_switch[node_of_port], first_switch[node_of_port] + first_user // per_switch[node_of_port], -1
+        ),
+    )

@@ -1,0 +1,138 @@
+"""Reads what nodes hold, and checks that every field about it means something."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s2sim.errors import TopologyError
+from s2sim.topology.fields import NODE_FIELDS, Fields
+from s2sim.topology.mesh import mesh_ways
+from s2sim.topology.node_spec import MOST_MESHED, LinkSpec, NodeGroup, NodeSpec
+from s2sim.topology.quantity import count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def read_groups(fields: Fields) -> tuple[NodeGroup, ...]:
+    """Return the kinds of nodes: one, or those of ``[[nodes]]``."""
+    numbers = sorted({int(field.split(".")[1]) for field in fields.given if field.startswith("nodes.")})
+    if not numbers:
+        return (NodeGroup(_read_node(fields), None),)
+    for field in NODE_FIELDS:
+        own = [f"nodes.{number}.{field.removeprefix('node.')}" in fields.given for number in numbers]
+        # The rate of the links between switches follows the interfaces.
+        if field in fields.given and all(own) and (field != "nic.rate" or "fabric.link.rate" in fields.given):
+            raise TopologyError(
+                f"{fields.where}: {field} has no effect: all [[nodes]] give their own; leave it out, or set "
+                f"nodes.0.{field.removeprefix('node.')}"
+            )
+    groups = []
+    for number in numbers:
+        field = f"nodes.{number}.count"
+        if field not in fields.given and number < numbers[-1]:
+            raise TopologyError(f"{fields.where}: {field} is missing: only the last of [[nodes]] may go without")
+        groups.append(NodeGroup(_read_node(fields.of_group(number)), fields.count(field)))
+    return tuple(groups)
+
+
+def _read_node(fields: Fields) -> NodeSpec:
+    where = fields.where
+    gpus = fields.required_count("node.gpus")
+    nics = fields.count("nic.count") or 1
+    nvlink, pcie = fields.optional_link("nvlink"), fields.optional_link("pcie")
+    if gpus > 1 and nvlink is None and pcie is None:
+        raise TopologyError(f"{where}: node.gpus = {gpus} needs [nvlink] or [pcie] to join them: add one with a rate")
+    if nics > gpus:
+        raise TopologyError(
+            f"{where}: nic.count = {nics} for node.gpus = {gpus}: a GPU uses one interface, so write at most {gpus}"
+        )
+    mesh = _mesh(fields, gpus)
+    per_switch, uplink, bridge = _pcie_tree(fields, gpus, pcie)
+    nic_Bps = fields.rate("nic.rate") or fields.rate("fabric.link.rate")
+    if nic_Bps is None:
+        raise TopologyError(f"{where}: nic.rate is missing: write for example nic.rate = '100Gbps'")
+    node = NodeSpec(
+        gpus=gpus,
+        nvlink=nvlink,
+        mesh=mesh,
+        pcie=pcie,
+        gpus_per_switch=per_switch,
+        uplink=uplink,
+        bridge=bridge,
+        nics=nics,
+        nic=LinkSpec(nic_Bps, fields.latency("nic.latency")),
+        nics_at_host=fields.text("nic.at", "switch", ("switch", "host")) == "host",
+    )
+    if mesh is not None:
+        try:
+            mesh_ways(node, gpus)
+        except TopologyError as error:
+            raise TopologyError(f"{where}: {error}") from error
+    return node
+
+
+def _mesh(fields: Fields, gpus: int) -> tuple[tuple[int, int, int], ...] | None:
+    """Return which GPUs have NVLinks of their own and how many, or None for an NVSwitch."""
+    if fields.text("nvlink.kind", "switch", ("switch", "mesh")) == "switch":
+        for field in ("nvlink.pairs", "nvlink.links_per_pair"):
+            if field in fields.given:
+                raise TopologyError(
+                    f"{fields.where}: {field} has no effect on an NVSwitch: leave it out or set nvlink.kind = 'mesh'"
+                )
+        return None
+    if gpus > MOST_MESHED:
+        raise TopologyError(
+            f"{fields.where}: nvlink.kind = 'mesh' for node.gpus = {gpus}: NVLinks without a switch join at most "
+            f"{MOST_MESHED}"
+        )
+    if "nvlink.pairs" not in fields.given:
+        links = fields.count("nvlink.links_per_pair") or 1
+        return tuple((one, other, links) for one in range(gpus) for other in range(one + 1, gpus))
+    if "nvlink.links_per_pair" in fields.given:
+        raise TopologyError(
+            f"{fields.where}: nvlink.links_per_pair has no effect beside nvlink.pairs, in which a pair stands as often "
+            "as it has links: leave one out"
+        )
+    lines: dict[tuple[int, int], int] = {}
+    for one, other in _pairs(fields, gpus):
+        pair = (min(one, other), max(one, other))
+        lines[pair] = lines.get(pair, 0) + 1
+    return tuple((*pair, number) for pair, number in sorted(lines.items()))
+
+
+def _pairs(fields: Fields, gpus: int) -> Sequence[tuple[int, int]]:
+    quantity = fields.required("nvlink.pairs")
+    value = quantity.value
+    wrong = TopologyError(
+        f"{fields.where}: {quantity.field} = {str(value)[:40]} is not a list of pairs of GPUs from 0 to {gpus - 1}: "
+        "write for example [[0, 1], [1, 2]] in the file"
+    )
+    if not isinstance(value, list) or not value:
+        raise wrong
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2 or any(type(gpu) is not int for gpu in pair):
+            raise wrong
+        if not all(0 <= gpu < gpus for gpu in pair) or pair[0] == pair[1]:
+            raise wrong
+    return [(pair[0], pair[1]) for pair in value]
+
+
+def _pcie_tree(fields: Fields, gpus: int, pcie: LinkSpec | None) -> tuple[int | None, LinkSpec | None, LinkSpec | None]:
+    """Return GPUs below a PCIe switch, what leads from it to the host bridge, and what that forwards."""
+    if "pcie.gpus_per_switch" not in fields.given:
+        for field in ("pcie.uplink.rate", "pcie.uplink.latency", "pcie.host.rate", "pcie.host.latency", "nic.at"):
+            if field in fields.given:
+                raise TopologyError(
+                    f"{fields.where}: {field} has no effect without PCIe switches: set pcie.gpus_per_switch too, or "
+                    "leave it out"
+                )
+        return None, None, None
+    assert pcie is not None  # The field above is one of [pcie].
+    quantity = fields.required("pcie.gpus_per_switch")
+    if (per_switch := count(quantity, fields.where)) > gpus:
+        raise TopologyError(
+            f"{fields.where}: {quantity.field} = {per_switch} for node.gpus = {gpus}: write at most {gpus}"
+        )
+    uplink = LinkSpec(fields.rate("pcie.uplink.rate") or pcie.rate_Bps, fields.latency("pcie.uplink.latency"))
+    return per_switch, uplink, fields.optional_link("pcie.host")
