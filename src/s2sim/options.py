@@ -87,9 +87,12 @@ def _text(value: object) -> str:
 
 
 def non_default(instance: Any) -> dict[str, str]:
-    """Return the fields of a dataclass instance that differ from their defaults, as option texts."""
+    """Return the fields of a dataclass instance that differ from their defaults, as option texts.
+
+    Fields that do not take part in comparison change nothing in what comes out, and are left out.
+    """
     return {
         field.name: _text(getattr(instance, field.name))
         for field in dataclasses.fields(instance)
-        if field.init and getattr(instance, field.name) != field.default
+        if field.init and field.compare and getattr(instance, field.name) != field.default
     }

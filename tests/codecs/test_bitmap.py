@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.codecs.bitmap import CHUNK_ELEMENTS, bitmap_bytes, count, pack_nonzero, pack_positions, unpack_positions
+from s2sim.codecs.bitmap import (
+    BLOCK_ELEMENTS,
+    CHUNK_ELEMENTS,
+    bitmap_bytes,
+    count,
+    count_nonzero,
+    pack_nonzero,
+    pack_positions,
+    position_parts,
+    unpack_positions,
+)
 from s2sim.errors import CodecError
 
 
@@ -28,7 +38,7 @@ def test_all_ways_agree_with_packbits(n, density):
     unpacked = unpack_positions(expected, n)
     assert unpacked.dtype == np.int64
     assert np.array_equal(unpacked, positions)
-    assert count(expected) == len(positions)
+    assert count(expected) == count_nonzero(array) == len(positions)
 
 
 @settings(max_examples=50, deadline=None)
@@ -44,6 +54,25 @@ def test_positions_round_trip(case):
 def test_negative_zero_is_zero_and_denormals_are_not():
     array = np.array([-0.0, 1e-45, -1e-45, 0.0], np.float32)
     assert pack_nonzero(array).tolist() == [0b0110]
+
+
+@pytest.mark.parametrize("density", [0.001, 0.02, 0.05, 0.3, 1.0])
+def test_parts_are_bounded_and_together_all_positions(density):
+    array = sparse_vector(2 * BLOCK_ELEMENTS + 77, density)
+    # Rows of ones beside random elements: as many bits in few bytes as there can be.
+    array[: BLOCK_ELEMENTS // 8] = 1
+    parts = list(position_parts(pack_nonzero(array), 1000))
+    assert max(map(len, parts)) <= CHUNK_ELEMENTS
+    assert np.array_equal(np.concatenate(parts), np.flatnonzero(array) + 1000)
+
+
+def test_bitmap_is_written_where_it_is_asked_for():
+    array = sparse_vector(1000, 0.2)
+    out = np.full(125, 255, np.uint8)
+    assert pack_nonzero(array, out=out) is out
+    assert np.array_equal(out, pack_nonzero(array))
+    with pytest.raises(CodecError, match="125 bytes"):
+        pack_nonzero(array, out=np.empty(126, np.uint8))
 
 
 def test_strided_input():

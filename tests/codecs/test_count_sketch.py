@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import tracemalloc
 
 import numpy as np
@@ -9,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s2sim.codecs.bitmap import CHUNK_ELEMENTS, pack_nonzero, pack_positions
+from s2sim.codecs.compiled import _compiled
 from s2sim.codecs.count_sketch import CountSketch, median
 from s2sim.codecs.hashing import hash_rows
-from s2sim.errors import CodecError, OptionError
+from s2sim.errors import CodecError, OptionError, S2SimError
 
 KINDS = ["mix", "modulo", "product"]
 
@@ -126,6 +128,20 @@ def test_sum_of_sketches_is_the_sketch_of_the_sum(rows, columns, kind, ranks):
     assert np.array_equal(summed, sketch.encode_dense(sum(arrays))[0])
 
 
+def test_arrays_are_reused():
+    first, second = sparse_vector(5000, 0.1, 1), sparse_vector(5000, 0.1, 2)
+    sketch = CountSketch(3, 400)
+    cells, bitmap = sketch.encode_dense(first)
+    again = sketch.encode_dense(second, out=cells, bitmap=bitmap)
+    assert again[0] is cells
+    assert again[1] is bitmap
+    np.testing.assert_allclose(cells, sketch.encode_dense(first)[0] + sketch.encode_dense(second)[0], atol=1e-5)
+    assert np.array_equal(bitmap, pack_nonzero(second))
+    output = np.full(5000, 7, np.float32)
+    assert sketch.decode_dense(cells, bitmap, 5000, out=output) is output
+    assert np.array_equal(output, sketch.decode_dense(cells, bitmap, 5000))
+
+
 def test_few_keys_in_many_columns_are_exact():
     array = sparse_vector(100_000, 0.0005)
     sketch = CountSketch(5, 50_000)
@@ -149,7 +165,7 @@ def test_median_is_numpys(count, seed):
 
 def test_memory_stays_within_output_and_eight_megabytes():
     n = 3_000_000
-    for density in (0.01, 1.0):
+    for density in (0.01, 0.25, 1.0):
         array = sparse_vector(n, density)
         sketch = CountSketch(3, 20_000)
         tracemalloc.start()
@@ -166,7 +182,16 @@ def test_memory_stays_within_output_and_eight_megabytes():
 
 @pytest.mark.parametrize(
     "options",
-    [{"rows": 0}, {"rows": 17}, {"columns": 0}, {"columns": 1 << 32}, {"seed": -1}, {"hash": "crc"}],
+    [
+        {"rows": 0},
+        {"rows": 17},
+        {"columns": 0},
+        {"columns": 1 << 32},
+        {"seed": -1},
+        {"hash": "crc"},
+        {"backend": "cupy"},
+        {"backend": "numba", "hash": "product"},
+    ],
 )
 def test_impossible_options_are_refused(options):
     with pytest.raises(OptionError):
@@ -192,6 +217,17 @@ def test_misfits_are_refused():
         sketch.encode_rows(np.array([1]), np.zeros((1, 4), np.float32), out=cells.T)
     with pytest.raises(CodecError, match="bitmap"):
         sketch.decode_dense(cells, np.zeros(3, np.uint8), 16)
+    with pytest.raises(CodecError, match="bitmap"):
+        sketch.encode_dense(np.zeros(16, np.float32), bitmap=np.zeros(3, np.uint8))
+    with pytest.raises(CodecError, match="vector of 16"):
+        sketch.decode_dense(cells, np.zeros(2, np.uint8), 16, out=np.zeros(17, np.float32))
+
+
+def test_without_numba_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    _compiled.cache_clear()
+    with pytest.raises(S2SimError, match=r"pip install 's2sim\[numba\]'"):
+        CountSketch(3, 10, backend="numba").encode_dense(np.ones(8, np.float32))
 
 
 def test_last_possible_keys():

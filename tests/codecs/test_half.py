@@ -30,5 +30,10 @@ def test_overflow_is_refused_with_its_magnitude(value):
         to_half(np.array([1.0, value, 2.0], np.float32))
 
 
+def test_infinities_and_nan_pass():
+    values = np.array([np.inf, -np.inf, np.nan], np.float32)
+    assert np.array_equal(to_half(values).astype(np.float32), values, equal_nan=True)
+
+
 def test_underflow_is_silent():
     assert to_half(np.array([1e-30], np.float32))[0] == 0

@@ -34,6 +34,14 @@ def test_large_random_vector():
     assert np.array_equal(select_top_k(values, 2_000), naive_top_k(values, 2_000))
 
 
+@pytest.mark.parametrize("density", [0.0, 0.02, 0.4, 0.7])
+@pytest.mark.parametrize("k", [1, 300, 5_000, 19_999])
+def test_sparse_vector(density, k):
+    generator = np.random.default_rng(1)
+    values = np.where(generator.random(20_000) < density, generator.standard_normal(20_000), 0).astype(np.float32)
+    assert np.array_equal(select_top_k(values, k), naive_top_k(values, k))
+
+
 @pytest.mark.parametrize("k", [-1, 4])
 def test_impossible_k_is_refused(k):
     with pytest.raises(CodecError, match="between 0 and 3"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -12,14 +12,25 @@ from s2sim.codecs.payload import Payload
 from s2sim.errors import CodecError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from numpy.typing import NDArray
+
+    Find: TypeAlias = Callable[[NDArray[np.uint8]], NDArray[np.int64]]
 
 CHUNK_ELEMENTS = 1 << 18
 """Elements streamed at once: a chunk of float32 and what is made of it stay in a core's second-level cache. Smaller
 chunks cost more calls, larger ones more cache misses; a multiple of 8, so that every chunk begins on a whole byte."""
 
+BLOCK_ELEMENTS = 1 << 20
+"""Elements whose positions are found at once where few are set: fewer calls, and still little memory. A block's array
+lies in the third-level cache when its values are read again."""
+
 _DENSE_BYTES = 0.45
 """Fraction of non-zero bytes above which unpacking the whole bitmap is faster than unpacking the non-zero bytes."""
+
+_SPARSE_BYTES = 0.1
+"""Fraction of non-zero bytes below which it is faster to find the non-zero words of eight bytes first."""
 
 
 def bitmap_bytes(n: int) -> int:
@@ -31,13 +42,15 @@ def bitmap_bytes(n: int) -> int:
     return (n + 7) // 8
 
 
-def pack_nonzero(array: NDArray[np.float32]) -> NDArray[np.uint8]:
+def pack_nonzero(array: NDArray[np.float32], *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
     """Return the bitmap of the non-zero elements of a vector; -0.0 is a zero.
 
     Parameters
     ----------
     array : float32 array, shape (n,)
         The vector; it is streamed through once.
+    out : uint8 array, shape (ceil(n / 8),), optional
+        Where to write the bitmap; it is returned.
 
     Returns
     -------
@@ -50,7 +63,8 @@ def pack_nonzero(array: NDArray[np.float32]) -> NDArray[np.uint8]:
     array([10], dtype=uint8)
     """
     n = len(array)
-    bitmap = np.empty(bitmap_bytes(n), np.uint8)
+    bitmap = np.empty(bitmap_bytes(n), np.uint8) if out is None else out
+    check_size(bitmap, n)
     nonzero = np.empty(min(n, CHUNK_ELEMENTS), np.bool_)
     for start in range(0, n, CHUNK_ELEMENTS):
         piece = array[start : start + CHUNK_ELEMENTS]
@@ -58,6 +72,22 @@ def pack_nonzero(array: NDArray[np.float32]) -> NDArray[np.uint8]:
         packed = np.packbits(bits, bitorder="little")
         bitmap[start // 8 : start // 8 + len(packed)] = packed
     return bitmap
+
+
+def count_nonzero(array: NDArray[np.float32]) -> int:
+    """Return the number of non-zero elements of a vector, float32 of shape (n,).
+
+    A comparison in cache-sized chunks takes an eighth of the time of NumPy's count of floats.
+
+    >>> count_nonzero(np.array([0.0, 1.5, -0.0, -2.0], np.float32))
+    2
+    """
+    nonzero = np.empty(min(len(array), CHUNK_ELEMENTS), np.bool_)
+    total = 0
+    for start in range(0, len(array), CHUNK_ELEMENTS):
+        piece = array[start : start + CHUNK_ELEMENTS]
+        total += int(np.count_nonzero(np.not_equal(piece, 0, out=nonzero[: len(piece)])))
+    return total
 
 
 def pack_positions(positions: NDArray[np.int64], n: int) -> NDArray[np.uint8]:
@@ -89,13 +119,18 @@ def pack_positions(positions: NDArray[np.int64], n: int) -> NDArray[np.uint8]:
 
 def check_bitmap(bitmap: NDArray[np.uint8], n: int) -> None:
     """Raise `CodecError` unless ``bitmap`` is a bitmap of exactly ``n`` elements."""
+    check_size(bitmap, n)
+    if n % 8 and bitmap[-1] >> (n % 8):
+        raise CodecError(f"the bitmap has bits set beyond its {n} elements")
+
+
+def check_size(bitmap: NDArray[np.uint8], n: int) -> None:
+    """Raise `CodecError` unless ``bitmap`` has the bytes of ``n`` elements."""
     if bitmap.dtype != np.uint8 or bitmap.shape != (bitmap_bytes(n),):
         raise CodecError(
             f"a bitmap of {n} elements is {bitmap_bytes(n)} bytes of uint8; "
             f"found {bitmap.dtype} of shape {bitmap.shape}"
         )
-    if n % 8 and bitmap[-1] >> (n % 8):
-        raise CodecError(f"the bitmap has bits set beyond its {n} elements")
 
 
 def unpack_positions(bitmap: NDArray[np.uint8], n: int) -> NDArray[np.int64]:
@@ -115,27 +150,61 @@ def unpack_positions(bitmap: NDArray[np.uint8], n: int) -> NDArray[np.int64]:
     int64 array, shape (count(bitmap),)
     """
     check_bitmap(bitmap, n)
-    # A long bitmap is unpacked in chunks, or eight bytes of temporaries an element would be needed.
-    chunk_bytes = CHUNK_ELEMENTS // 8
-    if len(bitmap) <= chunk_bytes:
-        return _positions(bitmap)
-    parts = []
-    for start in range(0, len(bitmap), chunk_bytes):
-        part = _positions(bitmap[start : start + chunk_bytes])
-        part += start * 8
-        parts.append(part)
-    return np.concatenate(parts)
+    parts = list(position_parts(bitmap))
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def position_parts(
+    bitmap: NDArray[np.uint8], first: int = 0, *, find: Find | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the positions of the set bits in increasing order, at most `CHUNK_ELEMENTS` at once.
+
+    Parameters
+    ----------
+    bitmap : uint8 array, shape (bytes,)
+        A bitmap, or whole bytes of one.
+    first : int
+        Position of its first bit.
+    find : function, optional
+        What finds the positions of the set bits of a small bitmap; None takes NumPy.
+
+    Yields
+    ------
+    int64 array, shape (k,)
+    """
+    find = find or _positions
+    for start in range(0, len(bitmap), BLOCK_ELEMENTS // 8):
+        block = bitmap[start : start + BLOCK_ELEMENTS // 8]
+        # So few bytes cannot hold more bits than one chunk does.
+        few = 8 * np.count_nonzero(block) <= CHUNK_ELEMENTS
+        step = len(block) if few else CHUNK_ELEMENTS // 8
+        for offset in range(0, len(block), step):
+            positions = find(block[offset : offset + step])
+            positions += first + 8 * (start + offset)
+            yield positions
 
 
 def _positions(bitmap: NDArray[np.uint8]) -> NDArray[np.int64]:
-    bytes_at = np.flatnonzero(bitmap.astype(np.bool_))
-    if len(bytes_at) > _DENSE_BYTES * len(bitmap):
+    nonzero = bitmap != 0
+    count = np.count_nonzero(nonzero)
+    if count > _DENSE_BYTES * len(bitmap):
         return np.flatnonzero(np.unpackbits(bitmap, bitorder="little").view(np.bool_))
-    bits = np.flatnonzero(np.unpackbits(bitmap.take(bytes_at), bitorder="little").view(np.bool_))
-    bytes_at <<= 3
-    positions: NDArray[np.int64] = bytes_at.take(bits >> 3)
-    bits &= 7
-    positions += bits
+    if count < _SPARSE_BYTES * len(bitmap) and len(bitmap) % 8 == 0:
+        words = np.ascontiguousarray(bitmap).view(np.uint64)
+        words_at = np.flatnonzero(words != 0)
+        bytes_at = _refined(words_at, words.take(words_at).view(np.uint8) != 0)
+    else:
+        bytes_at = np.flatnonzero(nonzero)
+    return _refined(bytes_at, np.unpackbits(bitmap.take(bytes_at), bitorder="little").view(np.bool_))
+
+
+def _refined(found: NDArray[np.int64], flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return where ``flags`` are true, eight of which belong to each position in ``found``, which is overwritten."""
+    inner = np.flatnonzero(flags)
+    found <<= 3
+    positions: NDArray[np.int64] = found.take(inner >> 3)
+    inner &= 7
+    positions += inner
     return positions
 
 

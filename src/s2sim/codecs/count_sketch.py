@@ -7,23 +7,29 @@ shape and seed add up: the sketch of a sum is the sum of the sketches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from s2sim.codecs.base import float32_vector
-from s2sim.codecs.bitmap import CHUNK_ELEMENTS, bitmap_bytes, check_bitmap, pack_nonzero, unpack_positions
-from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows
+from s2sim.codecs.batches import BATCH_KEYS, batches, row_batches
+from s2sim.codecs.bitmap import BLOCK_ELEMENTS, bitmap_bytes, check_bitmap, check_size, pack_nonzero, position_parts
+from s2sim.codecs.compiled import add_rows, read_rows, set_positions
+from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mixed_keys
+from s2sim.codecs.windows import check_increasing
 from s2sim.errors import CodecError, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-_CHUNK_KEYS = 1 << 16
-"""Keys hashed at once; half a megabyte for each 64-bit temporary keeps all of them in a core's second-level cache."""
+    from s2sim.codecs.bitmap import Find
+    from s2sim.codecs.windows import Windows
+
+Backend: TypeAlias = Literal["numpy", "numba"]
+"""What adds to the cells and reads them: vectorised NumPy, or loops that numba compiles. The results are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,11 @@ class CountSketch:
         Chooses the hash functions.
     hash : {"mix", "modulo", "product"}
         Their family, see `s2sim.codecs.hashing`.
+    windows : Windows or None
+        Which columns the keys of each stretch go to; None lets every key go to all columns. Keys must then increase.
+    backend : {"numpy", "numba"}
+        What does the work. The extra ``numba`` has the ``mix`` hash only; cells and estimates are the same bit by bit,
+        because each cell gets the same additions in the same order.
 
     Examples
     --------
@@ -53,6 +64,8 @@ class CountSketch:
     columns: int
     seed: int = 0
     hash: HashKind = "mix"
+    windows: Windows | None = None
+    backend: Backend = field(default="numpy", compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.rows <= MAX_ROWS:
@@ -63,6 +76,12 @@ class CountSketch:
             raise OptionError(f"seed {self.seed} of a count sketch is negative; it must be 0 or more")
         if self.hash not in ("mix", "modulo", "product"):
             raise OptionError(f"hash {self.hash!r} of a count sketch is not one of mix, modulo, product")
+        if self.windows is not None and self.windows.bounds[-1] != self.columns:
+            raise OptionError(f"windows of {self.windows.bounds[-1]} columns do not fit a sketch of {self.columns}")
+        if self.backend not in ("numpy", "numba"):
+            raise OptionError(f"backend {self.backend!r} of a count sketch is not one of numpy, numba")
+        if self.backend == "numba" and self.hash != "mix":
+            raise OptionError(f"backend numba has the mix hash only: hash {self.hash} needs backend numpy")
 
     def empty(self) -> NDArray[np.float32]:
         """Return the sketch of nothing: zeros, float32 of shape (rows, columns)."""
@@ -70,41 +89,47 @@ class CountSketch:
 
     def encode_keys(self, keys: NDArray[np.uint32], values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the cells of the elements ``keys`` (uint32, shape (k,)) with ``values`` (float32, shape (k,))."""
-        keys = as_keys(keys)
+        keys = self._checked_keys(keys)
         if values.dtype != np.float32 or values.shape != keys.shape:
             raise CodecError(f"{len(keys)} keys need as many float32 values; found {values.dtype} {values.shape}")
         cells = self.empty()
-        for start in range(0, len(keys), _CHUNK_KEYS):
-            self._add(cells, keys[start : start + _CHUNK_KEYS], values[start : start + _CHUNK_KEYS])
+        for start in range(0, len(keys), BATCH_KEYS):
+            self._add(cells, keys[start : start + BATCH_KEYS], values[start : start + BATCH_KEYS])
         return cells
 
-    def encode_dense(self, array: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+    def encode_dense(
+        self,
+        array: NDArray[np.float32],
+        *,
+        out: NDArray[np.float32] | None = None,
+        bitmap: NDArray[np.uint8] | None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
         """Return the cells of the non-zero elements of a vector, and their bitmap, which is a by-product.
 
         Parameters
         ----------
         array : float32 array, shape (n,)
             The vector; its keys are 0 to n - 1. It is streamed through once.
+        out : float32 array, shape (rows, columns), optional
+            Cells to add into.
+        bitmap : uint8 array, shape (ceil(n / 8),), optional
+            Where to write the bitmap.
 
         Returns
         -------
         cells : float32 array, shape (rows, columns)
+            ``out`` if it was given.
         bitmap : uint8 array, shape (ceil(n / 8),)
-            As `s2sim.codecs.bitmap.pack_nonzero` makes it.
+            As `s2sim.codecs.bitmap.pack_nonzero` makes it; ``bitmap`` if it was given.
         """
         array = float32_vector(array, "a count sketch")
         n = len(array)
         check_key_space(0, n)
-        cells = self.empty()
-        bitmap = np.empty(bitmap_bytes(n), np.uint8)
-        for start in range(0, n, CHUNK_ELEMENTS):
-            piece = array[start : start + CHUNK_ELEMENTS]
-            packed = pack_nonzero(piece)
-            bitmap[start // 8 : start // 8 + len(packed)] = packed
-            positions = unpack_positions(packed, len(piece))
-            for first in range(0, len(positions), _CHUNK_KEYS):
-                part = positions[first : first + _CHUNK_KEYS]
-                self._add(cells, _shifted_keys(part, start), piece.take(part))
+        cells = self.empty() if out is None else self._check_cells(out)
+        bitmap = np.empty(bitmap_bytes(n), np.uint8) if bitmap is None else bitmap
+        check_size(bitmap, n)
+        for part in batches(self._packed(array, bitmap)):
+            self._add(cells, part.astype(np.uint32), array.take(part))
         return cells, bitmap
 
     def encode_rows(
@@ -136,17 +161,18 @@ class CountSketch:
         if values.ndim != 2 or values.dtype != np.float32 or len(values) != len(row_ids):
             raise CodecError(f"{len(row_ids)} rows need as many float32 rows; found {values.dtype} {values.shape}")
         cells = self.empty() if out is None else self._check_cells(out)
-        for rows, columns, keys in _row_chunks(row_ids, values.shape[1], offset):
+        self._check_order(row_ids)
+        for rows, columns, keys in row_batches(row_ids, values.shape[1], offset):
             self._add(cells, keys, values[rows, columns].ravel())
         return cells
 
     def decode_keys(self, cells: NDArray[np.float32], keys: NDArray[np.uint32]) -> NDArray[np.float32]:
         """Return the estimates of the elements ``keys`` (uint32, shape (k,)), float32 of shape (k,)."""
         cells = self._check_cells(cells)
-        keys = as_keys(keys)
+        keys = self._checked_keys(keys)
         values = np.empty(len(keys), np.float32)
-        for start in range(0, len(keys), _CHUNK_KEYS):
-            values[start : start + _CHUNK_KEYS] = self._estimate(cells, keys[start : start + _CHUNK_KEYS])
+        for start in range(0, len(keys), BATCH_KEYS):
+            values[start : start + BATCH_KEYS] = self._estimate(cells, keys[start : start + BATCH_KEYS])
         return values
 
     def decode_rows(
@@ -170,13 +196,21 @@ class CountSketch:
         float32 array, shape (k, width)
         """
         cells = self._check_cells(cells)
+        self._check_order(row_ids)
         values = np.empty((len(row_ids), width), np.float32)
-        for rows, columns, keys in _row_chunks(row_ids, width, offset):
+        for rows, columns, keys in row_batches(row_ids, width, offset):
             block = values[rows, columns]
             block[...] = self._estimate(cells, keys).reshape(block.shape)
         return values
 
-    def decode_dense(self, cells: NDArray[np.float32], bitmap: NDArray[np.uint8], n: int) -> NDArray[np.float32]:
+    def decode_dense(
+        self,
+        cells: NDArray[np.float32],
+        bitmap: NDArray[np.uint8],
+        n: int,
+        *,
+        out: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
         """Return the estimates where ``bitmap`` has a bit set and zeros elsewhere; the inverse of `encode_dense`.
 
         Parameters
@@ -187,22 +221,36 @@ class CountSketch:
             The support, or the OR of several.
         n : int
             Number of elements.
+        out : float32 array, shape (n,), optional
+            Where to write the estimates, whatever it holds; pages of a new array take longer than estimates do.
 
         Returns
         -------
         float32 array, shape (n,)
+            ``out`` if it was given.
         """
         cells = self._check_cells(cells)
         check_bitmap(bitmap, n)
         check_key_space(0, n)
-        array = np.zeros(n, np.float32)
-        for start in range(0, n, CHUNK_ELEMENTS):
-            piece = array[start : start + CHUNK_ELEMENTS]
-            positions = unpack_positions(bitmap[start // 8 : start // 8 + bitmap_bytes(len(piece))], len(piece))
-            for first in range(0, len(positions), _CHUNK_KEYS):
-                part = positions[first : first + _CHUNK_KEYS]
-                piece[part] = self._estimate(cells, _shifted_keys(part, start))
+        if out is None:
+            array = np.zeros(n, np.float32)
+        else:
+            array = _check_output(out, n)
+            array.fill(0)
+        for part in batches(position_parts(bitmap, find=self._find)):
+            array[part] = self._estimate(cells, part.astype(np.uint32))
         return array
+
+    @property
+    def _find(self) -> Find | None:
+        return set_positions if self.backend == "numba" else None
+
+    def _packed(self, array: NDArray[np.float32], bitmap: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
+        """Yield the positions of the non-zero elements, whose bits are set in ``bitmap``."""
+        for start in range(0, len(array), BLOCK_ELEMENTS):
+            piece = array[start : start + BLOCK_ELEMENTS]
+            packed = pack_nonzero(piece, out=bitmap[start // 8 : start // 8 + bitmap_bytes(len(piece))])
+            yield from position_parts(packed, start, find=self._find)
 
     def _check_cells(self, cells: NDArray[np.float32]) -> NDArray[np.float32]:
         if cells.dtype != np.float32 or cells.shape != (self.rows, self.columns):
@@ -212,22 +260,52 @@ class CountSketch:
             )
         return cells
 
+    def _checked_keys(self, keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        self._check_order(keys)
+        return as_keys(keys)
+
+    def _check_order(self, keys: NDArray[Any]) -> None:
+        if self.windows is not None:
+            check_increasing(keys)
+
+    def _windows(self, keys: NDArray[np.uint32]) -> Iterable[tuple[slice, slice]]:
+        """Return (slice of ``keys``, slice of columns) for each window that has some of the keys."""
+        return [(slice(None), slice(None))] if self.windows is None else self.windows.split(keys)
+
     def _add(self, cells: NDArray[np.float32], keys: NDArray[np.uint32], values: NDArray[np.float32]) -> None:
+        for some, columns in self._windows(keys):
+            if self.backend == "numba":
+                add_rows(cells[:, columns], *mixed_keys(keys[some], self.rows, self.seed), values[some])
+            else:
+                self._add_vectorised(cells[:, columns], keys[some], values[some])
+
+    def _add_vectorised(
+        self, cells: NDArray[np.float32], keys: NDArray[np.uint32], values: NDArray[np.float32]
+    ) -> None:
         bits = values.view(np.uint32)
-        for row, (columns, sign_bits) in zip(
-            cells, hash_rows(self.hash, keys, self.rows, self.columns, self.seed), strict=True
-        ):
+        for row, (columns, sign_bits) in zip(cells, self._hashes(keys, cells.shape[1]), strict=True):
             signed = np.bitwise_xor(sign_bits, bits, out=sign_bits)
             np.add.at(row, columns, signed.view(np.float32))
 
     def _estimate(self, cells: NDArray[np.float32], keys: NDArray[np.uint32]) -> NDArray[np.float32]:
+        parts = []
+        for some, columns in self._windows(keys):
+            if self.backend == "numba":
+                estimates = [*read_rows(cells[:, columns], *mixed_keys(keys[some], self.rows, self.seed))]
+            else:
+                estimates = self._estimates(cells[:, columns], keys[some])
+            parts.append(median(estimates))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _estimates(self, cells: NDArray[np.float32], keys: NDArray[np.uint32]) -> list[NDArray[np.float32]]:
         estimates = []
-        for row, (columns, sign_bits) in zip(
-            cells, hash_rows(self.hash, keys, self.rows, self.columns, self.seed), strict=True
-        ):
+        for row, (columns, sign_bits) in zip(cells, self._hashes(keys, cells.shape[1]), strict=True):
             signed = np.bitwise_xor(sign_bits, row.take(columns).view(np.uint32), out=sign_bits)
             estimates.append(signed.view(np.float32))
-        return median(estimates)
+        return estimates
+
+    def _hashes(self, keys: NDArray[np.uint32], columns: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
+        return hash_rows(self.hash, keys, self.rows, columns, self.seed)
 
 
 def median(estimates: list[NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -259,26 +337,7 @@ def median(estimates: list[NDArray[np.float32]]) -> NDArray[np.float32]:
     return middle
 
 
-def _shifted_keys(positions: NDArray[np.int64], start: int) -> NDArray[np.uint32]:
-    keys = positions.astype(np.uint32)
-    keys += np.uint32(start)
-    return keys
-
-
-def _row_chunks(
-    row_ids: NDArray[np.int64], width: int, offset: int
-) -> Iterator[tuple[slice, slice, NDArray[np.uint32]]]:
-    """Yield (slice of ``row_ids``, slice of columns, their element keys row by row), about `_CHUNK_KEYS` at a time."""
-    if not len(row_ids) or not width:
-        return
-    check_key_space(offset + int(row_ids.min()) * width, offset + (int(row_ids.max()) + 1) * width)
-    rows_at_once = max(1, _CHUNK_KEYS // width)
-    columns_at_once = min(width, _CHUNK_KEYS)
-    for first_row in range(0, len(row_ids), rows_at_once):
-        rows = slice(first_row, first_row + rows_at_once)
-        # Keys are below 2^32, so arithmetic modulo 2^32 is exact for them.
-        row_keys = (row_ids[rows] * width + offset).astype(np.uint32)
-        for first_column in range(0, width, columns_at_once):
-            columns = slice(first_column, min(width, first_column + columns_at_once))
-            column_keys: NDArray[np.uint32] = np.arange(columns.start, columns.stop, dtype=np.uint32)
-            yield rows, columns, np.add.outer(row_keys, column_keys).ravel()
+def _check_output(array: NDArray[np.float32], n: int) -> NDArray[np.float32]:
+    if array.dtype != np.float32 or array.shape != (n,):
+        raise CodecError(f"{n} elements are written to a float32 vector of {n}; found {array.dtype} {array.shape}")
+    return array

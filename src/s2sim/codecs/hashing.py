@@ -66,10 +66,13 @@ def check_key_space(first: int, stop: int) -> None:
 
 
 @lru_cache(maxsize=64)
-def _mix_constants(rows: int, seed: int) -> tuple[np.uint32, tuple[np.uint32, ...]]:
+def _mix_constants(rows: int, seed: int) -> tuple[np.uint32, NDArray[np.uint32]]:
     """Return what a key is XORed with, and the odd multiplier of each row; the first row takes the hash as it is."""
     words = np.random.SeedSequence([seed, *b"count-sketch mix"]).generate_state(MAX_ROWS)
-    return words[0], (np.uint32(1), *(word | np.uint32(1) for word in words[1:rows]))
+    multipliers = words[:rows] | np.uint32(1)
+    multipliers[0] = 1
+    multipliers.flags.writeable = False
+    return words[0], multipliers
 
 
 @lru_cache(maxsize=64)
@@ -86,12 +89,22 @@ def mix32(keys: NDArray[np.uint32], seed_word: np.uint32) -> NDArray[np.uint32]:
     C. Wellons's hash-prospector (github.com/skeeto/hash-prospector).
     """
     mixed = keys ^ seed_word
-    mixed ^= mixed >> np.uint32(16)
+    shifted = mixed >> np.uint32(16)
+    mixed ^= shifted
     mixed *= np.uint32(0x21F0AAAD)
-    mixed ^= mixed >> np.uint32(15)
+    mixed ^= np.right_shift(mixed, np.uint32(15), out=shifted)
     mixed *= np.uint32(0xD35A2D97)
-    mixed ^= mixed >> np.uint32(15)
+    mixed ^= np.right_shift(mixed, np.uint32(15), out=shifted)
     return mixed
+
+
+def mixed_keys(keys: NDArray[np.uint32], rows: int, seed: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return what family ``mix`` makes of keys (uint32, shape (k,)) for all rows, and each row's multiplier.
+
+    Row j goes to the column of the high bits of mixed * multiplier[j], with the sign of bit j of mixed.
+    """
+    seed_word, multipliers = _mix_constants(rows, seed)
+    return mix32(keys, seed_word), multipliers
 
 
 def hash_rows(
@@ -123,8 +136,7 @@ def hash_rows(
 def _mix_rows(
     keys: NDArray[np.uint32], rows: int, columns: int, seed: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
-    seed_word, multipliers = _mix_constants(rows, seed)
-    mixed = mix32(keys, seed_word)
+    mixed, multipliers = mixed_keys(keys, rows, seed)
     for row, multiplier in enumerate(multipliers):
         scaled = (mixed if row == 0 else mixed * multiplier).astype(np.uint64)
         scaled *= np.uint64(columns)

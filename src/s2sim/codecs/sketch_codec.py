@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from s2sim.codecs.base import Combination, float32_vector
-from s2sim.codecs.bitmap import check_bitmap, count, pack_nonzero
-from s2sim.codecs.count_sketch import CountSketch
+from s2sim.codecs.bitmap import check_bitmap, count_nonzero
+from s2sim.codecs.count_sketch import Backend, CountSketch
 from s2sim.codecs.hashing import MAX_ROWS, HashKind
 from s2sim.codecs.payload import Payload
 from s2sim.errors import CodecError, OptionError
@@ -43,6 +43,8 @@ class SketchWithBitmap:
         Chooses the hash functions.
     hash : {"mix", "modulo", "product"}
         Their family.
+    backend : {"numpy", "numba"}
+        What does the work; payloads are the same, and either reads them.
     """
 
     rows: int = 3
@@ -50,6 +52,8 @@ class SketchWithBitmap:
     columns: int | None = None
     seed: int = 0
     hash: HashKind = "mix"
+    # What does not compare does not go into payloads either.
+    backend: Backend = field(default="numpy", compare=False)
 
     name: ClassVar[str] = "count-sketch"
     summary: ClassVar[str] = "a count sketch of the non-zero elements and the bitmap of where they are"
@@ -63,15 +67,18 @@ class SketchWithBitmap:
             raise OptionError(f"count-sketch: rows={self.rows} does not lie between 1 and {MAX_ROWS}")
         if self.columns is not None and self.cells != SketchWithBitmap.__dataclass_fields__["cells"].default:
             raise OptionError("count-sketch: columns= sets the size outright, cells= would change nothing: give one")
-        CountSketch(self.rows, 1 if self.columns is None else self.columns, self.seed, self.hash)
+        self._sketch(1 if self.columns is None else self.columns)
+
+    def _sketch(self, columns: int) -> CountSketch:
+        return CountSketch(self.rows, columns, self.seed, self.hash, backend=self.backend)
 
     def encode(self, array: NDArray[np.float32]) -> Payload:
         """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         columns = self.columns
         if columns is None:
-            columns = columns_for(self.cells, count(pack_nonzero(vector)), self.rows)
-        cells, support = CountSketch(self.rows, columns, self.seed, self.hash).encode_dense(vector)
+            columns = columns_for(self.cells, count_nonzero(vector), self.rows)
+        cells, support = self._sketch(columns).encode_dense(vector)
         return Payload.of(self, len(vector), cells=cells, support=support)
 
     def decode(self, payload: Payload) -> NDArray[np.float32]:
@@ -80,5 +87,4 @@ class SketchWithBitmap:
         check_bitmap(support, payload.elements)
         if cells.ndim != 2 or cells.shape[0] != self.rows or not cells.shape[1]:
             raise CodecError(f"the cells of {self.name} have {self.rows} rows; found an array of shape {cells.shape}")
-        sketch = CountSketch(self.rows, cells.shape[1], self.seed, self.hash)
-        return sketch.decode_dense(cells, support, payload.elements)
+        return self._sketch(cells.shape[1]).decode_dense(cells, support, payload.elements)

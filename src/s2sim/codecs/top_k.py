@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.codecs.base import Combination, float32_vector
+from s2sim.codecs.bitmap import count_nonzero, pack_nonzero, unpack_positions
 from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.payload import Payload
 from s2sim.errors import CodecError, OptionError
@@ -35,7 +36,8 @@ def _check_k(k: int, n: int) -> None:
 def select_top_k(values: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     """Return where the ``k`` elements of largest magnitude are, in increasing order; ties go to the lower index.
 
-    Linear in n: the k-th largest magnitude is found by a partition, not by a sort.
+    Linear in n: the k-th largest magnitude is found by a partition, not by a sort, and of the non-zero elements alone,
+    because zeros would be ties by the million, which make a partition up to thirty times slower.
 
     Parameters
     ----------
@@ -55,12 +57,24 @@ def select_top_k(values: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     """
     n = len(values)
     _check_k(k, n)
-    if k == 0:
-        return np.empty(0, np.int64)
-    magnitudes = np.abs(values)
     if k == n:
         return np.arange(n)
-    threshold = np.partition(magnitudes, n - k)[n - k]
+    nonzeros = count_nonzero(values)
+    if k > nonzeros:
+        kept = values != 0
+        kept[np.flatnonzero(~kept)[: k - nonzeros]] = True
+        return np.flatnonzero(kept)
+    if 2 * nonzeros < n:
+        support = unpack_positions(pack_nonzero(values), n)
+        return support[_select_largest(np.abs(values[support]), k)]
+    return _select_largest(np.abs(values), k)
+
+
+def _select_largest(magnitudes: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    if k == 0:
+        return np.empty(0, np.int64)
+    at = len(magnitudes) - k
+    threshold = np.partition(magnitudes, at)[at]
     kept = magnitudes > threshold
     tied = np.flatnonzero(magnitudes == threshold)
     kept[tied[: k - np.count_nonzero(kept)]] = True

@@ -1,0 +1,56 @@
+"""Keys in batches: enough to be worth the calls, few enough that all that is made of them stays in the cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.codecs.hashing import check_key_space
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+BATCH_KEYS = 1 << 16
+"""Keys hashed at once; half a megabyte for each 64-bit temporary keeps all of them in a core's second-level cache."""
+
+_LEAST_KEYS = 1 << 15
+"""Keys that are worth the calls of one batch."""
+
+
+def batches(parts: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+    """Yield the same positions, `_LEAST_KEYS` or more at once as far as there are, and at most `BATCH_KEYS`."""
+    held: list[NDArray[np.int64]] = []
+    for part in parts:
+        held.append(part)
+        if sum(map(len, held)) >= _LEAST_KEYS:
+            yield from _cut(held)
+            held = []
+    yield from _cut(held)
+
+
+def _cut(held: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+    joined = held[0] if len(held) == 1 else np.concatenate([np.empty(0, np.int64), *held])
+    for start in range(0, len(joined), BATCH_KEYS):
+        yield joined[start : start + BATCH_KEYS]
+
+
+def row_batches(
+    row_ids: NDArray[np.int64], width: int, offset: int
+) -> Iterator[tuple[slice, slice, NDArray[np.uint32]]]:
+    """Yield (slice of ``row_ids``, slice of columns, their element keys row by row), about `BATCH_KEYS` at a time."""
+    if not len(row_ids) or not width:
+        return
+    check_key_space(offset + int(row_ids.min()) * width, offset + (int(row_ids.max()) + 1) * width)
+    rows_at_once = max(1, BATCH_KEYS // width)
+    columns_at_once = min(width, BATCH_KEYS)
+    for first_row in range(0, len(row_ids), rows_at_once):
+        rows = slice(first_row, first_row + rows_at_once)
+        # Keys are below 2^32, so arithmetic modulo 2^32 is exact for them.
+        row_keys = (row_ids[rows] * width + offset).astype(np.uint32)
+        for first_column in range(0, width, columns_at_once):
+            columns = slice(first_column, min(width, first_column + columns_at_once))
+            column_keys: NDArray[np.uint32] = np.arange(columns.start, columns.stop, dtype=np.uint32)
+            yield rows, columns, np.add.outer(row_keys, column_keys).ravel()

@@ -1,0 +1,111 @@
+"""The inner loops of the count sketch, compiled by numba (extra ``numba``).
+
+They find the set bits that `s2sim.codecs.bitmap` finds, and make of the keys that NumPy mixed what
+`s2sim.codecs.hashing` makes of them. Each cell gets the same additions in the same order as with NumPy, so that both
+give the same bits.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+
+_DE_BRUIJN = 0x03F79D71B4CB0A89
+"""Its 64 windows of six bits are all different, so a shifted copy's top six bits tell how far it was shifted
+(C. Leiserson, H. Prokop, K. Randall, "Using de Bruijn sequences to index a 1 in a computer word", 1998)."""
+
+_BIT_OF = np.argsort([_DE_BRUIJN << bit >> 58 & 63 for bit in range(64)])
+
+
+def add_rows(
+    cells: NDArray[np.float32], mixed: NDArray[np.uint32], multipliers: NDArray[np.uint32], values: NDArray[np.float32]
+) -> None:
+    """Add each value, with its sign, to one cell of each row.
+
+    Parameters
+    ----------
+    cells : float32 array, shape (rows, columns)
+        The sketch, or a window of it.
+    mixed : uint32 array, shape (k,)
+        Mixed keys, see `s2sim.codecs.hashing.mix32`.
+    multipliers : uint32 array, shape (rows,)
+        Odd multiplier of each row.
+    values : float32 array, shape (k,)
+        What to add.
+    """
+    _compiled(_add_rows)(cells, mixed, multipliers, values)
+
+
+def read_rows(
+    cells: NDArray[np.float32], mixed: NDArray[np.uint32], multipliers: NDArray[np.uint32]
+) -> NDArray[np.float32]:
+    """Return what each row estimates for each key, float32 of shape (rows, k); parameters as in `add_rows`."""
+    estimates = np.empty((len(multipliers), len(mixed)), np.float32)
+    _compiled(_read_rows)(cells, mixed, multipliers, estimates)
+    return estimates
+
+
+def set_positions(bitmap: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the positions of the set bits of a uint8 bitmap, int64, in increasing order."""
+    positions = np.empty(8 * np.count_nonzero(bitmap), np.int64)
+    if len(bitmap) % 8:
+        bitmap = np.concatenate((bitmap, np.zeros(-len(bitmap) % 8, np.uint8)))
+    words = np.ascontiguousarray(bitmap).view(np.uint64)
+    return positions[: _compiled(_set_positions)(words, _BIT_OF, positions)]
+
+
+@lru_cache(maxsize=3)
+def _compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
+    try:
+        from numba import njit
+    except ImportError as error:
+        raise S2SimError("backend numba needs numba: pip install 's2sim[numba]', or take backend numpy") from error
+    compiled: Callable[..., Any] = njit(nogil=True)(loop)
+    return compiled
+
+
+# One row after the other: keys stay in the cache, and so do the cells of one row. Numba widens products of 32-bit
+# numbers to 64 bits; np.uint32 cuts them off again, as NumPy's arrays do.
+
+
+def _add_rows(cells: Any, mixed: Any, multipliers: Any, values: Any) -> None:
+    columns = np.uint64(cells.shape[1])
+    for row in range(len(multipliers)):
+        line, multiplier, bit = cells[row], multipliers[row], np.uint32(row)
+        for index in range(len(mixed)):
+            column = (np.uint64(np.uint32(mixed[index] * multiplier)) * columns) >> np.uint64(32)
+            sign = np.float32(1 - 2 * np.int32((mixed[index] >> bit) & np.uint32(1)))
+            line[column] += sign * values[index]
+
+
+def _read_rows(cells: Any, mixed: Any, multipliers: Any, estimates: Any) -> None:
+    columns = np.uint64(cells.shape[1])
+    for row in range(len(multipliers)):
+        line, multiplier, bit = cells[row], multipliers[row], np.uint32(row)
+        for index in range(len(mixed)):
+            column = (np.uint64(np.uint32(mixed[index] * multiplier)) * columns) >> np.uint64(32)
+            sign = np.float32(1 - 2 * np.int32((mixed[index] >> bit) & np.uint32(1)))
+            estimates[row, index] = sign * line[column]
+
+
+def _set_positions(words: Any, bit_of: Any, positions: Any) -> int:
+    found = 0
+    for index in range(len(words)):
+        word = words[index]
+        while word:
+            rest = word & (word - np.uint64(1))
+            lowest = word ^ rest
+            positions[found] = 64 * index + bit_of[(lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58)]
+            found += 1
+            word = rest
+    return found

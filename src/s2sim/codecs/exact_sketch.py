@@ -1,0 +1,210 @@
+"""A sketch from which every key's sum over ranks is read exactly: a table that is peeled, with fixed-point cells.
+
+Like a count sketch it adds up over ranks, and the keys of the sum are known from a merged bitmap; unlike one it has no
+signs and no median, and loses nothing but what fixed point rounds off. A key is an element or a row of several values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+
+import numpy as np
+
+from s2sim.codecs.fixed_point import from_fixed, group_maxima, groups_per_block, to_fixed
+from s2sim.codecs.hashing import as_keys
+from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
+from s2sim.codecs.peeling import add_values, peel_order, read_values, squeezed
+from s2sim.errors import CodecError, OptionError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CellType: TypeAlias = Literal["int32", "int64", "float32"]
+
+_CHUNK_VALUES = 1 << 16
+"""Values that are encoded at once: temporaries of half a megabyte stay in a core's second-level cache."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoded:
+    """What peeling gives.
+
+    Attributes
+    ----------
+    values : float32 array, shape (k, width)
+        The sums, in the order of the keys; zeros for those that are left.
+    left : int64 array
+        Indices of the keys that could not be read, increasing: their values must come in another message.
+    rounds : int
+        Rounds that waited for each other, of the block that had most.
+    clean : bool
+        Whether the keys that were read account for all that the cells held; only integers do, and only if none is left.
+    """
+
+    values: NDArray[np.float32]
+    left: NDArray[np.int64]
+    rounds: int
+    clean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExactSketch:
+    """Shape, hash functions and number type of an exact sketch; all ranks must agree on them before they encode.
+
+    Attributes
+    ----------
+    table : PeelTable
+        Where keys go.
+    width : int
+        Values of each key.
+    dtype : {"int32", "int64", "float32"}
+        Type of the cells. The integers hold fixed-point numbers, see `s2sim.codecs.fixed_point`.
+
+    Examples
+    --------
+    >>> from s2sim.codecs.fixed_point import exponents_for
+    >>> sketch = ExactSketch.for_keys(2)
+    >>> keys, values = np.array([5, 9], np.uint32), np.array([[2.0], [-1.0]], np.float32)
+    >>> exponents = exponents_for(sketch.maxima(keys, values), "int32")
+    >>> sketch.decode(sketch.encode(keys, values, exponents), keys, exponents).values.tolist()
+    [[2.0], [-1.0]]
+    """
+
+    table: PeelTable
+    width: int = 1
+    dtype: CellType = "int32"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in get_args(CellType):
+            raise OptionError(f"cells of an exact sketch are {', '.join(get_args(CellType))}; found {self.dtype!r}")
+        if self.width < 1:
+            raise OptionError(f"keys of {self.width} values were asked for; a key has at least 1")
+
+    @classmethod
+    def for_keys(
+        cls,
+        keys: float,
+        width: int = 1,
+        dtype: CellType = "int32",
+        *,
+        cells_per_key: float = CELLS_PER_KEY,
+        seed: int = 0,
+    ) -> Self:
+        """Return the sketch for a union of about ``keys`` keys of ``width`` values each."""
+        return cls(PeelTable.for_keys(keys, cells_per_key=cells_per_key, seed=seed), width, dtype)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the cells: blocks, cells of a block, values of a key."""
+        return self.table.blocks, self.table.block_cells, self.width
+
+    @property
+    def groups(self) -> int:
+        """How many groups of keys have a fixed-point unit of their own; none if cells are float32."""
+        return 0 if self.dtype == "float32" else self.table.blocks * self._groups_per_block
+
+    @property
+    def _groups_per_block(self) -> int:
+        return groups_per_block(self.table.block_cells / CELLS_PER_KEY, self.width)
+
+    def group_of(self, keys: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the group of each of ``keys`` (uint32, shape (k,)), int64 of shape (k,)."""
+        return self.table.parts(as_keys(keys), self.groups)
+
+    def maxima(self, keys: NDArray[Any], values: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the largest magnitude of a rank's ``values`` in each group; see `fixed_point.group_maxima`."""
+        if not self.groups:
+            raise CodecError("float32 cells have no units to agree on: there are no maxima to exchange")
+        keys = as_keys(keys)
+        return group_maxima(self._check_values(keys, values), self.group_of(keys), self.groups)
+
+    def encode(
+        self, keys: NDArray[Any], values: NDArray[np.float32], exponents: NDArray[np.int16] | None = None
+    ) -> NDArray[Any]:
+        """Return the cells of some keys; cells of ranks add up.
+
+        Parameters
+        ----------
+        keys : uint32 array, shape (k,)
+            The keys, each once.
+        values : float32 array, shape (k, width)
+            Their values.
+        exponents : int16 array, shape (groups,)
+            Binary exponents of the groups' scales, for integers only; see `fixed_point.exponents_for`.
+
+        Returns
+        -------
+        array, shape (blocks, cells of a block, width)
+        """
+        keys = as_keys(keys)
+        self._check_values(keys, values)
+        self._check_exponents(exponents)
+        cells = np.zeros(self.shape, self.dtype)
+        step = max(1, _CHUNK_VALUES // self.width)
+        for block, (places, columns) in enumerate(self.table.by_block(keys)):
+            for start in range(0, len(places), step):
+                chunk = places[start : start + step]
+                part = squeezed(values).take(chunk, axis=0).reshape(len(chunk), self.width)
+                if exponents is not None:
+                    part = to_fixed(part, self._exponents(exponents, block, keys, chunk), self.dtype)
+                add_values(cells[block], columns[:, start : start + step], part)
+        return cells
+
+    def decode(self, cells: NDArray[Any], keys: NDArray[Any], exponents: NDArray[np.int16] | None = None) -> Decoded:
+        """Return the sums of all keys that were added to the cells.
+
+        Parameters
+        ----------
+        cells : array, shape (blocks, cells of a block, width)
+            The sum of what ranks encoded; it is not changed.
+        keys : uint32 array, shape (k,)
+            The union of their keys. A key that was not added counts as zeros.
+        exponents : int16 array, shape (groups,)
+            As they were encoded with.
+        """
+        keys = as_keys(keys)
+        self._check_exponents(exponents)
+        if cells.dtype != self.dtype or cells.shape != self.shape:
+            raise CodecError(
+                f"the cells of this sketch are {self.dtype} of shape {self.shape}; found {cells.dtype} {cells.shape}"
+            )
+        result = np.empty((len(keys), self.width), np.float32)
+        left, rounds, clean = [np.empty(0, np.int64)], 0, True
+        for block, (places, columns) in enumerate(self.table.by_block(keys)):
+            units = None if exponents is None else self._exponents(exponents, block, keys, places)
+            order = peel_order(columns, self.table.block_cells)
+            rounds = max(rounds, order.rounds)
+            left.append(places.take(order.left(len(places))))
+            for part, sums, empty in read_values(order, columns, cells[block]):
+                clean = clean and empty
+                squeezed(result[:, part])[places] = squeezed(sums if units is None else from_fixed(sums, units))
+        return Decoded(result, np.sort(np.concatenate(left)), rounds, clean)
+
+    def unreadable(self, keys: NDArray[Any]) -> NDArray[np.int64]:
+        """Return which of ``keys`` (uint32, shape (k,)) could not be read, int64, increasing; no cells are needed."""
+        left = [np.empty(0, np.int64)]
+        for places, columns in self.table.by_block(as_keys(keys)):
+            left.append(places.take(peel_order(columns, self.table.block_cells).left(len(places))))
+        return np.sort(np.concatenate(left))
+
+    def _exponents(
+        self, exponents: NDArray[np.int16], block: int, keys: NDArray[np.uint32], places: NDArray[np.int64]
+    ) -> NDArray[np.int16]:
+        """Return the exponents of the keys at ``places``, all in ``block``: shape (k,), or (1,) for all."""
+        if self._groups_per_block == 1:
+            return exponents[block : block + 1]
+        return exponents.take(self.group_of(keys.take(places)))
+
+    def _check_values(self, keys: NDArray[np.uint32], values: NDArray[np.float32]) -> NDArray[np.float32]:
+        if values.dtype != np.float32 or values.shape != (len(keys), self.width):
+            raise CodecError(
+                f"{len(keys)} keys of this sketch have float32 values of shape {(len(keys), self.width)}; "
+                f"found {values.dtype} {values.shape}"
+            )
+        return values
+
+    def _check_exponents(self, exponents: NDArray[np.int16] | None) -> None:
+        found = 0 if exponents is None else len(exponents)
+        if found != self.groups:
+            raise CodecError(f"{self.dtype} cells in {self.groups} groups need as many exponents; found {found}")

@@ -1,0 +1,198 @@
+"""Fixed-point cells: integers that stand for values in units of a power of two, one power for each group of keys.
+
+Integer addition is exact and associative, and wraps around: cells may overflow as often as they like, and sums over
+ranks are the same bits in any order, as long as the sum of each *key* over ranks fits. A key's unit only matters where
+it is encoded and decoded, so that keys of different groups may share cells.
+
+All ranks must take the same units before they encode:
+
+cold
+    Ranks all-reduce (sum) the largest magnitude that each has in every group, `group_maxima`; no sum over ranks exceeds
+    these together, and `exponents_for` makes units of them. Eight bytes a group.
+warm
+    Units are those of an earlier step, with some headroom, and each rank sends with its cells how much of the range
+    it needs, `range_parts`: one more integer of the cells' own type a group. Their sum says, to all ranks alike, which
+    groups might have overflowed (`overflowed`), whose keys must be sent again; and it is what the next step's units
+    are made of (`maxima_from_parts`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.errors import CodecError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
+GROUP_VALUES = 1 << 15
+"""Values that share a unit, about. Fewer keep one outlier from coarsening many; the message of maxima grows."""
+
+HEADROOM = 2
+"""Bits by which sums may grow from the step that gave the units to the one that uses them."""
+
+RANGE_PARTS = 1 << 16
+"""Parts into which `range_parts` cuts the positive range of the integers; those of 32,767 ranks add up in an int32. One
+part is never used, so that what rounding adds on as many ranks fits, too."""
+
+MAX_EXPONENT = 126
+"""Float32 has normal numbers up to 2^127 and down to 2^-126."""
+
+
+def groups_per_block(block_keys: float, width: int) -> int:
+    """Return how many groups of about `GROUP_VALUES` values there are in a block of keys of ``width`` values each.
+
+    >>> groups_per_block(32768, 1), groups_per_block(32768, 64)
+    (1, 64)
+    """
+    return max(1, round(block_keys * width / GROUP_VALUES))
+
+
+def group_maxima(values: NDArray[np.float32], groups: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """Return the largest magnitude in each group, which ranks are to all-reduce with sum.
+
+    Parameters
+    ----------
+    values : float32 array, shape (k, width)
+        The values of each key.
+    groups : int64 array, shape (k,)
+        The group of each key.
+    count : int
+        Number of groups.
+
+    Returns
+    -------
+    float64 array, shape (count,)
+        Zero for groups without keys. Double precision keeps the sum over ranks the same in any order, unless magnitudes
+        differ by a factor of more than 2^23.
+
+    Raises
+    ------
+    CodecError
+        If a value is not finite.
+    """
+    maxima = np.zeros(count, np.float32)
+    if values.size:
+        with np.errstate(invalid="ignore"):
+            # Reducing rows of a single value would cost more than all else.
+            thin = values.shape[1] == 1
+            largest = np.abs(values[:, 0]) if thin else np.maximum(values.max(axis=1), -values.min(axis=1))
+        if not np.isfinite(largest).all():
+            raise CodecError("a value is infinite or not a number, which fixed point cannot hold: use float32 cells")
+        np.maximum.at(maxima, groups, largest)
+    return maxima.astype(np.float64)
+
+
+def exponents_for(maxima: NDArray[np.float64], dtype: DTypeLike, headroom: int = 0) -> NDArray[np.int16]:
+    """Return the binary exponent e of each group's scale: a value v is encoded as the integer next to v 2^e.
+
+    Parameters
+    ----------
+    maxima : float64 array, shape (groups,)
+        Bounds on the magnitude of a key's sum over ranks: the sum over ranks of `group_maxima`.
+    dtype : numpy dtype
+        Of the cells, int32 or int64.
+    headroom : int
+        Bits to keep free.
+
+    Returns
+    -------
+    int16 array, shape (groups,)
+        Groups without values take the smallest exponent of the others.
+    """
+    bits = np.iinfo(dtype).bits - 1
+    fraction, exponent = np.frexp(maxima)
+    # A sum that reaches into the last part of the range gets twice the unit.
+    exponents = bits - headroom - exponent - (fraction > 1 - 1 / RANGE_PARTS)
+    used = maxima > 0
+    exponents[~used] = exponents[used].min() if used.any() else 0
+    clipped: NDArray[np.int16] = np.clip(exponents, -MAX_EXPONENT, MAX_EXPONENT).astype(np.int16)
+    return clipped
+
+
+def to_fixed(values: NDArray[np.float32], exponents: NDArray[np.int16], dtype: DTypeLike) -> NDArray[Any]:
+    """Return float32 values as integers in units of 2^-exponents.
+
+    A value beyond the range becomes the end of the range, which `range_parts` shows.
+
+    Parameters
+    ----------
+    values : float32 array, shape (k, width)
+        The values of each key.
+    exponents : int16 array, shape (k,) or (1,)
+        Those of each key's group.
+    dtype : numpy dtype
+        Of the integers, int32 or int64.
+    """
+    limit = np.float32(_limit(dtype))
+    # Scaling by a power of two is exact, and so is rounding in float32: where it has a fraction to round, it has bits
+    # for it. Values may overflow here to infinity, and then end up at the limit.
+    with np.errstate(over="ignore"):
+        scaled = values * _powers(exponents)[:, None]
+    np.rint(scaled, out=scaled)
+    np.clip(scaled, -limit, limit, out=scaled)
+    return scaled.astype(dtype)
+
+
+def from_fixed(integers: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[np.float32]:
+    """Return the float32 values of ``integers``, shape (k, width), in units of 2^-exponents, shape (k,) or (1,)."""
+    values: NDArray[np.float32] = integers.astype(np.float32)
+    values *= _powers(-exponents)[:, None]
+    return values
+
+
+def error_bound(exponents: NDArray[np.int16], ranks: int) -> NDArray[np.float64]:
+    """Return how far the sum of ``ranks`` can be from the exact one: half a unit a rank, float64, shape (groups,).
+
+    What float32 itself loses when the sum is returned in it, half a unit in its last place, comes on top.
+    """
+    return np.ldexp(0.5 * ranks, -exponents.astype(np.int32))
+
+
+def range_parts(maxima: NDArray[np.float64], exponents: NDArray[np.int16], dtype: DTypeLike) -> NDArray[Any]:
+    """Return how many of the `RANGE_PARTS` of the range a rank needs in each group, to be summed over ranks.
+
+    Parameters
+    ----------
+    maxima : float64 array, shape (groups,)
+        The rank's own `group_maxima`.
+    exponents : int16 array, shape (groups,)
+        The units that it encodes with.
+    dtype : numpy dtype
+        Of the cells, int32 or int64, and of the result: both travel in one message.
+
+    Returns
+    -------
+    array of ``dtype``, shape (groups,)
+        Rounded up; `RANGE_PARTS` stands for at least as many.
+    """
+    parts = np.ceil(np.ldexp(maxima, exponents - _part_bits(dtype)))
+    return np.minimum(parts, RANGE_PARTS).astype(dtype)
+
+
+def overflowed(parts: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return in which groups a key's sum may not have fitted, from the sum over ranks of `range_parts`."""
+    return parts >= RANGE_PARTS
+
+
+def maxima_from_parts(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[np.float64]:
+    """Return the bounds of `exponents_for` that the sum over ranks of `range_parts` says, float64 of shape (groups,).
+
+    They are above the true ones by at most a part a rank, but may be far below in groups that `overflowed`: if there
+    are any, ranks should exchange their maxima again.
+    """
+    return np.ldexp(parts.astype(np.float64), _part_bits(parts.dtype) - exponents.astype(np.int32))
+
+
+def _part_bits(dtype: DTypeLike) -> int:
+    return np.iinfo(dtype).bits - RANGE_PARTS.bit_length()
+
+
+def _limit(dtype: DTypeLike) -> int:
+    return (RANGE_PARTS - 1) << _part_bits(dtype)
+
+
+def _powers(exponents: NDArray[np.int16]) -> NDArray[np.float32]:
+    return np.ldexp(np.float32(1), exponents.astype(np.int32))

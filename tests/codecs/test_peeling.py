@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2sim.codecs.peeling import add_values, peel_order, read_values
+
+
+def naive_rounds(columns):
+    """Return the set of keys that each breadth-first round reads, from sets of keys a cell."""
+    keys_of = {}
+    for key, cells in enumerate(columns.T):
+        for cell in cells:
+            keys_of.setdefault(int(cell), set()).add(key)
+    rounds = []
+    while found := {next(iter(keys)) for keys in keys_of.values() if len(keys) == 1}:
+        rounds.append(found)
+        for keys in keys_of.values():
+            keys.difference_update(found)
+    return rounds
+
+
+def random_columns(keys, columns, seed):
+    generator = np.random.default_rng(seed)
+    return generator.integers(0, columns, (3, keys)) + columns * np.arange(3)[:, None]
+
+
+def read(order, columns, cells):
+    parts = [(values.copy(), clean) for _, values, clean in read_values(order, columns, cells)]
+    return np.concatenate([values for values, _ in parts], axis=1), all(clean for _, clean in parts)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 80), st.integers(1, 60), st.integers(0, 10_000))
+def test_rounds_are_those_of_a_naive_peeling(keys, columns, seed):
+    where = random_columns(keys, columns, seed)
+    order = peel_order(where, 3 * columns)
+    bounds = [0, *order.stops]
+    rounds = [set(order.keys[a:b].tolist()) for a, b in pairwise(bounds)]
+    expected = naive_rounds(where)
+    assert rounds == expected
+    assert order.rounds == len(expected)
+    assert set(order.left(keys).tolist()) == set(range(keys)) - set().union(*expected)
+    assert len(order.keys) == len(set(order.keys.tolist()))
+    assert all(cell in where[:, key] for key, cell in zip(order.keys, order.cells, strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 5), st.integers(0, 10_000))
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
+def test_integers_are_read_exactly_though_they_wrap_around(dtype, keys, columns, width, seed):
+    where = random_columns(keys, columns, seed)
+    limits = np.iinfo(dtype)
+    generator = np.random.default_rng(seed)
+    values = generator.integers(limits.min, limits.max, (keys, width), dtype, endpoint=True)
+    cells = np.zeros((3 * columns, width), dtype)
+    add_values(cells, where, values)
+    kept = cells.copy()
+    order = peel_order(where, len(cells))
+    got, clean = read(order, where, cells)
+    assert np.array_equal(cells, kept)
+    assert np.array_equal(got[order.keys], values[order.keys])
+    left = order.left(keys)
+    assert not got[left].any()
+    assert clean or len(left)
+
+
+def test_wide_keys_are_read_in_parts(monkeypatch):
+    where = random_columns(500, 300, 1)
+    values = np.random.default_rng(1).integers(-1000, 1000, (500, 13)).astype(np.int32)
+    cells = np.zeros((900, 13), np.int32)
+    add_values(cells, where, values)
+    monkeypatch.setattr("s2sim.codecs.peeling._SLICE_BYTES", 900 * 4 * 5)
+    parts = [part for part, *_ in read_values(peel_order(where, 900), where, cells)]
+    assert parts == [slice(0, 5), slice(5, 10), slice(10, 13)]
+    got, clean = read(peel_order(where, 900), where, cells)
+    assert clean
+    assert np.array_equal(got, values)
+
+
+def test_a_key_that_was_not_announced_is_noticed():
+    where = random_columns(100, 60, 2)
+    cells = np.zeros((180, 1), np.int32)
+    add_values(cells, where, np.arange(100, dtype=np.int32)[:, None])
+    order = peel_order(where[:, :-1], 180)
+    assert len(order.keys) == 99
+    assert not read(order, where[:, :-1], cells)[1]
+
+
+def test_a_key_that_was_not_added_is_zero():
+    where = random_columns(100, 60, 2)
+    cells = np.zeros((180, 1), np.int32)
+    add_values(cells, where[:, :-1], np.arange(1, 100, dtype=np.int32)[:, None])
+    got, clean = read(peel_order(where, 180), where, cells)
+    assert clean
+    assert got[:, 0].tolist() == [*range(1, 100), 0]
+
+
+def test_cells_of_ranks_add_up():
+    where = random_columns(2000, 900, 3)
+    generator = np.random.default_rng(3)
+    cells, total = np.zeros((2700, 2), np.int32), np.zeros((2000, 2), np.int32)
+    for _ in range(5):
+        held = np.flatnonzero(generator.random(2000) < 0.4)
+        values = generator.integers(-(2**28), 2**28, (len(held), 2)).astype(np.int32)
+        add_values(cells, where[:, held], values)
+        total[held] += values
+    got, clean = read(peel_order(where, 2700), where, cells)
+    assert clean
+    assert np.array_equal(got, total)
+
+
+def test_float32_breadth_first_stays_accurate():
+    where = random_columns(20_000, 8_700, 4)
+    values = np.random.default_rng(4).standard_normal((20_000, 1), np.float32)
+    cells = np.zeros((26_100, 1), np.float32)
+    add_values(cells, where, values)
+    order = peel_order(where, len(cells))
+    assert not len(order.left(20_000))
+    got, _ = read(order, where, cells)
+    assert np.linalg.norm(got - values) <= 2e-6 * np.linalg.norm(values)
