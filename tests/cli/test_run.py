@@ -18,7 +18,7 @@ PINNED_RESULT = {
     "error_compressed": dict,
     "lower_bound_s": float,
     "speedup_vs_dense": float,
-    "extrapolated": bool,
+    "extrapolated": type(None),
 }
 
 
@@ -323,3 +323,25 @@ def test_a_broken_spec_is_told_in_one_line(fails, tmp_path, text):
 
 def test_a_missing_spec_is_told_in_one_line(fails, tmp_path):
     assert "none.json" in fails("run", "--spec", tmp_path / "none.json")
+
+
+def test_a_timeline_has_every_reducer_with_its_ranks_and_links(s2sim, tmp_path):
+    path = tmp_path / "timeline.json"
+    asked = ("run", "--topology", "leaf-spine", "--workers", "8", "--trace", "ncf", "--reducer", "union")
+    code, out, _ = s2sim(*asked, "--timeline", path, "--json", "-")
+    assert code == 0
+    events = json.loads(path.read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert list(names.values()) == [
+        "dense: ranks",
+        "dense: links, GB/s",
+        "union: ranks",
+        "union: links, GB/s",
+    ]
+    rows = {row["reducer"]: row for row in json.loads(out)["results"]}
+    for pid, name in names.items():
+        if name.endswith("ranks"):
+            spans = [event for event in events if event["ph"] == "X" and event["pid"] == pid]
+            last_us = max(event["ts"] + event["dur"] for event in spans)
+            assert last_us == pytest.approx(rows[name.partition(":")[0]]["time_s"]["total"] * 1e6, rel=1e-9)
+    assert {event["cat"] for event in events if event["ph"] == "X"} == {"message", "work"}

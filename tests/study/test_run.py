@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim.errors import OptionError, S2SimError, S2SimWarning, TraceError
+from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.study.break_even import find_crossings, scanned_rates
 from s2sim.study.communication_bound import stages
 from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, load_spec, spec_from_json
@@ -167,7 +167,7 @@ def test_a_result_is_strict_json_with_the_promised_keys(result):
         assert row["time_s"].keys() == {"encode", "communication", "decode", "total"}
         assert row["error"].keys() == row["error_compressed"].keys() == {"relative_l2", "cosine"}
         assert all({"kind", "algorithm", "bytes", "time_s"} <= item.keys() for item in row["collectives"])
-        assert row["extrapolated"] is False
+        assert row["extrapolated"] is None
     assert {"text", "best_exact", "best_lossy", "break_even", "bottleneck"} <= value["verdict"].keys()
     for crossing in value["verdict"]["break_even"]:
         assert crossing.keys() == {"reducer", "field", "pays", "at_Bps"}
@@ -294,7 +294,6 @@ def test_stages_are_what_waits_for_what():
     [
         ({"workers": 0}, "0 workers"),
         ({"workers": [4, 4]}, "stands twice"),
-        ({"workers": 65, "trace": "lstm-lm"}, "64 recorded ranks; 65 workers"),
         ({"workers": 2, "topology": "fat-tre"}, "did you mean 'fat-tree'"),
         ({"workers": 2, "trace": "lstm"}, "did you mean 'lstm-lm'"),
         ({"workers": 2, "gpu": "a10"}, "did you mean 'a100'"),
@@ -332,11 +331,9 @@ def test_specs_round_trip_and_wrong_ones_are_refused(tmp_path, result):
         load_spec(tmp_path / "missing.json")
 
 
-def test_a_spec_needs_workers_and_a_trace_with_enough_ranks():
+def test_a_spec_needs_workers():
     with pytest.raises(OptionError, match="no number of workers"):
         RunSpec(topology="ring", workers=())
-    with pytest.raises(TraceError, match="8 recorded ranks; 9 workers"):
-        s2sim.run("ring", workers=9, trace="cnn")
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ from s2sim.cli.options import (
     TOPOLOGY_HELP,
     BufferOption,
     CrossCheckOption,
+    FaultOption,
     JsonOption,
     NetworkOption,
     PacketBytesOption,
     PlacementOption,
     SeedOption,
     SetOption,
+    TimelineOption,
     examples,
     parse_workers,
 )
@@ -39,6 +41,8 @@ EXAMPLES = examples(
     "s2sim collective all_to_all --topology fat-tree --workers 32 --size 64MiB --timeline all_to_all.json",
     "s2sim collective reduce_scatter --topology ring --workers 4 --size 4KiB --algorithm ring --show",
     "s2sim collective all_reduce --topology leaf-spine --workers 16 --size 1MiB --cross-check",
+    "s2sim collective all_reduce --topology fat-tree --workers 32 --size 8MiB --fault fail-link:link=leaf0.up1,at=1ms "
+    "--fault background:load=0.2",
 )
 
 
@@ -80,6 +84,7 @@ def collective_command(
     packet_bytes: PacketBytesOption = None,
     buffer: BufferOption = None,
     cross_check: CrossCheckOption = False,
+    faults: FaultOption = None,
     show: Annotated[bool, typer.Option("--show", help="List the schedule, message by message; for few ranks.")] = False,
     png: Annotated[
         str | None,
@@ -97,14 +102,7 @@ def collective_command(
             show_default="no file",
         ),
     ] = None,
-    timeline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Write every message and the load of every link over time, for ui.perfetto.dev.",
-            show_default="no file",
-        ),
-    ] = None,
+    timeline: TimelineOption = None,
     json: JsonOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer in one line.")] = False,
 ) -> None:
@@ -144,6 +142,7 @@ def collective_command(
         overrides=tuple(overrides or ()),
         seed=seed,
         root=root,
+        faults=tuple(faults or ()),
     )
     listed = views.listing(planned.timed.schedule) if show else []
     progress = make_progress(quiet=quiet)
@@ -170,6 +169,7 @@ def _check_sizes(kind: str, size: str | None, sizes: str | None) -> None:
 def _print(result: CollectiveResult, listed: Sequence[str], json: str | None, *, quiet: bool, silent: bool) -> None:
     from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
     from s2sim.report import text
+    from s2sim.report.faults import fault_lines
     from s2sim.report.rows import links_grid
 
     if json is not None:
@@ -179,7 +179,7 @@ def _print(result: CollectiveResult, listed: Sequence[str], json: str | None, *,
     if quiet:
         show_lines([text.collective_summary(result), *listed])
         return
-    show_lines([result.headline, *text.collective_lines(result)])
+    show_lines([result.headline, *text.collective_lines(result), *fault_lines(result.effects)])
     if listed:
         show_lines(["", *listed])
     if result.bottlenecks:

@@ -11,6 +11,7 @@ from s2sim.cli.options import (
     TOPOLOGY_HELP,
     BufferOption,
     CrossCheckOption,
+    FaultOption,
     JsonOption,
     NetworkOption,
     PacketBytesOption,
@@ -26,6 +27,7 @@ EXAMPLES = examples(
     "s2sim flows transfers.csv --topology leaf-spine --workers 32 --placement round-robin --json -",
     "s2sim flows transfers.csv --topology fat-tree --network packet --packet-bytes 16KiB --cross-check",
     "s2sim flows transfers.csv --topology single-switch --set nic.rate=25Gbps --out finished.csv",
+    "s2sim flows transfers.csv --topology fat-tree --fault slow-link:link=node0.nic0.out,factor=0.5",
 )
 
 
@@ -49,6 +51,7 @@ def flows_command(
     packet_bytes: PacketBytesOption = None,
     buffer: BufferOption = None,
     cross_check: CrossCheckOption = False,
+    faults: FaultOption = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -89,6 +92,7 @@ def flows_command(
             packet_bytes=packet,
             buffer_bytes=room,
             cross_check=cross_check,
+            faults=tuple(faults or ()),
             progress=progress,
         )
     finally:
@@ -100,9 +104,12 @@ def flows_command(
     if json == STDOUT:
         return
 
+    from s2sim.report.faults import fault_lines
     from s2sim.report.flows import flows_grid, flows_lines
     from s2sim.report.rows import links_grid
 
     show_lines(flows_lines(result)[-1:] if quiet else flows_lines(result))
+    if not quiet:
+        show_lines(fault_lines(result.effects))
     if not quiet and len(result.finish_s):
         show_grids([flows_grid(result), links_grid(result.bottlenecks)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,6 +60,16 @@ def _libraries() -> Entries:
     return [(library.name, describe(library), library.source) for library in LIBRARIES.values()]
 
 
+def _faults() -> Entries:
+    from s2sim.cluster.faults import FAULTS
+
+    def describe(fault: Any) -> str:
+        what = (inspect.getdoc(fault) or "").partition("\n")[0].rstrip(".")
+        return f"{what}; options {', '.join(field.name for field in dataclasses.fields(fault))}"
+
+    return [(name, describe(fault), fault.example) for name, fault in FAULTS.items()]
+
+
 def _topologies() -> Entries:
     from s2sim.topology.catalogue import list_topologies
 
@@ -69,6 +80,12 @@ def _traces() -> Entries:
     from s2sim.gradients.shipped import shipped_traces
 
     return shipped_traces()
+
+
+def _models() -> Entries:
+    from s2sim.gradients.models import list_models
+
+    return list_models()
 
 
 def _hardware() -> Entries:
@@ -82,8 +99,10 @@ _KINDS: dict[str, Callable[[], Entries]] = {
     "codecs": _codecs,
     "collectives": _collectives,
     "libraries": _libraries,
+    "faults": _faults,
     "topologies": _topologies,
     "traces": _traces,
+    "models": _models,
     "hardware": _hardware,
 }
 
@@ -95,7 +114,10 @@ def list_command(
     ] = None,
     json: JsonOption = None,
 ) -> None:
-    """List reducers, codecs, collectives, libraries, topologies, traces and hardware: a line each with its source."""
+    """List reducers, codecs, collectives, libraries, faults, topologies, traces, models and hardware: a line each.
+
+    At the end of each line stands its source, or for a fault an example.
+    """
     from s2sim.cli.output import STDOUT, check_target, show_lines, write_json
     from s2sim.report.text import aligned
 

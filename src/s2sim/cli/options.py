@@ -109,6 +109,26 @@ BufferOption = Annotated[
     ),
 ]
 
+FaultOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="NAME:KEY=VALUE,...",
+        help="Let something go wrong, for example slow-link:link=node1.nic0.out,factor=0.5 (see [bold]s2sim list "
+        "faults[/bold]); repeatable.",
+        show_default="nothing",
+    ),
+]
+
 CrossCheckOption = Annotated[
     bool, typer.Option("--cross-check", help="Run the other network too, and say how far apart they are.")
+]
+
+TimelineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.json",
+        help="Write every message and the load of every link over time, for ui.perfetto.dev.",
+        show_default="no file",
+    ),
 ]

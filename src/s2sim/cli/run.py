@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2sim.cli.options import TOPOLOGY_HELP, JsonOption, SetOption, examples, parse_worker_list
+from s2sim.cli.options import (
+    TOPOLOGY_HELP,
+    FaultOption,
+    JsonOption,
+    SetOption,
+    TimelineOption,
+    examples,
+    parse_worker_list,
+)
 from s2sim.errors import OptionError, nearest
 
 if TYPE_CHECKING:
     from s2sim.study.result import Result
     from s2sim.study.spec import RunSpec
+    from s2sim.study.timeline import Timeline
 
 EXAMPLES = examples(
     "s2sim run --topology fat-tree --workers 64",
@@ -20,6 +29,9 @@ EXAMPLES = examples(
     "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
+    "s2sim run --topology fat-tree --workers 16 --reducer union --library nccl --timeline run-timeline.json",
+    "s2sim run --topology fat-tree --workers 256 --reducer union --model gnmt-8",
+    "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
     "s2sim run --spec result.json",
 )
 
@@ -34,8 +46,8 @@ def run_command(
         str | None,
         typer.Option(
             metavar="N[,N...]",
-            help="Number of workers (ranks, GPUs), or several separated by commas for a scaling table. "
-            "Required without --spec.",
+            help="Number of workers (ranks, GPUs), or several separated by commas for a scaling table; more than the "
+            "trace has ranks are extrapolated. Required without --spec.",
             show_default=False,
         ),
     ] = None,
@@ -53,6 +65,23 @@ def run_command(
         typer.Option(
             help="Gradients: name of a shipped trace, path of one, or synthetic:density=0.01,overlap=0.5,tail=2.5.",
             show_default="lstm-lm",
+        ),
+    ] = None,
+    scale_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARAMETERS",
+            help="Scale the trace's layers to so many parameters, for example 350M, by the trace's own statistics.",
+            show_default="as recorded",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Scale the trace's statistics to the layers of a known model (see [bold]s2sim list models[/bold]) or "
+            "of a TOML file.",
+            show_default="the trace's own layers",
         ),
     ] = None,
     overrides: SetOption = None,
@@ -95,6 +124,7 @@ def run_command(
             show_default="below 1",
         ),
     ] = None,
+    faults: FaultOption = None,
     seed: Annotated[
         int | None, typer.Option(help="Root of all randomness, a whole number from 0.", show_default="0")
     ] = None,
@@ -104,6 +134,7 @@ def run_command(
             metavar="FILE", help="Run a saved spec, or the spec of a saved result, again.", show_default="no file"
         ),
     ] = None,
+    timeline: TimelineOption = None,
     json: JsonOption = None,
     show: Annotated[
         list[str] | None,
@@ -129,6 +160,8 @@ def run_command(
         "--workers": workers,
         "--reducer": tuple(reducer) if reducer else None,
         "--trace": trace,
+        "--scale-to": scale_to,
+        "--model": model,
         "--set": tuple(overrides) if overrides else None,
         "--placement": placement,
         "--collective": collective,
@@ -136,20 +169,27 @@ def run_command(
         "--gpu": gpu,
         "--compute": compute,
         "--max-error": max_error,
+        "--fault": tuple(faults) if faults else None,
         "--seed": seed,
     }
     given = {option: value for option, value in given.items() if value is not None}
     shown = _check_shown(show or [], per_layer=per_layer, silent=quiet or json == STDOUT)
     check_target("--json", json)
+    check_target("--timeline", timeline)
     asked = _make_spec(spec, given)
 
     from s2sim.study.experiment import INTERRUPTED_NOTE, run
 
     progress = make_progress(quiet=quiet)
     try:
-        result = run(spec=asked, progress=progress)
+        timelines: dict[str, Timeline] = {}
+        result = run(spec=asked, progress=progress, timelines=None if timeline is None else timelines)
     finally:
         progress.stop()
+    if timeline is not None:
+        from s2sim.report.perfetto import to_perfetto
+
+        write_json(to_perfetto(timelines, result.headline), timeline)
     if json is not None:
         write_json(result.to_json(), json)
     if json != STDOUT:
@@ -168,7 +208,7 @@ def _check_shown(show: list[str], *, per_layer: bool, silent: bool) -> frozenset
     return frozenset(show)
 
 
-_FIELDS = {"--reducer": "reducers", "--set": "overrides"}
+_FIELDS = {"--reducer": "reducers", "--set": "overrides", "--fault": "faults"}
 
 
 def _make_spec(path: str | None, given: dict[str, Any]) -> RunSpec:

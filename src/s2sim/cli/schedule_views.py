@@ -100,5 +100,4 @@ def write_timeline(planned: PlannedCollective, title: str, target: str) -> None:
     from s2sim.report.perfetto import to_perfetto
     from s2sim.study.collective import timeline_of
 
-    timeline = timeline_of(planned)
-    write_json(to_perfetto(timeline.spans, timeline.rates, title), target)
+    write_json(to_perfetto({"": timeline_of(planned)}, title), target)

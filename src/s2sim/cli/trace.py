@@ -46,12 +46,13 @@ def _group(context: typer.Context) -> None:
 
 @app.command("show", epilog=examples(*_SHOW))
 def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
-    """Show what a trace says about itself: model, layers, density, union growth, tail, origin, licence, sizes."""
+    """Show what a trace says about itself: model, layers, density, union growth and its law, tail, origin, sizes."""
     from s2sim.cli.output import STDOUT, check_target, show_grids, show_lines, write_json
-    from s2sim.cli.trace_text import layer_grid, manifest_json, manifest_lines, union_grid
+    from s2sim.cli.trace_text import law_grid, layer_grid, manifest_json, manifest_lines, union_grid
 
     check_target("--json", json)
 
+    from s2sim.gradients.law_check import forecast
     from s2sim.gradients.load import load_trace
 
     opened = load_trace(trace, workers=1)
@@ -59,12 +60,15 @@ def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
     from s2sim.gradients.statistics import trace_statistics
 
     statistics = opened.manifest.statistics or trace_statistics(opened)
+    law = forecast(opened)
     if json is not None:
-        write_json(manifest_json(opened, statistics), json)
+        write_json(manifest_json(opened, statistics, law), json)
     if json == STDOUT:
         return
     show_lines(manifest_lines(opened))
     show_grids([layer_grid(opened.manifest, statistics), union_grid(statistics)])
+    if law is not None and law.layers:
+        show_grids([law_grid(law)])
 
 
 @app.command("check", epilog=examples(*_CHECK))

@@ -13,6 +13,7 @@ from s2sim.report.text import aligned
 from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
+    from s2sim.gradients.law_check import Forecast
     from s2sim.gradients.load import AnyTrace
     from s2sim.gradients.manifest import LayerEntry, Manifest, Spread, Statistics
 
@@ -50,8 +51,8 @@ def _sizes(trace: AnyTrace) -> dict[str, int | None]:
     }
 
 
-def manifest_json(trace: AnyTrace, statistics: Statistics) -> dict[str, Any]:
-    """Return the manifest with its statistics and sizes as JSON values, without the list of files."""
+def manifest_json(trace: AnyTrace, statistics: Statistics, law: Forecast | None) -> dict[str, Any]:
+    """Return the manifest with its statistics, sizes and fitted law as JSON values, without the list of files."""
     manifest = dataclasses.asdict(trace.manifest)
     files = len(manifest.pop("files"))
     return {
@@ -59,6 +60,7 @@ def manifest_json(trace: AnyTrace, statistics: Statistics) -> dict[str, Any]:
         **manifest,
         "statistics": dataclasses.asdict(statistics),
         "sizes": _sizes(trace) | {"files": files},
+        "law": None if law is None else dataclasses.asdict(law),
     }
 
 
@@ -130,3 +132,26 @@ def union_grid(statistics: Statistics) -> Grid:
             for name, spread in (*statistics.layers.items(), ("whole gradient", statistics.whole))
         ),
     )
+
+
+def law_grid(law: Forecast) -> Grid:
+    """Return what the fitted law says of more ranks, and how far off it is where the recorded ranks tell."""
+    first = next(iter(law.layers.values()))
+    columns = (
+        Column("layer", numeric=False),
+        *(Column(f"union of\n{_count(ranks, 'rank')}") for ranks in first.union_density),
+        *(Column(f"error\nfrom {few}") for few in first.errors),
+    )
+    rows = tuple(
+        (
+            name,
+            *(f"{density:.3%}" for density in layer.union_density.values()),
+            *(f"{error:+.1%}" for error in layer.errors.values()),
+        )
+        for name, layer in law.layers.items()
+    )
+    title = (
+        f"law for more ranks, fitted to {law.ranks}; error: of the union of all {law.ranks}, predicted by a law fitted "
+        "to the first ranks alone"
+    )
+    return Grid(title, columns, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING
 
 from s2sim.cluster.gpu_time import local_ps
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
     import simpy
 
+    from s2sim.cluster.disturbance import Disturbance
     from s2sim.cluster.plan import Plan
+    from s2sim.cluster.watcher import Watcher
     from s2sim.collectives.timing import Timed, Timer
     from s2sim.topology.hardware import Gpu
 
@@ -91,16 +94,35 @@ class Communicator:
         What work between launches costs.
     quiet : callable
         Whether nothing will come from any rank before a collective ends.
+    watcher : Watcher, optional
+        Told of every message.
+    disturbance : Disturbance, optional
+        What happens to the network meanwhile: nothing runs as it runs alone then.
+    slowest : float
+        How much longer work takes on the rank where it takes longest.
     """
 
     def __init__(
-        self, env: simpy.Environment, plan: Plan, ranks: int, timer: Timer, gpu: Gpu, quiet: Callable[[], bool]
+        self,
+        env: simpy.Environment,
+        plan: Plan,
+        ranks: int,
+        timer: Timer,
+        gpu: Gpu,
+        quiet: Callable[[], bool],
+        *,
+        watcher: Watcher | None = None,
+        disturbance: Disturbance | None = None,
+        slowest: float = 1.0,
     ) -> None:
+        self._watcher = watcher
         self._env = env
         self._plan = plan
         self._timer = timer
         self._gpu = gpu
         self._quiet = quiet
+        self._disturbance = disturbance
+        self._slowest = slowest
         self.done = [env.event() for _ in plan.lowered]
         self.released = [env.event() if lowered.holds_host else None for lowered in plan.lowered]
         self.launches: list[Launch] = []
@@ -156,7 +178,7 @@ class Communicator:
         self._start_next()
 
     def _work(self, local: Sequence[Local]) -> Generator[simpy.Event, None, None]:
-        duration = local_ps(sum(local, Local()), self._gpu, self._timer.cluster.shape.pcie)
+        duration = ceil(local_ps(sum(local, Local()), self._gpu, self._timer.cluster.shape.pcie) * self._slowest)
         if duration:
             yield self._env.timeout(duration)
 
@@ -170,14 +192,24 @@ class Communicator:
             self.launches.append(Launch(tuple(zip(calls, steps, strict=True)), timed, start_ps, int(self._env.now)))
             ended.succeed()
 
-        at_end_of_instant(self._env, partial(self._start, timed, end))
+        what = f"{timed.schedule.demand.kind} {steps[0].what}".rstrip()
+        at_end_of_instant(self._env, partial(self._start, timed, what, end))
         return ended
 
-    def _start(self, timed: Timed, end: Callable[[], None]) -> None:
+    def _start(self, timed: Timed, what: str, end: Callable[[], None]) -> None:
+        cluster = self._timer.cluster
+        on_round = None if self._watcher is None else partial(self._watcher.add_round, what=what)
+        if self._disturbance is not None:
+            self._disturbance.running(timed.schedule, end, on_round).start()
+            return
+        if self._watcher is not None:
+            self._network = self._network or FluidNetwork(self._env, cluster.fabric, self._watcher.add_loads)
+            Running(self._network, timed.schedule, cluster, end, on_round=on_round).start()
+            return
         if self._running == 1 and (self._plan.in_flight == 1 or self._quiet()):
             alone = self._env.timeout(timed.duration_ps)
             assert alone.callbacks is not None
             alone.callbacks.append(lambda _: end())
             return
-        self._network = self._network or FluidNetwork(self._env, self._timer.cluster.fabric)
-        Running(self._network, timed.schedule, self._timer.cluster, end, times=timed.times).start()
+        self._network = self._network or FluidNetwork(self._env, cluster.fabric)
+        Running(self._network, timed.schedule, cluster, end, times=timed.times).start()

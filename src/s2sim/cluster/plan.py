@@ -44,7 +44,9 @@ class Plan:
 
 def asked_of(call: Call) -> Asked:
     """Return what a recorded call asks of a library."""
-    return Asked(Demand(call.kind, call.elements, call.itemsize), call.op, call.dtype, call.size_from_data)
+    return Asked(
+        Demand(call.kind, call.elements, call.itemsize, blocks=call.blocks), call.op, call.dtype, call.size_from_data
+    )
 
 
 def make_plan(recording: Recording, library: Library = IDEAL) -> Plan:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 import simpy
 
 from s2sim.cluster.communicator import Communicator
+from s2sim.cluster.disturbance import Disturbance, delays_ps, disturbs, work_factors
+from s2sim.cluster.faults import SlowRank, fault_text
 from s2sim.cluster.gpu_time import work_ps
+from s2sim.cluster.lasting import Effect
 from s2sim.cluster.plan import make_plan
 from s2sim.errors import S2SimError
-from s2sim.reducers.script import Post, Work
+from s2sim.reducers.script import AwaitGradient, Post, Work
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from s2sim.cluster.communicator import Completed, Launch
+    from s2sim.cluster.faults import Fault
     from s2sim.cluster.plan import Plan
+    from s2sim.cluster.watcher import Watcher
     from s2sim.collectives.timing import Timer
     from s2sim.reducers.script import Phase, Recording, Script
     from s2sim.topology.hardware import Gpu
@@ -25,7 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One communication phase in simulated time.
+    """One communication phase in simulated time, which begins when the gradients are there.
+
+    What needs the batch alone has started before, at negative times.
 
     Attributes
     ----------
@@ -37,6 +45,8 @@ class Replay:
         All that went onto the network, in the order in which it started.
     completed : tuple of Completed
         The calls, in the order in which they were posted.
+    effects : tuple of Effect
+        What those faults did that do not last from the start on.
     """
 
     total_ps: int
@@ -44,6 +54,7 @@ class Replay:
     decode_ps: int
     launches: tuple[Launch, ...]
     completed: tuple[Completed, ...]
+    effects: tuple[Effect, ...] = ()
 
     @property
     def communication_ps(self) -> int:
@@ -53,10 +64,12 @@ class Replay:
 
 @dataclass(slots=True)
 class _RankClass:
-    """Ranks with equal scripts, replayed as one process."""
+    """Ranks with equal scripts that are equally slow, replayed as one process."""
 
     script: Script
-    ranks: int
+    factor: float
+    delay_ps: int
+    ranks: int = 0
     work: list[tuple[Phase, int, int]] = field(default_factory=list)  # phase, start and end in picoseconds
     waiting: bool = False
     finish_ps: int = -1
@@ -75,9 +88,11 @@ def _run_class(
     gpu: Gpu,
 ) -> Generator[simpy.Event, None, None]:
     """Replay one script: work takes GPU time, a size known only from data first waits for the GPU."""
+    if rank_class.delay_ps:
+        yield env.timeout(rank_class.delay_ps)
     for step in rank_class.script:
         if isinstance(step, Work):
-            duration = work_ps(step, gpu)
+            duration = ceil(work_ps(step, gpu) * rank_class.factor)
             rank_class.work.append((step.phase, int(env.now), int(env.now) + duration))
             yield env.timeout(duration)
         elif isinstance(step, Post):
@@ -89,6 +104,8 @@ def _run_class(
                 rank_class.waiting = True
                 yield released
                 rank_class.waiting = False
+        elif isinstance(step, AwaitGradient):
+            yield env.timeout(max(-int(env.now), 0))
         else:
             rank_class.waiting = True
             yield env.all_of([communicator.done[call] for call in step.calls])
@@ -96,7 +113,16 @@ def _run_class(
     rank_class.finish_ps = int(env.now)
 
 
-def replay(recording: Recording, timer: Timer, gpu: Gpu, plan: Plan | None = None) -> Replay:
+def replay(
+    recording: Recording,
+    timer: Timer,
+    gpu: Gpu,
+    plan: Plan | None = None,
+    watcher: Watcher | None = None,
+    *,
+    compute_ps: int | None = None,
+    faults: Sequence[Fault] = (),
+) -> Replay:
     """Replay a recording on the timer's cluster.
 
     Parameters
@@ -109,16 +135,32 @@ def replay(recording: Recording, timer: Timer, gpu: Gpu, plan: Plan | None = Non
         What work costs.
     plan : Plan, optional
         What a library executes for each call; without it everything runs as asked.
+    watcher : Watcher, optional
+        Told of every message and of all work.
+    compute_ps : int, optional
+        How long forward and backward take, beside which runs what needs the batch alone; without it they are taken to
+        be long enough to hide all of that.
+    faults : sequence of Fault
+        What goes wrong; the timer's cluster has already those that last from the start on.
     """
     if recording.workers != timer.cluster.workers:
         raise S2SimError(
             f"a recording of {recording.workers} ranks cannot be replayed on {timer.cluster.workers} workers"
         )
-    env = simpy.Environment(initial_time=0)
-    by_script: dict[Script, _RankClass] = {}
-    for script in recording.scripts:
-        by_script.setdefault(script, _RankClass(script, 0)).ranks += 1
-    classes = list(by_script.values())
+    early = replace(recording, scripts=tuple(map(_early_part, recording.scripts)))
+    start_ps = 0
+    if any(early.scripts):
+        start_ps = -(_whole_ps(replay(early, timer, gpu, plan)) if compute_ps is None else compute_ps)
+    env = simpy.Environment(initial_time=start_ps)
+    cluster = timer.cluster
+    factors, late_ps = work_factors(faults, recording.workers), delays_ps(faults, recording.workers)
+    kinds = list(zip(recording.scripts, factors.tolist(), late_ps.tolist(), strict=True))
+    by_kind: dict[tuple[Script, float, int], _RankClass] = {}
+    for kind in kinds:
+        by_kind.setdefault(kind, _RankClass(*kind)).ranks += 1
+    classes = list(by_kind.values())
+    on_loads = None if watcher is None else watcher.add_loads
+    disturbance = Disturbance(env, cluster, faults, cluster.seed, on_loads) if disturbs(faults) else None
     communicator = Communicator(
         env,
         plan or make_plan(recording),
@@ -126,12 +168,20 @@ def replay(recording: Recording, timer: Timer, gpu: Gpu, plan: Plan | None = Non
         timer,
         gpu,
         quiet=lambda: all(ranks.quiet for ranks in classes),
+        watcher=watcher,
+        disturbance=disturbance,
+        slowest=float(factors.max(initial=1.0)),
     )
-    for rank_class in classes:
-        env.process(_run_class(env, rank_class, recording, communicator, gpu))
-    env.run()
+    over = env.all_of([env.process(_run_class(env, each, recording, communicator, gpu)) for each in classes])
+    # Some faults go on for ever.
+    while not over.processed and env.peek() < inf:
+        env.step()
     if any(rank_class.finish_ps < 0 for rank_class in classes):
         raise S2SimError("the recording hangs: some ranks wait for a collective that others never post")
+    if watcher is not None:
+        for rank, kind in enumerate(kinds):
+            for phase, begin_ps, end_ps in by_kind[kind].work:
+                watcher.add_work(rank, phase, "work", begin_ps, end_ps)
     launches = tuple(sorted(communicator.launches, key=lambda launch: launch.start_ps))
     completed = tuple(sorted(communicator.completed, key=lambda each: (each.start_ps, each.calls)))
     found = [
@@ -141,6 +191,7 @@ def replay(recording: Recording, timer: Timer, gpu: Gpu, plan: Plan | None = Non
             decode_ps=_exposed_ps(rank_class, "decode", completed),
             launches=launches,
             completed=completed,
+            effects=(*(disturbance.effects() if disturbance else ()), *_slow_effects(faults, classes)),
         )
         for rank_class in classes
     ]
@@ -148,13 +199,36 @@ def replay(recording: Recording, timer: Timer, gpu: Gpu, plan: Plan | None = Non
     return max(found, key=lambda item: (item.total_ps, item.encode_ps + item.decode_ps, item.encode_ps))
 
 
+def _early_part(script: Script) -> Script:
+    """Return what a rank does before it needs the gradient."""
+    return script[: script.index(AwaitGradient())] if AwaitGradient() in script else ()
+
+
+def _whole_ps(found: Replay) -> int:
+    """Return when everything is over, what nobody waits for included."""
+    return max(found.total_ps, *(launch.end_ps for launch in found.launches), 0)
+
+
+def _slow_effects(faults: Sequence[Fault], classes: Sequence[_RankClass]) -> list[Effect]:
+    """Return what slow ranks did: one that has no work cannot be slow at it."""
+    works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.work)
+    found = []
+    for fault in faults:
+        if isinstance(fault, SlowRank) and fault.factor is not None:
+            did = f"its work took {fault.factor:g} times as long" if works else "it has no work"
+            found.append(Effect(fault_text(fault), did, nothing=not works))
+        elif isinstance(fault, SlowRank):
+            found.append(Effect(fault_text(fault), f"it came {fault.delay} late", nothing=False))
+    return found
+
+
 def _exposed_ps(ranks: _RankClass, phase: Phase, completed: Sequence[Completed]) -> int:
-    """Return the work of a phase during which no collective was in flight."""
+    """Return the work of a phase, once the gradient is there, during which no collective was in flight."""
     exposed = 0
     for own_phase, start, end in ranks.work:
         if own_phase != phase:
             continue
-        covered_until = start
+        covered_until = max(start, 0)
         for each in completed:
             exposed += max(0, min(each.start_ps, end) - covered_until)
             covered_until = max(covered_until, each.end_ps)

@@ -16,6 +16,7 @@ CODECS = Registry(
     {
         "bitmap": "s2sim.codecs.bitmap:Bitmap",
         "count-sketch": "s2sim.codecs.sketch_codec:SketchWithBitmap",
+        "peeled-sketch": "s2sim.codecs.peel_codec:PeeledSketch",
         "top-k": "s2sim.codecs.top_k:TopK",
         "fp16": "s2sim.codecs.half:Half",
     },

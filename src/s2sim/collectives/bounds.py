@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.blocks import blocks_of
 from s2sim.units import PS_PER_S, format_bytes, format_rate
 
 if TYPE_CHECKING:
@@ -88,12 +89,11 @@ def _messages(demand: Demand) -> Iterator[tuple[NDArray[np.int64], NDArray[np.in
     if demand.kind == "send_recv":
         yield source, (source + 1) % demand.ranks, np.asarray(demand.elements, np.float64) * demand.itemsize
         return
-    begin, end = demand.stretches()
-    size = end - begin
+    blocks = blocks_of(demand)
     for shift in range(1, demand.ranks):
-        target = (source + shift) % demand.ranks
-        elements = (target + 1) * size // demand.ranks - target * size // demand.ranks
-        yield source, target, elements * float(demand.itemsize)
+        target: NDArray[np.int64] = (source + shift) % demand.ranks
+        begin, end = blocks.bounds(source, target)
+        yield source, target, (end - begin).astype(np.float64) * demand.itemsize
 
 
 def lower_bound(demands: Sequence[Demand], cuts: Cuts, *, assisted: bool = False) -> LowerBound:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.demand import block_bounds
+from s2sim.collectives.blocks import blocks_of
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
@@ -98,8 +98,9 @@ def promised(demand: Demand) -> NDArray[np.bool_]:
     elif demand.kind == "send_recv":
         wanted = _stretch_of(demand, (ranks - 1) % demand.ranks)
     elif demand.kind == "all_to_all":
+        blocks = blocks_of(demand)
         for rank in ranks:
-            for start, stop in zip(*block_bounds(demand, int(rank)), strict=True):
+            for start, stop in zip(*blocks.bounds(ranks, np.full_like(ranks, rank)), strict=True):
                 wanted[rank, start:stop] = True
     else:
         wanted[:] = True

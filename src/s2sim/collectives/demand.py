@@ -40,12 +40,16 @@ class Demand:
         Bytes of one element; 0 for a barrier.
     root : int
         Rank that a broadcast comes from or a reduce goes to.
+    blocks : tuple of tuple of int
+        Elements that each rank has for each rank, itself included, of an all_to_all; empty where every rank's are cut
+        evenly.
     """
 
     kind: Kind
     elements: tuple[int, ...]
     itemsize: int
     root: int = 0
+    blocks: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -58,6 +62,8 @@ class Demand:
             raise S2SimError(f"root {self.root} does not exist: there are {self.ranks} ranks, from 0 on")
         if self.root and self.kind not in ROOTED:
             raise S2SimError(f"{self.kind} has no root: leave root {self.root} out")
+        if self.blocks:
+            _check_blocks(self)
 
     @property
     def ranks(self) -> int:
@@ -88,11 +94,13 @@ class Demand:
         return ends - own, ends
 
 
-def block_bounds(demand: Demand, rank: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where the blocks for ``rank`` begin and end in every rank's stretch, int64 of shape (ranks,)."""
-    begin, end = demand.stretches()
-    size = end - begin
-    return begin + rank * size // demand.ranks, begin + (rank + 1) * size // demand.ranks
+def _check_blocks(demand: Demand) -> None:
+    if demand.kind != "all_to_all":
+        raise S2SimError(f"{demand.kind} has no blocks: leave them out")
+    if len(demand.blocks) != demand.ranks or any(len(row) != demand.ranks for row in demand.blocks):
+        raise S2SimError(f"the blocks of {demand.ranks} ranks are a table of {demand.ranks} by {demand.ranks}")
+    if min(map(min, demand.blocks)) < 0 or tuple(map(sum, demand.blocks)) != demand.elements:
+        raise S2SimError("a rank's blocks must not be negative, and add up to its elements")
 
 
 def barrier(ranks: int) -> Demand:

@@ -26,6 +26,7 @@ IDEAL = Library(
     table=(
         Entry("all_reduce", ("sum", "max", "or"), (), "as_asked", "as asked"),
         Entry("all_gather", ("gather", "gatherv"), (), "as_asked", "as asked"),
+        Entry("all_to_all", ("exchange", "exchangev"), (), "as_asked", "as asked"),
     ),
 )
 
@@ -113,11 +114,20 @@ NCCL = Library(
             f"{_NCCL_GATHER}; then one broadcast a rank in one group, as {_C10D}/ProcessGroupNCCL.cpp allgather does",
             ("gather", "broadcast"),
         ),
+        Entry(
+            "all_to_all",
+            ("exchange", "exchangev"),
+            (),
+            "sends",
+            "ncclSend and ncclRecv of every pair in one group, for which both must know the size: sizes that only data "
+            f"tells are exchanged first, 8 bytes a pair ({_NCCL}, point-to-point communication)",
+        ),
     ),
 )
 
 _GLOO_TYPES = f"{_C10D}/ProcessGroupGlooDetail.hpp, GENERATE_ALL_TYPES"
 _EXCHANGE = "sizes that only data tells are exchanged first, 8 bytes a rank"
+_PAIRS = "every block: those that only data tells are exchanged first, 8 bytes a pair"
 
 GLOO = Library(
     name="gloo",
@@ -169,6 +179,8 @@ GLOO = Library(
         ),
         Entry("all_gather", ("gather",), (), "as_asked", "native (gloo/allgather.h)"),
         Entry("all_gather", ("gatherv",), (), "exact", f"gloo/allgatherv.h wants every rank's count: {_EXCHANGE}"),
+        Entry("all_to_all", ("exchange",), (), "as_asked", "native (gloo/alltoall.h)"),
+        Entry("all_to_all", ("exchangev",), (), "exact", f"gloo/alltoallv.h wants the count of {_PAIRS}"),
     ),
 )
 
@@ -208,6 +220,8 @@ MPI = Library(
         Entry("all_reduce", ("or",), _INTEGERS, "as_asked", f"native: MPI_BOR, MPI_LOR for bool ({_MPI_OPS})"),
         Entry("all_gather", ("gather",), (), "as_asked", "native (MPI_Allgather)"),
         Entry("all_gather", ("gatherv",), (), "exact", f"MPI_Allgatherv wants every rank's count: {_EXCHANGE}"),
+        Entry("all_to_all", ("exchange",), (), "as_asked", "native (MPI_Alltoall)"),
+        Entry("all_to_all", ("exchangev",), (), "exact", f"MPI_Alltoallv wants the count of {_PAIRS}"),
     ),
 )
 

@@ -16,8 +16,8 @@ class Entry:
     kind : str
         Collective that is asked for.
     ops : tuple of str
-        Operations: ``sum``, ``max`` and ``or``; ``gather`` where all contributions have a size that everybody knows,
-        ``gatherv`` where they differ or are known only from data.
+        Operations: ``sum``, ``max`` and ``or``; ``gather`` and ``exchange`` where all contributions, or blocks, have a
+        size that everybody knows, ``gatherv`` and ``exchangev`` where they differ or are known only from data.
     dtypes : tuple of str
         NumPy names of the types; empty for any.
     does : str

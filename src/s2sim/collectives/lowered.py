@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from s2sim.collectives.blocks import blocks_of, exchange
 from s2sim.collectives.demand import Demand
 
 if TYPE_CHECKING:
@@ -21,9 +24,9 @@ class Asked:
     Attributes
     ----------
     demand : Demand
-        An all-reduce or an all-gather.
+        An all-reduce, an all-gather or an all-to-all.
     op : str
-        ``sum``, ``max``, ``or`` or ``gather``.
+        ``sum``, ``max`` or ``or`` of an all-reduce, ``gather`` of an all-gather, ``exchange`` of an all-to-all.
     dtype : str
         NumPy name of an element's type.
     size_from_data : bool
@@ -37,9 +40,15 @@ class Asked:
 
     @property
     def row(self) -> str:
-        """The operation under which tables have it: ``gatherv`` where sizes differ or only data tells them."""
-        unequal = self.size_from_data or len(set(self.demand.elements)) > 1
-        return "gatherv" if self.op == "gather" and unequal else self.op
+        """The operation under which tables have it: with a ``v`` where sizes differ or only data tells them.
+
+        >>> Asked(Demand("all_gather", (3, 4), 1), "gather", "uint8", False).row
+        'gatherv'
+        """
+        if self.demand.kind == "all_reduce":
+            return self.op
+        sizes = {size for row in self.demand.blocks for size in row} or set(self.demand.elements)
+        return f"{self.op}v" if self.size_from_data or len(sizes) > 1 else self.op
 
     @property
     def text(self) -> str:
@@ -48,9 +57,9 @@ class Asked:
         >>> Asked(Demand("all_reduce", (8, 8), 1), "or", "uint8", False).text
         'all_reduce or uint8'
         """
-        if self.op != "gather":
+        if self.demand.kind == "all_reduce":
             return f"{self.demand.kind} {self.op} {self.dtype}"
-        return f"{self.demand.kind} {self.dtype}{' of unequal sizes' if self.row == 'gatherv' else ''}"
+        return f"{self.demand.kind} {self.dtype}{'' if self.row == self.op else ' of unequal sizes'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +162,8 @@ def together(demands: Sequence[Demand]) -> Demand:
     first, ranks = demands[0], demands[0].ranks
     if len(demands) == 1:
         return first
+    if any(demand.blocks for demand in demands):
+        return exchange(np.sum([blocks_of(demand).sizes() for demand in demands], axis=0), 1)
     if first.shared:
         return Demand(first.kind, (sum(demand.buffer_bytes for demand in demands),) * ranks, 1)
     sizes = zip(*([count * demand.itemsize for count in demand.elements] for demand in demands), strict=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.blocks import blocks_of
 from s2sim.collectives.demand import Demand
 from s2sim.collectives.lowered import SIZES, Local, Lowered, Step
 from s2sim.errors import S2SimError
@@ -59,20 +60,22 @@ def _or_by_owners(asked: Asked, entry: Entry) -> Lowered:
     return Lowered((out, back), Local(), asked.text, "all_to_all and all_gather uint8, by owners", entry.why)
 
 
-def _exchange(asked: Asked) -> tuple[Step, ...]:
-    """Return the all-gather of sizes, where only data tells them."""
+def _sizes(asked: Asked) -> tuple[Step, ...]:
+    """Return the exchange of sizes where only data tells them: of a rank with all, of each block with its target."""
     if not asked.size_from_data:
         return ()
-    return (Step((Demand("all_gather", (1,) * asked.demand.ranks, SIZE_BYTES),), what=SIZES),)
+    ranks, kind = asked.demand.ranks, asked.demand.kind
+    counts = ranks if kind == "all_to_all" else 1
+    return (Step((Demand(kind, (counts,) * ranks, SIZE_BYTES),), what=SIZES),)
 
 
 def _then(asked: Asked, text: str) -> str:
-    return f"all_gather of sizes, then {text}" if asked.size_from_data else text
+    return f"{asked.demand.kind} of sizes, then {text}" if asked.size_from_data else text
 
 
 def _padded(asked: Asked, entry: Entry) -> Lowered:
     """All contribute as much as the largest: copy into a padded buffer, gather, copy the padding out."""
-    demand, sizes = asked.demand, _exchange(asked)
+    demand, sizes = asked.demand, _sizes(asked)
     largest = Demand("all_gather", (max(demand.elements),) * demand.ranks, demand.itemsize)
     fill = Local(2 * max(demand.elements) * demand.itemsize, 1, host_syncs=len(sizes))
     executes = _then(asked, f"all_gather {asked.dtype} padded to the largest")
@@ -81,7 +84,7 @@ def _padded(asked: Asked, entry: Entry) -> Lowered:
 
 def _broadcasts(asked: Asked, entry: Entry) -> Lowered:
     """One broadcast a rank, all in one launch, each to its place in the result."""
-    demand, sizes = asked.demand, _exchange(asked)
+    demand, sizes = asked.demand, _sizes(asked)
     group = tuple(
         Demand("broadcast", (size,) * demand.ranks, demand.itemsize, root) for root, size in enumerate(demand.elements)
     )
@@ -92,8 +95,16 @@ def _broadcasts(asked: Asked, entry: Entry) -> Lowered:
 
 def _exact(asked: Asked, entry: Entry) -> Lowered:
     """Exact sizes; the exchange of them is between hosts, which know their own since the program synchronised."""
-    executes = _then(asked, f"all_gather {asked.dtype} of exact sizes")
-    return Lowered((*_exchange(asked), Step((asked.demand,))), Local(), asked.text, executes, entry.why)
+    executes = _then(asked, f"{asked.demand.kind} {asked.dtype} of exact sizes")
+    return Lowered((*_sizes(asked), Step((asked.demand,))), Local(), asked.text, executes, entry.why)
+
+
+def _sends(asked: Asked, entry: Entry) -> Lowered:
+    """Exact sizes by grouped sends and receives: counts come to GPUs, and the host waits for them to post receives."""
+    sizes = _sizes(asked)
+    step = Step((asked.demand,), Local(host_syncs=len(sizes)))
+    executes = _then(asked, f"grouped sends and receives of {asked.dtype}")
+    return Lowered((*sizes, step), Local(), asked.text, executes, entry.why)
 
 
 WAYS: dict[str, Callable[[Asked, Entry], Lowered]] = {
@@ -105,6 +116,7 @@ WAYS: dict[str, Callable[[Asked, Entry], Lowered]] = {
     "padded": _padded,
     "broadcasts": _broadcasts,
     "exact": _exact,
+    "sends": _sends,
 }
 
 
@@ -143,7 +155,10 @@ def _staged(lowered: Lowered) -> Lowered:
     *sizes, step = lowered.steps
     (demand,) = step.demands
     out = Local(host_syncs=1, to_host_bytes=max(demand.elements) * demand.itemsize)
-    back = Local(to_gpu_bytes=demand.buffer_bytes)
+    result = demand.buffer_bytes
+    if demand.kind == "all_to_all":
+        result = int(blocks_of(demand).sizes().sum(axis=0).max())
+    back = Local(to_gpu_bytes=result)
     return replace(
         lowered,
         steps=(*sizes, replace(step, before=step.before + out)),

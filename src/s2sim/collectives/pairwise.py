@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.collectives.blocks import Blocks, blocks_of
 from s2sim.collectives.doubling import require_one_way
 from s2sim.collectives.groups import schedule_of
 from s2sim.collectives.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
@@ -56,48 +57,41 @@ class Pairwise:
                 f"pairwise: partners=xor needs a power of two of ranks, found {ranks}: take partners=shift"
             )
         source = np.arange(ranks)
-        sizes_bytes = block_bytes(demand)
-
-        def targets(k: int) -> NDArray[np.int64]:
-            return source ^ k if self.partners == "xor" else (source + k) % ranks
+        blocks = blocks_of(demand)
 
         def step(index: int) -> Step:
-            sent = Round(Pattern(source, targets(index + 1)), sizes_bytes)
+            target = self._targets(source, index + 1)
+            sent = Round(Pattern(source, target), blocks.bytes(source, target))
             if self.release == "delivered" or index == 0:
                 return Step(sent)
             return Step(sent, after=(), after_sent=(index - 1,))
 
         def pieces(index: int, _time: int) -> Pieces:
-            return block_pieces(demand, source, targets(index + 1))
+            return block_pieces(blocks, source, self._targets(source, index + 1))
 
         stage = Stage(LazySteps(ranks - 1, step), pieces, chain=self.release == "delivered")
         return schedule_of(demand, join_option_string(self.name, non_default(self)), stage)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time on a fabric where messages share nothing, b the largest contribution over P.
+        """Return the time on a fabric where messages share nothing, b_k the largest block of round k.
 
-        (P - 1)(L + b/B), or L + (P - 1)·b/B where a round follows the last byte of the one before.
+        The sum of L + b_k/B over the P - 1 rounds, or L + the sum of b_k/B where a round follows the last byte of the
+        one before. Blocks that are cut evenly count their rank's contribution over P.
         """
         if demand.ranks == 1:
             return 0.0
         require_one_way(self.name, hops)
-        size = float(block_bytes(demand).max())
-        clocked_s = hops.round_s(size) if self.release == "delivered" else hops.sending_s(size)
-        return (demand.ranks - 2) * clocked_s + hops.round_s(size)
+        source, blocks = np.arange(demand.ranks), blocks_of(demand)
+        *others, last = (float(blocks.bytes(source, self._targets(source, k)).max()) for k in range(1, demand.ranks))
+        clocked_s = hops.round_s if self.release == "delivered" else hops.sending_s
+        return sum(map(clocked_s, others)) + hops.round_s(last)
+
+    def _targets(self, source: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+        """Return whom each rank sends to in round k, from 1 on."""
+        return source ^ k if self.partners == "xor" else (source + k) % len(source)
 
 
-def block_bytes(demand: Demand) -> NDArray[np.float64]:
-    """Return what each rank's blocks count on the network, float64 of shape (ranks,): its contribution over P."""
-    return np.asarray(demand.elements, np.float64) * demand.itemsize / demand.ranks
-
-
-def block_pieces(demand: Demand, source: NDArray[np.int64], target: NDArray[np.int64]) -> Pieces:
+def block_pieces(blocks: Blocks, source: NDArray[np.int64], target: NDArray[np.int64]) -> Pieces:
     """Return one message from each ``source`` with its block for ``target``, both int64 of shape (m,)."""
-    begin, end = (side[source] for side in demand.stretches())
-    size = end - begin
-    return Pieces(
-        np.arange(len(source)),
-        begin + target * size // demand.ranks,
-        begin + (target + 1) * size // demand.ranks,
-        np.zeros(len(source), bool),
-    )
+    begin, end = blocks.bounds(source, target)
+    return Pieces(np.arange(len(source)), begin, end, np.zeros(len(source), bool))

@@ -44,6 +44,11 @@ class Running:
         nothing else is in flight: what comes in between finds the network as if they had been sent.
     on_round : callable, optional
         Told of every round when all of it has been delivered.
+    late_ps : callable, optional
+        ``late_ps(step, time, messages)`` returns how much later than its last byte each message of a round is
+        delivered, int64 picoseconds.
+    on_routes : callable, optional
+        Told of the network's numbers of routes, and of the ranks from which and to which they lead.
     """
 
     def __init__(
@@ -55,6 +60,8 @@ class Running:
         *,
         times: RoundTimes | None = None,
         on_round: Callable[[RanRound], None] | None = None,
+        late_ps: Callable[[int, int, int], NDArray[np.int64]] | None = None,
+        on_routes: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], None] | None = None,
     ) -> None:
         self._network = network
         self._schedule = schedule
@@ -64,6 +71,8 @@ class Running:
             (network, times) if times and schedule.stage.chain and isinstance(network, FluidNetwork) else None
         )
         self._on_round = on_round
+        self._late_ps = late_ps
+        self._on_routes = on_routes
         self._owner = network.add_owner(self._arrived)
         self._numbers: dict[Pattern, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self._flying: dict[int, _Flying] = {}
@@ -138,6 +147,8 @@ class Running:
             else:
                 numbers, after_ps = self._network.add_routes(routes), nothing
             self._numbers[pattern] = numbers, after_ps
+            if self._on_routes is not None:
+                self._on_routes(numbers, pattern.src[: len(numbers)], pattern.dst[: len(numbers)])
         return self._numbers[pattern]
 
     def _send(self, index: int, time: int, send: Callable[..., None] | None = None) -> None:
@@ -145,13 +156,16 @@ class Running:
         step = self._schedule.steps[index]
         messages = step.round.pattern.messages
         now = int(self._network.env.now)
-        flying = _Flying(step, time, now, np.zeros(messages, np.int64), messages, messages)
+        end_ps, after_ps = np.zeros((2, messages), np.int64)
+        flying = _Flying(step, time, now, end_ps, after_ps, messages, messages)
         self._flying[index] = flying
         if messages == 0:
             self._release(index, by_sending=True)
             self._finish(index)
             return
-        numbers, _ = self._routes_of(step.round.pattern)
+        numbers, flying.after_ps = self._routes_of(step.round.pattern)
+        if self._late_ps is not None:
+            flying.after_ps = flying.after_ps + self._late_ps(index, time, messages)
         tags = (index << _STEP_SHIFT) + np.arange(messages)
         (send or self._network.send)(numbers, step.round.bytes, self._owner, tags)
 
@@ -161,18 +175,19 @@ class Running:
         for index in np.unique(steps).tolist():
             messages = tags[steps == index] & ((1 << _STEP_SHIFT) - 1)
             flying = self._flying[index]
-            after_ps = self._routes_of(flying.step.round.pattern)[1][messages]
+            after_ps = flying.after_ps[messages]
             flying.leaving -= len(messages)
-            for delay in np.unique(after_ps).tolist():
-                self._deliver_after(delay, index, messages[after_ps == delay])
+            flying.end_ps[messages] = self._network.env.now + after_ps
+            self._deliver_after(int(after_ps.max()), index, len(messages))
             if flying.leaving == 0 and flying.time == flying.step.times - 1:
                 self._release(index, by_sending=True)
 
-    def _deliver_after(self, delay_ps: int, index: int, messages: NDArray[np.int64]) -> None:
+    def _deliver_after(self, delay_ps: int, index: int, messages: int) -> None:
+        """Count messages as delivered when the last of them has been: until then none makes anything start."""
+
         def deliver(_: object) -> None:
             flying = self._flying[index]
-            flying.end_ps[messages] = self._network.env.now
-            flying.arriving -= len(messages)
+            flying.arriving -= messages
             if flying.arriving == 0:
                 self._finish(index)
 
@@ -244,6 +259,7 @@ class _Flying:
     time: int
     start_ps: int
     end_ps: NDArray[np.int64]
+    after_ps: NDArray[np.int64]  # what passes between a message's last byte and its delivery
     leaving: int
     arriving: int
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from s2sim.errors import TraceError
+from s2sim.gradients.law import LEAST_RANKS, fit_law
+from s2sim.gradients.law_ranks import MoreRanks
 from s2sim.gradients.synthetic import SyntheticOptions, SyntheticTrace
 from s2sim.gradients.trace import Trace, open_trace
 from s2sim.options import build, split_option_string
@@ -12,11 +14,11 @@ from s2sim.options import build, split_option_string
 if TYPE_CHECKING:
     from pathlib import Path
 
-AnyTrace: TypeAlias = Trace | SyntheticTrace
+AnyTrace: TypeAlias = Trace | SyntheticTrace | MoreRanks
 
 
 def load_trace(spec: str | Path, *, workers: int, seed: int = 0) -> AnyTrace:
-    """Return the trace that ``spec`` names, after checking that it has ``workers`` ranks.
+    """Return the trace that ``spec`` names, with ``workers`` ranks: beyond the recorded ones a fitted law draws them.
 
     Parameters
     ----------
@@ -25,12 +27,12 @@ def load_trace(spec: str | Path, *, workers: int, seed: int = 0) -> AnyTrace:
     workers : int
         Ranks needed.
     seed : int
-        Root seed of a synthetic trace.
+        Root seed of a synthetic trace, and of ranks that were not recorded.
 
     Raises
     ------
     UnknownNameError, TraceError, OptionError
-        If there is no such trace, it has too few ranks, or an option is wrong.
+        If there is no such trace, it has too few ranks to fit a law, or an option is wrong.
     """
     if workers < 1:
         raise TraceError(f"{workers} workers were asked for; there must be at least 1")
@@ -40,9 +42,11 @@ def load_trace(spec: str | Path, *, workers: int, seed: int = 0) -> AnyTrace:
         _, options = split_option_string(spec)
         return SyntheticTrace(build(SyntheticOptions, options, "synthetic"), workers, seed)
     trace = open_trace(spec)
-    if workers > trace.world_size:
+    if workers <= trace.world_size:
+        return trace
+    if trace.world_size < LEAST_RANKS:
         raise TraceError(
-            f"trace {trace.name} has {trace.world_size} recorded ranks; {workers} workers were asked for; "
-            f"use --workers {trace.world_size} or fewer"
+            f"trace {trace.name} has too few recorded ranks, {trace.world_size}, to draw {workers} workers by a law "
+            f"fitted to them: use --workers {trace.world_size} or fewer, or record {LEAST_RANKS} ranks"
         )
-    return trace
+    return MoreRanks(trace.name, trace.manifest, trace, fit_law(trace), workers, seed)

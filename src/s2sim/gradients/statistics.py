@@ -51,6 +51,36 @@ def support(layer: Layer) -> NDArray[np.bool_]:
     return np.asarray(layer.reshape(-1) != 0)
 
 
+def occupancy(source: GradientSource, ranks: int) -> tuple[NDArray[np.int64] | None, ...]:
+    """Return in how many of the first ``ranks`` ranks the rows of each layer are held, over all steps.
+
+    Returns
+    -------
+    tuple of int64 array, shape (ranks + 1,), or None
+        For each row-sparse layer, how many rows exactly k ranks hold, summed over the steps; None for a dense layer.
+    """
+    totals: list[NDArray[np.int64] | None] = []
+    for step in range(source.steps):
+        gradients = [source.gradient(step, rank) for rank in range(ranks)]
+        found = [None if counts is None else np.bincount(counts, minlength=ranks + 1) for counts in holders(gradients)]
+        totals = [
+            new if old is None or new is None else old + new
+            for old, new in zip(totals or [None] * len(found), found, strict=True)
+        ]
+    return tuple(totals)
+
+
+def holders(gradients: Sequence[Gradient]) -> list[NDArray[np.int64] | None]:
+    """Return how many of some ranks hold each row, int64 of shape (rows,) a row-sparse layer, None a dense one."""
+    counts: list[NDArray[np.int64] | None] = []
+    for layers in zip(*(gradient.layers for gradient in gradients), strict=True):
+        held = [layer for layer in layers if isinstance(layer, RowSparse)]
+        counts.append(
+            np.bincount(np.concatenate([layer.rows for layer in held]), minlength=held[0].shape[0]) if held else None
+        )
+    return counts
+
+
 def stored_values(layer: Layer) -> NDArray[Any]:
     """Return the values of the stored rows, or the whole dense layer, flat."""
     return (layer.values if isinstance(layer, RowSparse) else layer).reshape(-1)

@@ -98,6 +98,8 @@ class FluidNetwork:
         # Flows whose latency has passed, waiting for the instant to settle.
         self._arriving: list[_Flows] = []
         self._settling = False
+        # Whether links have changed, so that all flows in flight have new rates.
+        self._stale = False
         self._wake_ps = -1
         self._occupant: tuple[int, Callable[[], None]] | None = None
         self.solves = 0
@@ -218,7 +220,8 @@ class FluidNetwork:
     def _settle(self) -> None:
         """Take away what has completed, tell its owners, add what has arrived, and find the new rates."""
         now = int(self.env.now)
-        changed: list[NDArray[np.int64]] = []
+        changed = [self._route] if self._stale else []
+        self._stale = False
         done = self._finish_ps <= now
         if done.any():
             changed.append(self._route[done])

@@ -51,10 +51,16 @@ def deliver_ps(
     carrier = network(env, fabric)
     numbers = carrier.add_routes(routes)
     finish = np.zeros(len(start_ps), np.int64)
+    # A network may carry other things, which go on for ever.
+    left, over = len(start_ps), env.event()
 
     def delivered(tags: NDArray[np.int64]) -> None:
+        nonlocal left
         finish[tags] = env.now
         on_delivered(len(tags))
+        left -= len(tags)
+        if left == 0:
+            over.succeed()
 
     owner = carrier.add_owner(delivered)
 
@@ -67,7 +73,7 @@ def deliver_ps(
 
     if len(start_ps):
         env.process(sender())
-        env.run()
+        env.run(until=over)
     return finish
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -51,6 +52,16 @@ def rebuild(payload: Payload, leaves: list[Any]) -> Any:
     return leaves.pop(0)
 
 
+@contextmanager
+def refuse_overflow() -> Iterator[None]:
+    """Raise `S2SimError` if a sum over ranks overflows."""
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError:
+        raise S2SimError("a sum over ranks overflows float32: scale the gradients down") from None
+
+
 class Accumulator:
     """Combines the ranks' payloads of an all-reduce as they come, in rank order, in dense arrays.
 
@@ -65,11 +76,8 @@ class Accumulator:
 
     def add(self, payload: Payload) -> None:
         """Combine with one more rank's payload; `S2SimError` if a sum overflows."""
-        try:
-            with np.errstate(over="raise"):
-                self._add(payload)
-        except FloatingPointError:
-            raise S2SimError("a sum over ranks overflows float32: scale the gradients down") from None
+        with refuse_overflow():
+            self._add(payload)
 
     def _add(self, payload: Payload) -> None:
         combine = OPERATIONS[self._op]

@@ -21,7 +21,10 @@ REDUCERS = Registry(
         "fp16": "s2sim.reducers.fp16:Fp16",
         "topk": "s2sim.reducers.topk:TopK",
         "union": "s2sim.reducers.union:Union",
+        "owner-reduce": "s2sim.reducers.owner_reduce:OwnerReduce",
+        "gather-rows": "s2sim.reducers.gather_rows:GatherRows",
         "s2": "s2sim.reducers.s2:S2",
+        "s2-exact": "s2sim.reducers.s2_exact:S2Exact",
     },
 )
 

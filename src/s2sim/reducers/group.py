@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.reducers.combine import OPERATIONS, Accumulator, leaves_of, read_only, rebuild
-from s2sim.reducers.script import Call, Post, Recording, Step, Wait, Work
+from s2sim.reducers.script import AwaitGradient, Call, Post, Recording, Step, Wait, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,52 +22,69 @@ T = TypeVar("T")
 
 
 class _Collective:
-    """One collective while the ranks post it."""
+    """One collective while the ranks post it: each hands in one payload, or one for each rank."""
 
-    def __init__(self, kind: Kind, op: str, payload: Payload, label: str, size_from_data: bool) -> None:
-        leaves = leaves_of(payload)
+    def __init__(self, kind: Kind, op: str, payloads: Sequence[Payload], label: str, size_from_data: bool) -> None:
+        leaves = leaves_of(payloads[0])
         self.kind = kind
         self.op = op
         self.label = label
         self.size_from_data = size_from_data
         self.dtypes = [leaf.dtype for leaf in leaves]
         self.shapes = [leaf.shape for leaf in leaves]
-        self.sizes_bytes: list[int] = []
-        self.value: Any = None
+        self.sizes_bytes: list[tuple[int, ...]] = []
+        self._value: Any = None
         self._accumulator: Accumulator | None = None
-        self._gathered: list[Payload] = []
+        self._handed_in: list[list[Payload]] = []
 
-    def add(self, kind: Kind, op: str, payload: Payload, label: str, *, size_from_data: bool, rank: int) -> None:
-        leaves = leaves_of(payload)
+    def add(
+        self, kind: Kind, op: str, payloads: Sequence[Payload], label: str, *, size_from_data: bool, rank: int
+    ) -> None:
         if (kind, op, label, size_from_data) != (self.kind, self.op, self.label, self.size_from_data):
             raise S2SimError(
                 f"rank {rank} posts {kind} {label!r} where rank 0 posts {self.kind} {self.label!r}: "
                 "all ranks must post the same collectives in the same order"
             )
-        # A gather takes another number of elements from each rank; all else is the same for all.
-        if [leaf.dtype for leaf in leaves] != self.dtypes or (
-            kind == "all_reduce" and [leaf.shape for leaf in leaves] != self.shapes
-        ):
-            raise S2SimError(f"rank {rank} posts {label!r} with another shape or type than rank 0")
-        if kind == "all_gather":
-            self._gathered.append(rebuild(payload, [read_only(leaf) for leaf in leaves]))
+        leaves = [leaves_of(payload) for payload in payloads]
+        for each in leaves:
+            # Only an all-reduce takes the same number of elements from all ranks; all else is alike in every kind.
+            if [leaf.dtype for leaf in each] != self.dtypes or (
+                kind == "all_reduce" and [leaf.shape for leaf in each] != self.shapes
+            ):
+                raise S2SimError(f"rank {rank} posts {label!r} with another shape or type than rank 0")
+        if kind != "all_reduce":
+            self._handed_in.append(
+                [rebuild(payload, list(map(read_only, each))) for payload, each in zip(payloads, leaves, strict=True)]
+            )
         elif self._accumulator is None:
-            self._accumulator = Accumulator(payload, op)
+            self._accumulator = Accumulator(payloads[0], op)
         else:
-            self._accumulator.add(payload)
-        self.sizes_bytes.append(sum(leaf.nbytes for leaf in leaves))
+            self._accumulator.add(payloads[0])
+        self.sizes_bytes.append(tuple(sum(leaf.nbytes for leaf in each) for each in leaves))
 
     def finish(self) -> None:
-        self.value = self._accumulator.result() if self._accumulator is not None else tuple(self._gathered)
-        self._accumulator = None
-        self._gathered = []
+        if self._accumulator is not None:
+            self._value = self._accumulator.result()
+            self._accumulator = None
+            return
+        # For each target what all ranks have for it, or for all the same.
+        self._value = tuple(zip(*self._handed_in, strict=True))
+        self._handed_in = []
+
+    def value(self, rank: int) -> Any:
+        """Return what ``rank`` ends with."""
+        if self.kind == "all_reduce":
+            return self._value
+        return self._value[rank if self.kind == "all_to_all" else 0]
 
     def record(self) -> Call:
         """Return what the script keeps: mixed types count as bytes."""
         dtype = self.dtypes[0] if len(set(self.dtypes)) == 1 else np.dtype(np.uint8)
         itemsize = dtype.itemsize
-        elements = tuple(size // itemsize for size in self.sizes_bytes)
-        return Call(self.kind, self.op, dtype.name, itemsize, elements, self.size_from_data, self.label)
+        sizes = tuple(tuple(size // itemsize for size in row) for row in self.sizes_bytes)
+        elements = tuple(map(sum, sizes))
+        blocks = sizes if self.kind == "all_to_all" else ()
+        return Call(self.kind, self.op, dtype.name, itemsize, elements, self.size_from_data, self.label, blocks)
 
 
 class _Handle:
@@ -100,23 +117,38 @@ class _Rank:
     last_wait: tuple[int, ...] = ()
     posted: int = 0
     shared: int = 0
+    awaits: bool = False
 
     def all_reduce(self, payload: Payload, op: str = "sum", *, label: str, size_from_data: bool = False) -> _Handle:
         if op not in OPERATIONS:
             raise S2SimError(f"all-reduce {label!r} has the op {op!r}; known: {', '.join(OPERATIONS)}")
-        return self._post("all_reduce", op, payload, label, size_from_data)
+        return self._post("all_reduce", op, [payload], label, size_from_data)
 
     def all_gather(self, payload: Payload, *, label: str, size_from_data: bool = False) -> _Handle:
-        return self._post("all_gather", "gather", payload, label, size_from_data)
+        return self._post("all_gather", "gather", [payload], label, size_from_data)
 
-    def _post(self, kind: Kind, op: str, payload: Payload, label: str, size_from_data: bool) -> _Handle:
+    def all_to_all(self, payloads: Sequence[Payload], *, label: str, size_from_data: bool = False) -> _Handle:
+        if len(payloads) != self.size:
+            raise S2SimError(
+                f"rank {self.index} posts {label!r} with {len(payloads)} payloads: give one for each of {self.size} "
+                "ranks"
+            )
+        return self._post("all_to_all", "exchange", payloads, label, size_from_data)
+
+    def _post(self, kind: Kind, op: str, payloads: Sequence[Payload], label: str, size_from_data: bool) -> _Handle:
         call = self.posted
         self.posted += 1
         if call == len(self.group.collectives):
-            self.group.collectives.append(_Collective(kind, op, payload, label, size_from_data))
-        self.group.collectives[call].add(kind, op, payload, label, size_from_data=size_from_data, rank=self.index)
+            self.group.collectives.append(_Collective(kind, op, payloads, label, size_from_data))
+        self.group.collectives[call].add(kind, op, payloads, label, size_from_data=size_from_data, rank=self.index)
         self.script.append(Post(call))
         return _Handle(self, (call,))
+
+    def await_gradient(self) -> None:
+        if self.awaits:
+            raise S2SimError(f"rank {self.index} awaits the gradient twice: it is there from the first time on")
+        self.awaits = True
+        self.script.append(AwaitGradient())
 
     def wait(self, handle: object) -> None:
         if not isinstance(handle, _Handle):
@@ -133,7 +165,7 @@ class _Rank:
             raise S2SimError(
                 f"the value of {collective.label!r} was read before the program waited for it: yield it first"
             )
-        return collective.value
+        return collective.value(self.index)
 
     def work(self, work: Work) -> None:
         self.script.append(work)
@@ -222,5 +254,7 @@ def _check_together(ranks: Sequence[_Rank], *, ended: int) -> None:
         raise S2SimError("the ranks' programs wait for different collectives: they would hang on a real cluster")
     if len({rank.posted for rank in ranks}) > 1:
         raise S2SimError("the ranks have posted different numbers of collectives: they would hang on a real cluster")
+    if len({rank.awaits for rank in ranks}) > 1:
+        raise S2SimError("only some ranks await the gradient: the others would start before it is there")
     if len({rank.shared for rank in ranks}) > 1:
         raise S2SimError("the ranks share different numbers of replicated computations: all must share the same")

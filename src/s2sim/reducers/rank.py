@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,7 +29,10 @@ class Pending(Protocol):
 
     @property
     def value(self) -> Any:
-        """The result, one read-only object for all ranks; an error before the program has waited for it."""
+        """The result, read-only and, but for an all-to-all, one object for all ranks.
+
+        An error before the program has waited for it.
+        """
 
 
 class Rank(Protocol):
@@ -55,6 +58,19 @@ class Rank(Protocol):
 
     def all_gather(self, payload: Payload, *, label: str, size_from_data: bool = False) -> Pending:
         """Post an all-gather; its value is the tuple of all ranks' payloads, in rank order."""
+
+    def all_to_all(self, payloads: Sequence[Payload], *, label: str, size_from_data: bool = False) -> Pending:
+        """Post an all-to-all of one payload for each rank; its value is the tuple of what all ranks have for this one.
+
+        Sizes may differ from payload to payload, types and structure may not.
+        """
+
+    def await_gradient(self) -> None:
+        """Say that what comes next needs the gradient's values; what came before needs the batch alone.
+
+        It then runs beside forward and backward, and takes time from the communication phase only as far as it is
+        longer. A program says so once, before it has used a value.
+        """
 
     def work(self, work: Work) -> None:
         """Charge GPU time."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Phase: TypeAlias = Literal["encode", "decode"]
-Kind: TypeAlias = Literal["all_reduce", "all_gather"]
+Kind: TypeAlias = Literal["all_reduce", "all_gather", "all_to_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Call:
 
     Attributes
     ----------
-    kind : {"all_reduce", "all_gather"}
+    kind : {"all_reduce", "all_gather", "all_to_all"}
         What it does.
-    op : {"sum", "max", "or", "gather"}
+    op : {"sum", "max", "or", "gather", "exchange"}
         How contributions combine.
     dtype : str
         NumPy name of an element's type.
@@ -53,6 +53,8 @@ class Call:
         Whether the size was known only from data, so that the host waits for the GPU before it can post.
     label : str
         What is sent, for people.
+    blocks : tuple of tuple of int
+        Elements that each rank has for each rank, itself included, in an all-to-all; empty in others.
     """
 
     kind: Kind
@@ -62,6 +64,7 @@ class Call:
     elements: tuple[int, ...]
     size_from_data: bool
     label: str
+    blocks: tuple[tuple[int, ...], ...] = ()
 
     @property
     def bytes_by_rank(self) -> tuple[int, ...]:
@@ -83,7 +86,12 @@ class Wait:
     calls: tuple[int, ...]
 
 
-Step: TypeAlias = "Work | Post | Wait"
+@dataclass(frozen=True, slots=True)
+class AwaitGradient:
+    """What comes next needs the gradient; all before it needs the batch alone, and runs beside forward and backward."""
+
+
+Step: TypeAlias = "Work | Post | Wait | AwaitGradient"
 Script: TypeAlias = tuple[Step, ...]
 
 

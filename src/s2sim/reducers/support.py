@@ -29,10 +29,10 @@ _OPERATION = {"packed": "or", "byte": "max", "float32": "sum"}
 _DTYPE: dict[str, type[np.generic]] = {"byte": np.uint8, "float32": np.float32}
 
 
-def post_support(rank: Rank, tables: Sequence[RowSparse], bitmap: BitmapFormat) -> Pending:
+def post_support(rank: Rank, tables: Sequence[RowSparse], bitmap: BitmapFormat, label: str = "support") -> Pending:
     """Post the all-reduce of the bitmaps of all tables, packed into one buffer."""
     payload = tuple(_flags(table, bitmap) for table in tables)
-    return rank.all_reduce(payload, _OPERATION[bitmap], label="support")
+    return rank.all_reduce(payload, _OPERATION[bitmap], label=label)
 
 
 def union_rows(

@@ -26,12 +26,16 @@ def ring_bytes(call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     ranks = len(call.elements)
     if ranks == 1:
         return np.zeros(1, np.int64), np.zeros(1, np.int64)
+    if call.kind == "all_to_all":
+        blocks = np.asarray(call.blocks, np.int64) * call.itemsize
+        np.fill_diagonal(blocks, 0)
+        return blocks.sum(axis=1), blocks.sum(axis=0)
     if call.kind == "all_reduce":
         chunks = np.diff(chunk_bounds(call.elements[0], ranks)) * call.itemsize
         sent = 2 * chunks.sum() - np.roll(chunks, -1) - np.roll(chunks, -2)
     else:
-        blocks = np.asarray(call.bytes_by_rank, np.int64)
-        sent = blocks.sum() - np.roll(blocks, -1)
+        contributions = np.asarray(call.bytes_by_rank, np.int64)
+        sent = contributions.sum() - np.roll(contributions, -1)
     return sent, np.roll(sent, 1)
 
 

@@ -3,6 +3,9 @@
 The support is merged first; every rank then knows the place of each row among those of the union, and the values
 travel packed in this order: one cell for each value, no index, no collision. It costs two rounds, one after the other,
 and a host that waits for the size of the second. The S2 authors' code has it as its emulation of OmniReduce.
+
+Which rows of an embedding table have a gradient, the batch tells before forward: then the first round can run beside
+compute, and the size of the second is known in time.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.dense import Dense
 from s2sim.reducers.gpu_memory import ROW_ID_BYTES, VALUE_BYTES
@@ -37,10 +41,13 @@ class Union(Reducer):
         Compress the row-sparse layers only, or the dense ones too, by element.
     bitmap : {"packed", "byte", "float32"}
         How the support travels, see `s2sim.reducers.support`.
+    prefetch : bool
+        Merge the supports during forward and backward, from the rows that the batch names.
     """
 
     layers: Layers = "sparse"
     bitmap: BitmapFormat = "packed"
+    prefetch: bool = False
 
     name: ClassVar[str] = "union"
     summary: ClassVar[str] = "merge the bitmaps of held rows, then all-reduce the union's values: exact, two rounds"
@@ -48,6 +55,13 @@ class Union(Reducer):
         "github.com/GeKeShi/Sparse_Sketch_Reducer (OminiReducer); Fei et al., OmniReduce, SIGCOMM 2021"
     )
     lossless: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.prefetch and self.layers == "all":
+            raise OptionError(
+                "union: prefetch=true needs layers=sparse: which elements of dense layers are not zero is known only "
+                "after backward"
+            )
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Merge the supports, then sum the values of the union."""
@@ -57,15 +71,20 @@ class Union(Reducer):
 
         # Round one: which rows does any rank hold?
         rank.work(mark_work(split.tables, self.bitmap))
-        support = post_support(rank, split.tables, self.bitmap)
+        label = "support, before backward has ended" if self.prefetch else "support"
+        support = post_support(rank, split.tables, self.bitmap, label)
         yield support
         union = rank.replicated(lambda: union_rows(support.value, split.tables, self.bitmap))
         rank.work(read_work(split.tables, self.bitmap, union, "encode"))
 
-        # Round two: their values, how many is known only now; the dense layers join their launch.
+        if self.prefetch:
+            rank.await_gradient()
+
+        # Round two: their values; how many is known only now, unless it was prefetched. The dense layers join
+        # their launch.
         rank.work(_pack_work(split.tables, union))
         packed = tuple(_place(table, rows) for table, rows in zip(split.tables, union, strict=True))
-        values = rank.all_reduce(packed, label="values", size_from_data=True)
+        values = rank.all_reduce(packed, label="values", size_from_data=not self.prefetch)
         dense = split.post_dense(rank)
         yield values if dense is None else values & dense
 

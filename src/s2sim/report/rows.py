@@ -77,6 +77,11 @@ def workers_text(count: int) -> str:
     return f"{count} worker{'' if count == 1 else 's'}"
 
 
+def _marked_workers(row: Row) -> str:
+    """Return the number of workers of a row, with a mark where the row goes beyond what was recorded."""
+    return f"{workers_text(row.workers)}{'' if row.extrapolated is None else ', extrapolated'}"
+
+
 def _by_workers(result: Result) -> dict[int, list[Row]]:
     groups: dict[int, list[Row]] = {}
     for row in result.rows:
@@ -93,9 +98,7 @@ def _comparison_grid(rows: Sequence[Row]) -> Grid:
     columns = list(_COMPARISON)
     if rows[0].iteration_s is not None:
         columns.insert(-1, (_ITERATION, lambda row: format_seconds(row.iteration_s or 0.0)))
-    title = (
-        f"{workers_text(rows[0].workers)}; lower bound: of communication; speed-up: of {_compared(rows[0])} over dense"
-    )
+    title = f"{_marked_workers(rows[0])}; lower bound: of communication; speed-up: of {_compared(rows[0])} over dense"
     return Grid(title, tuple(column for column, _ in columns), tuple(tuple(f(row) for _, f in columns) for row in rows))
 
 
@@ -114,7 +117,10 @@ def scaling_grid(result: Result) -> Grid:
     }
     return Grid(
         f"scaling: total time of the communication phase, speed-up of {_compared(result.rows[0])} over dense",
-        (Column("reducer", numeric=False), *(Column(workers_text(count)) for count in groups)),
+        (
+            Column("reducer", numeric=False),
+            *(Column(_marked_workers(rows[0]).replace(", ", ",\n")) for rows in groups.values()),
+        ),
         tuple((name, *(cells[name, count] for count in groups)) for name in reducers),
     )
 

@@ -70,7 +70,8 @@ def collective_summary(result: CollectiveResult) -> str:
 
 def _closed_form(result: CollectiveResult) -> str:
     if result.closed_form_s is None:
-        return "none holds: messages share links"
+        shared = "messages share links"
+        return f"none holds: {'things happen meanwhile, or ' if result.effects else ''}{shared}"
     return f"{format_seconds(result.closed_form_s)}, without simulation"
 
 

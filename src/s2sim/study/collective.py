@@ -6,6 +6,8 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from s2sim.cluster.faults import Fault, make_faults
+from s2sim.cluster.lasting import Effect, damaged_cluster, is_lasting
 from s2sim.collectives.bounds import lower_bound
 from s2sim.collectives.closed_form import closed_form_s
 from s2sim.collectives.duration import rank_ends_ps, simulate_ps
@@ -14,6 +16,15 @@ from s2sim.collectives.timing import AUTO, Timer, sent_by_pattern
 from s2sim.errors import ContendedError, OptionError, S2SimWarning
 from s2sim.study.collective_networks import Packets, check_packets_asked, compare, run_as_packets
 from s2sim.study.collective_sizes import bus_factor, counted_bytes, make_demand
+from s2sim.study.disturbed import (
+    check_fluid,
+    disturb_collective,
+    draws,
+    effects_json,
+    in_order,
+    lasting_collective,
+    warn_of_idle_faults,
+)
 from s2sim.study.idle import warn_of_idle_overrides
 from s2sim.study.link_loads import LinkLoad, Sent, busiest_links
 from s2sim.study.timeline import Timeline, check_messages
@@ -26,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from s2sim.collectives.demand import Demand, Kind
+    from s2sim.collectives.running import RanRound
     from s2sim.collectives.schedule import Schedule
     from s2sim.collectives.timing import Timed
     from s2sim.study.collective_networks import CollectiveCheck
@@ -61,6 +73,8 @@ class CollectiveResult:
         When the last message from or to each rank has been delivered.
     cross_check : CollectiveCheck or None
         What the other network makes of it, where that was asked for.
+    effects : tuple of Effect
+        What each fault did.
     """
 
     kind: str
@@ -80,6 +94,7 @@ class CollectiveResult:
     bottlenecks: tuple[LinkLoad, ...]
     rank_finish_s: tuple[float, ...]
     cross_check: CollectiveCheck | None = None
+    effects: tuple[Effect, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the result with the keys that other programs rely on."""
@@ -101,6 +116,7 @@ class CollectiveResult:
             "rank_finish_s": list(self.rank_finish_s),
             "cluster": self.headline,
             **({} if self.cross_check is None else {"cross_check": self.cross_check.to_json()}),
+            **effects_json(self.effects),
         }
 
 
@@ -121,11 +137,22 @@ class PlannedCollective:
         What it does.
     timed : Timed
         The schedule that runs, and its time by the fluid network with nothing else in flight.
+    healthy : Cluster
+        The cluster without its faults.
+    faults : tuple of Fault
+        What goes wrong, links included that the cluster has slow or dead from the start on.
     """
 
     cluster: Cluster
     demand: Demand
     timed: Timed
+    healthy: Cluster
+    faults: tuple[Fault, ...]
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something happens while it runs, so that the time of its schedule alone is not the answer."""
+        return not all(is_lasting(fault) for fault in self.faults)
 
 
 def plan_collective(
@@ -139,6 +166,7 @@ def plan_collective(
     overrides: Sequence[str] = (),
     seed: int = 0,
     root: int = 0,
+    faults: Sequence[str] = (),
 ) -> PlannedCollective:
     """Return the schedule of one collective on a cluster, and its time; for the parameters see `run_collective`."""
     if workers < 1:
@@ -146,12 +174,14 @@ def plan_collective(
     demand = make_demand(kind, size_bytes, workers, root)
     shape = load_shape(topology, overrides)
     helpers = 0 if algorithm == AUTO else helpers_of(make_algorithm(algorithm, kind), workers, shape.gpus_per_node)
-    cluster = build_cluster(shape, workers + helpers, placement=placement, seed=seed)
-    if seed and not cluster.routing_draws and placement != "random":
-        text = f"--seed {seed} changes nothing here: neither routing nor placement draws"
+    healthy = build_cluster(shape, workers + helpers, placement=placement, seed=seed)
+    asked = make_faults(faults)
+    if seed and not (healthy.routing_draws or placement == "random" or draws(asked)):
+        text = f"--seed {seed} changes nothing here: neither routing, nor placement, nor a fault draws"
         warnings.warn(text, S2SimWarning, stacklevel=2)
-    warn_of_idle_overrides(overrides, cluster)
-    return PlannedCollective(cluster, demand, Timer(cluster, algorithm).time(demand))
+    warn_of_idle_overrides(overrides, healthy)
+    cluster = damaged_cluster(healthy, asked)
+    return PlannedCollective(cluster, demand, Timer(cluster, algorithm).time(demand), healthy, asked)
 
 
 def run_collective(
@@ -165,6 +195,7 @@ def run_collective(
     overrides: Sequence[str] = (),
     seed: int = 0,
     root: int = 0,
+    faults: Sequence[str] = (),
 ) -> CollectiveResult:
     """Simulate one collective from a common start, with nothing else on the cluster.
 
@@ -188,6 +219,8 @@ def run_collective(
         Of what is drawn: ECMP's hash, Valiant's detours, a random placement.
     root : int
         Rank that a broadcast comes from or a reduce goes to.
+    faults : sequence of str
+        Option strings of what goes wrong.
     """
     planned = plan_collective(
         kind,
@@ -199,6 +232,7 @@ def run_collective(
         overrides=overrides,
         seed=seed,
         root=root,
+        faults=faults,
     )
     return result_of(planned)
 
@@ -229,7 +263,9 @@ def result_of(
     cluster, demand, timed = planned.cluster, planned.demand, planned.timed
     packets = packets or Packets()
     check_packets_asked(network, packets, cross_check=cross_check)
+    check_fluid(planned.faults, network, cross_check=cross_check)
     duration_ps, check = timed.duration_ps, None
+    effects = lasting_collective(timed.schedule, planned.healthy, cluster, planned.faults)
     if network == "packet" or cross_check:
         packets_ps, ends_ps = run_as_packets(timed.schedule, cluster, packets, progress)
         if cross_check:
@@ -238,11 +274,16 @@ def result_of(
                 timed.schedule, cluster, packets, other=other, fluid_ps=timed.duration_ps, packets_ps=packets_ps
             )
         duration_ps = packets_ps if network == "packet" else duration_ps
-    if network == "fluid":
+    if planned.disturbed:
+        disturbed = disturb_collective(timed.schedule, cluster, planned.faults)
+        duration_ps, ends_ps = disturbed.duration_ps, disturbed.ends_ps
+        effects += disturbed.effects
+    elif network == "fluid":
         ends_ps = rank_ends_ps(timed.schedule, cluster, timed.times)
+    warn_of_idle_faults(effects)
     time_s = duration_ps / PS_PER_S
     try:
-        closed = closed_form_s(timed.schedule, cluster)
+        closed = None if planned.disturbed else closed_form_s(timed.schedule, cluster)
     except ContendedError:
         closed = None
     bound = lower_bound([demand], cluster.cuts(), assisted=timed.schedule.assisted)
@@ -263,21 +304,28 @@ def result_of(
         algbw_Bps=algbw,
         busbw_Bps=None if algbw is None else algbw * bus_factor(demand.kind, demand.ranks),
         bytes_per_rank=int(timed.schedule.traffic()[0][: demand.ranks].max()),
-        bottlenecks=busiest_links(cluster.fabric, lambda: _sent(timed.schedule, cluster), time_s),
+        bottlenecks=busiest_links(
+            cluster.fabric,
+            lambda: [disturbed.sent] if planned.disturbed else _sent(timed.schedule, cluster),
+            time_s,
+        ),
         rank_finish_s=tuple((ends_ps[: demand.ranks] / PS_PER_S).tolist()),
         cross_check=check,
+        effects=in_order(effects, planned.faults),
     )
 
 
 def timeline_of(planned: PlannedCollective) -> Timeline:
     """Return what ranks and links do while it runs, message by message, in the fluid network."""
     schedule = planned.timed.schedule
-    check_messages(schedule)
+    check_messages([schedule], f"{schedule.algorithm} over {schedule.demand.ranks} ranks")
     timeline = Timeline(planned.cluster)
-    simulate_ps(
-        schedule,
-        planned.cluster,
-        on_round=lambda ran: timeline.add_round(ran, schedule.demand.kind),
-        on_loads=timeline.add_loads,
-    )
+
+    def note(ran: RanRound) -> None:
+        timeline.add_round(ran, schedule.demand.kind)
+
+    if planned.disturbed:
+        disturb_collective(schedule, planned.cluster, planned.faults, note, timeline.add_loads)
+    else:
+        simulate_ps(schedule, planned.cluster, note, timeline.add_loads)
     return timeline

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from s2sim.cluster.faults import make_faults
+from s2sim.cluster.lasting import damaged_cluster
 from s2sim.cluster.plan import make_plan
 from s2sim.collectives.libraries import choose_library
 from s2sim.collectives.registry import ALGORITHMS, check_algorithm
 from s2sim.collectives.timing import AUTO, Timer
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.gradients.load import load_trace
+from s2sim.gradients.models import load_model
 from s2sim.provenance import content_hash, run_record
 from s2sim.reducers.factory import make_reducer, option_string
+from s2sim.study.extrapolate import Beyond, look_beyond, record_as_asked
+from s2sim.study.hold_out import Stage
+from s2sim.study.fault_notes import fault_notes
 from s2sim.study.idle import warn_of_idle_overrides
 from s2sim.study.library_notes import library_notes, warn_of_idle_library_options
 from s2sim.study.lowering_rows import Executed
 from s2sim.study.measure_rows import make_row, traffic
 from s2sim.study.progress import Silent
-from s2sim.study.record import Recorded, record
 from s2sim.study.result import Result, Row
 from s2sim.study.scan import Scan, scan_rates
 from s2sim.study.spec import RunSpec
+from s2sim.study.timeline import watch
 from s2sim.study.verdict import give_verdict
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
     from s2sim.study.progress import Progress
+    from s2sim.study.record import Recorded
+    from s2sim.study.timeline import Timeline
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.hardware import Gpu
     from s2sim.topology.shape import ClusterShape
@@ -48,6 +57,7 @@ def run(
     reducers: Sequence[str] | None = None,
     spec: RunSpec | None = None,
     progress: Progress | None = None,
+    timelines: dict[str, Timeline] | None = None,
     **options: Any,
 ) -> Result:
     """Compare gradient reducers on a cluster.
@@ -64,9 +74,11 @@ def run(
         The whole experiment as a value, instead of the other arguments.
     progress : Progress, optional
         Told what is being done.
+    timelines : dict, optional
+        Filled with what ranks and links do under each reducer, for the largest number of workers.
     **options
         The other fields of `s2sim.study.spec.RunSpec`: ``trace``, ``overrides``, ``placement``, ``collective``,
-        ``library``, ``gpu``, ``compute``, ``max_error``, ``seed``.
+        ``library``, ``gpu``, ``compute``, ``max_error``, ``seed``, ``scale_to``, ``model``, ``faults``.
 
     Returns
     -------
@@ -84,16 +96,17 @@ def run(
         counts = (workers,) if isinstance(workers, (int, float, str)) else tuple(workers)
         if reducers is not None:
             options["reducers"] = (reducers,) if isinstance(reducers, str) else tuple(reducers)
-        if "overrides" in options and not isinstance(options["overrides"], str):
-            options["overrides"] = tuple(options["overrides"])
+        for name in ("overrides", "faults"):
+            if name in options and not isinstance(options[name], str):
+                options[name] = tuple(options[name])
         try:
             spec = RunSpec(topology=topology, workers=counts, **options)
         except TypeError as error:
             raise OptionError(f"run: {error}") from None
-    return _run(spec, progress or Silent())
+    return _run(spec, progress or Silent(), timelines)
 
 
-def _run(spec: RunSpec, progress: Progress) -> Result:
+def _run(spec: RunSpec, progress: Progress, timelines: dict[str, Timeline] | None) -> Result:
     reducers = _with_dense(spec.reducers)
     shape = load_shape(spec.topology, spec.overrides)
     gpu = load_gpu(spec.gpu)
@@ -104,8 +117,10 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
     warn_of_idle_overrides(spec.overrides, clusters[max(spec.workers)])
     _warn_of_later_steps(reducers)
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
+    beyond = look_beyond(spec, reducers, trace, Stage(shape, library, gpu, spec.seed))
     recorded: dict[int, list[Recorded]] = {}
     rows: list[Row] = []
+    executed: dict[int, list[Executed]] = {}
     scan = Scan(None)
     interrupted = False
     try:
@@ -115,11 +130,15 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
             for rank in range(count):
                 gradients.append(trace.gradient(0, rank))
                 progress.advance()
-            records = record(reducers, gradients, seed=spec.seed, on_reducer=progress.advance)
-            rows += _rows(spec, records, clusters[count], gpu)
+            records = record_as_asked(spec, reducers, gradients, progress.advance)
+            executed[count] = _executed(spec, records, clusters[count], gpu)
+            rows += [_marked(row, beyond) for row in _rows(spec, records, clusters[count], executed[count])]
             recorded[count] = records
         largest = max(recorded)
         warn_of_idle_library_options(spec.library, library, recorded[largest])
+        if timelines is not None:
+            pairs = zip(recorded[largest], executed[largest], strict=True)
+            timelines |= {item.option_string: watch(each) for item, each in pairs}
         scan = scan_rates(spec, clusters[largest], recorded[largest], gpu, progress)
     except KeyboardInterrupt:
         # Whoever does not want to wait any longer still gets the rows that are finished.
@@ -128,19 +147,32 @@ def _run(spec: RunSpec, progress: Progress) -> Result:
         interrupted = True
     progress.stop()
     largest = max(recorded)
+    verdict = give_verdict(
+        [row for row in rows if row.workers == largest],
+        max_error=spec.max_error,
+        scan=scan,
+        library=library.option_string,
+    )
+    notes = [
+        *_notes(spec, trace, shape, recorded[largest]),
+        *_fault_notes(spec, shape, clusters[largest], recorded[largest], executed[largest]),
+        *([INTERRUPTED_NOTE] if interrupted else []),
+    ]
+    if beyond is not None:
+        verdict = replace(verdict, text=f"{verdict.text} Mind that this is {beyond.sentence()}.")
+        notes = [beyond.sentence(), *beyond.notes, *notes]
     return Result(
         spec=spec,
         headline=first_line(clusters[largest]),
-        provenance=_provenance(spec, shape, gpu, trace),
+        provenance=_provenance(spec, shape, gpu, trace, beyond),
         rows=tuple(rows),
-        verdict=give_verdict(
-            [row for row in rows if row.workers == largest],
-            max_error=spec.max_error,
-            scan=scan,
-            library=library.option_string,
-        ),
-        notes=(*_notes(spec, trace, shape, recorded[largest]), *([INTERRUPTED_NOTE] if interrupted else [])),
+        verdict=verdict,
+        notes=tuple(notes),
     )
+
+
+def _marked(row: Row, beyond: Beyond | None) -> Row:
+    return row if beyond is None else replace(row, extrapolated=beyond.mark(row))
 
 
 def _with_dense(texts: Sequence[str]) -> dict[str, Reducer]:
@@ -165,12 +197,16 @@ def _warn_of_later_steps(reducers: Mapping[str, Reducer]) -> None:
 
 
 def _cluster(spec: RunSpec, shape: ClusterShape, workers: int) -> Cluster:
-    return build_cluster(shape, workers, placement=spec.placement, seed=spec.seed)
+    healthy = build_cluster(shape, workers, placement=spec.placement, seed=spec.seed)
+    return damaged_cluster(healthy, make_faults(spec.faults))
 
 
-def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, gpu: Gpu) -> list[Row]:
-    timer, library = Timer(cluster, spec.collective), choose_library(spec.library)
-    executed = [Executed(item.recording, library, timer, gpu) for item in records]
+def _executed(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, gpu: Gpu) -> list[Executed]:
+    timer, library, faults = Timer(cluster, spec.collective), choose_library(spec.library), make_faults(spec.faults)
+    return [Executed(item.recording, library, timer, gpu, faults, spec.compute_ps) for item in records]
+
+
+def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, executed: Sequence[Executed]) -> list[Row]:
     ring = spec.collective.partition(":")[0] in (AUTO, "ring")
     dense = next(each for each, item in zip(executed, records, strict=True) if item.reducer.name == "dense")
     dense_sent = int(traffic(dense, ring=ring)[0].max())
@@ -214,7 +250,17 @@ def _notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequen
     return tuple(notes)
 
 
-def _provenance(spec: RunSpec, shape: ClusterShape, gpu: Gpu, trace: AnyTrace) -> dict[str, Any]:
+def _fault_notes(
+    spec: RunSpec, shape: ClusterShape, cluster: Cluster, records: Sequence[Recorded], executed: Sequence[Executed]
+) -> tuple[str, ...]:
+    if not spec.faults:
+        return ()
+    healthy = build_cluster(shape, cluster.workers, placement=spec.placement, seed=spec.seed)
+    replays = {item.option_string: each.replay for item, each in zip(records, executed, strict=True)}
+    return fault_notes(make_faults(spec.faults), healthy, cluster, replays)
+
+
+def _provenance(spec: RunSpec, shape: ClusterShape, gpu: Gpu, trace: AnyTrace, beyond: Beyond | None) -> dict[str, Any]:
     fields = {
         name: {item.field: {"value": item.value, "kind": item.kind, "source": item.source} for item in quantities}
         for name, quantities in (("topology", shape.quantities), ("gpu", gpu.quantities))
@@ -233,8 +279,19 @@ def _provenance(spec: RunSpec, shape: ClusterShape, gpu: Gpu, trace: AnyTrace) -
                 "kind": trace.manifest.kind,
                 "sha256": content_hash(dict(trace.manifest.files)),
             },
+            **({} if spec.model is None else {"model": _model_record(spec.model)}),
             "seed": spec.seed,
         },
         measured=["bytes", "error"],
-        assumed=["time: simulated on the topology above; encode and decode: bytes over memory bandwidth and launches"],
+        assumed=[
+            "time: simulated on the topology above; encode and decode: bytes over memory bandwidth and launches",
+            *([] if beyond is None else [f"rows with a mark are {beyond.sentence()}"]),
+        ],
     )
+
+
+def _model_record(name: str) -> dict[str, Any]:
+    """Return what says which layer table was taken, and what it rests on."""
+    model = load_model(name)
+    table = asdict(model.table)
+    return {"name": model.name, "sha256": content_hash(table), "kind": model.table.kind, "source": model.table.source}

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.cluster.faults import make_faults
+from s2sim.cluster.lasting import Effect, damaged_cluster, is_lasting, lasting_effects
 from s2sim.errors import S2SimError
 from s2sim.network.models import check_network
 from s2sim.network.packets import PACKET_BYTES, fill_ps
 from s2sim.network.transfers import idle_ps
 from s2sim.study.cross_check import compare_networks
 from s2sim.study.deliver import deliver_fluid, deliver_packets
+from s2sim.study.disturbed import check_fluid, disturb_flows, effects_json, in_order, warn_of_idle_faults
 from s2sim.study.idle import warn_of_idle_overrides
 from s2sim.study.link_loads import LinkLoad, Sent, busiest_links
 from s2sim.topology.catalogue import load_shape
@@ -77,6 +80,8 @@ class FlowsResult:
         What carried them.
     cross_check : CrossCheck, optional
         What the other network says, where it was asked.
+    effects : tuple of Effect
+        What each fault did.
     """
 
     transfers: Transfers
@@ -86,6 +91,7 @@ class FlowsResult:
     bottlenecks: tuple[LinkLoad, ...]
     network: str
     cross_check: CrossCheck | None
+    effects: tuple[Effect, ...] = ()
 
     def _rows(self) -> Iterator[tuple[float | int, ...]]:
         asked = self.transfers
@@ -104,6 +110,7 @@ class FlowsResult:
             "bottlenecks": [item.to_json() for item in self.bottlenecks],
             "cluster": self.headline,
             "network": self.network,
+            **effects_json(self.effects),
         }
         return value if self.cross_check is None else {**value, "cross_check": self.cross_check.to_json()}
 
@@ -158,6 +165,7 @@ def run_flows(
     packet_bytes: int | None = None,
     buffer_bytes: int | None = None,
     cross_check: bool = False,
+    faults: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> FlowsResult:
     """Send transfers over a cluster and say when each arrives.
@@ -178,6 +186,8 @@ def run_flows(
         Of the packet network, as in `s2sim.network.models.make_network`.
     cross_check : bool
         Run the other network too and compare.
+    faults : sequence of str
+        Option strings of what goes wrong; a slowdown is against the network without them.
     progress : Progress, optional
         Told of deliveries, or of packets.
     """
@@ -186,9 +196,13 @@ def run_flows(
     check_network("packet" if cross_check else network, **options)
     named = int(max(transfers.src.max(initial=0), transfers.dst.max(initial=0))) + 1
     shape = load_shape(topology, overrides)
-    cluster = build_cluster(shape, workers or named, placement=placement, seed=seed)
-    warn_of_idle_overrides(overrides, cluster)
+    asked_faults = make_faults(faults)
+    check_fluid(asked_faults, network, cross_check=cross_check)
+    healthy = build_cluster(shape, workers or named, placement=placement, seed=seed)
+    warn_of_idle_overrides(overrides, healthy)
+    cluster = damaged_cluster(healthy, asked_faults)
     routes = cluster.routes(transfers.src, transfers.dst)
+    alone = healthy.routes(transfers.src, transfers.dst)
     asked = cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes
     size_bytes = PACKET_BYTES if packet_bytes is None else packet_bytes
     finish_ps, fills_ps = {}, np.zeros(len(transfers.src), np.int64)
@@ -197,13 +211,20 @@ def run_flows(
             *asked, packet_bytes=size_bytes, buffer_bytes=buffer_bytes, progress=progress
         )
         fills_ps = fill_ps(cluster.fabric, routes, transfers.sizes_bytes, size_bytes)
-    if cross_check or network == "fluid":
+    sent = Sent(routes, transfers.src, transfers.dst, transfers.sizes_bytes)
+    effects = lasting_effects(asked_faults, healthy, [(alone, routes, 1)])
+    if not all(is_lasting(fault) for fault in asked_faults):
+        pairs = transfers.src, transfers.dst
+        disturbed = disturb_flows(cluster, asked_faults, transfers.start_ps, pairs, transfers.sizes_bytes, progress)
+        finish_ps["fluid"], sent = disturbed.ends_ps, disturbed.sent
+        effects += disturbed.effects
+    elif cross_check or network == "fluid":
         finish_ps["fluid"] = deliver_fluid(*asked, progress)
+    warn_of_idle_faults(effects)
     own_ps = finish_ps[network] - transfers.start_ps
-    alone_ps = idle_ps(cluster.fabric, routes, transfers.sizes_bytes)
+    alone_ps = idle_ps(healthy.fabric, alone, transfers.sizes_bytes)
     if network == "packet":
         alone_ps = alone_ps + fills_ps
-    sent = Sent(routes, transfers.src, transfers.dst, transfers.sizes_bytes)
     span_s = float(finish_ps[network].max(initial=0) - transfers.start_ps.min(initial=0)) / PS_PER_S
     check = None
     if cross_check:
@@ -217,4 +238,5 @@ def run_flows(
         bottlenecks=busiest_links(cluster.fabric, lambda: (sent,), span_s),
         network=network,
         cross_check=check,
+        effects=in_order(effects, asked_faults),
     )

@@ -15,8 +15,10 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from s2sim.cluster.faults import Fault
     from s2sim.cluster.plan import Plan
     from s2sim.cluster.replay import Replay
+    from s2sim.cluster.watcher import Watcher
     from s2sim.collectives.demand import Demand
     from s2sim.collectives.library import Library
     from s2sim.collectives.timing import Timer
@@ -38,12 +40,18 @@ class Executed:
         Knows the cluster and the choice of algorithm.
     gpu : Gpu
         What work costs.
+    faults : tuple of Fault
+        What goes wrong.
+    compute_ps : int or None
+        How long forward and backward take, which hides what needs the batch alone.
     """
 
     recording: Recording
     library: Library
     timer: Timer
     gpu: Gpu
+    faults: tuple[Fault, ...] = ()
+    compute_ps: int | None = None
 
     @cached_property
     def plan(self) -> Plan:
@@ -65,8 +73,14 @@ class Executed:
         """In time, if everything ran as asked."""
         return self.replay if self.plan == self.ideal_plan else self._replayed(self.ideal_plan)
 
-    def _replayed(self, plan: Plan) -> Replay:
-        return replay(self.recording, self.timer, self.gpu, plan)
+    def watched_by(self, watcher: Watcher) -> None:
+        """Replay it once more, message by message, for somebody who watches."""
+        self._replayed(self.plan, watcher)
+
+    def _replayed(self, plan: Plan, watcher: Watcher | None = None) -> Replay:
+        return replay(
+            self.recording, self.timer, self.gpu, plan, watcher, compute_ps=self.compute_ps, faults=self.faults
+        )
 
     def _gap_ps(self, plan: Plan) -> int:
         """Return by how much the phase would be shorter with ``plan`` instead."""

@@ -67,6 +67,37 @@ class LoweringRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Extrapolation:
+    """The mark of a row that goes beyond what was recorded.
+
+    Attributes
+    ----------
+    law : str
+        By what law.
+    from_workers, to_workers : int
+        Ranks recorded and asked for.
+    from_parameters, to_parameters : int
+        Parameters recorded and asked for.
+    model : str or None
+        Model whose layers were asked for.
+    hold_out : str
+        What the law was made to predict from what.
+    hold_out_error_bytes, hold_out_error_time : float
+        Predicted over recorded less 1 there, for this reducer: bytes of the rank that sends most, and total time.
+    """
+
+    law: str
+    from_workers: int
+    to_workers: int
+    from_parameters: int
+    to_parameters: int
+    model: str | None
+    hold_out: str
+    hold_out_error_bytes: float
+    hold_out_error_time: float
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One reducer on one number of workers.
 
@@ -108,8 +139,8 @@ class Row:
         Total if the library executed everything as asked.
     order_gap_s : float
         Total less what it were if launches were grouped and overlapped as in the ideal library.
-    extrapolated : bool
-        Whether a script was scaled beyond what was recorded.
+    extrapolated : Extrapolation or None
+        How it goes beyond what was recorded, if it does.
     """
 
     reducer: str
@@ -136,7 +167,7 @@ class Row:
     lowering: tuple[LoweringRow, ...]
     total_ideal_s: float
     order_gap_s: float
-    extrapolated: bool = False
+    extrapolated: Extrapolation | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the row with the keys that other programs rely on."""
@@ -178,7 +209,7 @@ class Row:
             "lowering": [asdict(item) for item in self.lowering],
             "total_ideal_s": self.total_ideal_s,
             "order_gap_s": self.order_gap_s,
-            "extrapolated": self.extrapolated,
+            "extrapolated": None if self.extrapolated is None else asdict(self.extrapolated),
         }
 
 

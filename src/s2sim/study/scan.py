@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from s2sim.cluster.faults import make_faults
+from s2sim.cluster.lasting import damaged_cluster
 from s2sim.cluster.plan import make_plan
 from s2sim.cluster.replay import replay
 from s2sim.collectives.libraries import choose_library
@@ -86,6 +88,7 @@ class _RateReplays:
         self._dense = next(item.option_string for item in recorded if item.reducer.name == "dense")
         self._gpu = gpu
         self._varied = varied
+        self._faults = make_faults(spec.faults)
         self._timers: dict[float, Timer] = {}
         self._totals: dict[tuple[float, str], int] = {}
 
@@ -97,9 +100,17 @@ class _RateReplays:
         if rate_Bps not in self._timers:
             shape = with_rate(self._cluster.shape, self._varied, rate_Bps)
             cluster = build_cluster(shape, self._cluster.workers, placement=self._spec.placement, seed=self._spec.seed)
-            self._timers[rate_Bps] = Timer(cluster, self._spec.collective)
+            self._timers[rate_Bps] = Timer(damaged_cluster(cluster, self._faults), self._spec.collective)
         key = (rate_Bps, reducer)
         if key not in self._totals:
             recording, plan = self._recordings[reducer]
-            self._totals[key] = replay(recording, self._timers[rate_Bps], self._gpu, plan).total_ps
+            found = replay(
+                recording,
+                self._timers[rate_Bps],
+                self._gpu,
+                plan,
+                compute_ps=self._spec.compute_ps,
+                faults=self._faults,
+            )
+            self._totals[key] = found.total_ps
         return self._totals[key]

@@ -7,7 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from s2sim.cluster.faults import make_faults
 from s2sim.errors import OptionError, S2SimError
+from s2sim.gradients.scaling import parse_parameters
 from s2sim.units import parse_time_ps
 
 if TYPE_CHECKING:
@@ -55,6 +57,12 @@ class RunSpec:
         A lossy reducer with a larger relative L2 error does not win a verdict.
     seed : int
         Root of all randomness.
+    scale_to : str or None
+        Parameters, for example ``350M``, to which the trace's layers are scaled.
+    model : str or None
+        Name or path of a layer table to which the trace's statistics are scaled.
+    faults : tuple of str
+        Option strings of what goes wrong.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
@@ -71,6 +79,9 @@ class RunSpec:
     compute: str | None = None
     max_error: float | None = None
     seed: int = 0
+    scale_to: str | None = None
+    model: str | None = None
+    faults: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -90,7 +101,7 @@ class RunSpec:
 
 def _check_types(spec: RunSpec) -> None:
     """Refuse what a caller in Python may get wrong; files are checked field by field before."""
-    for name in ("workers", "reducers", "overrides"):
+    for name in ("workers", "reducers", "overrides", "faults"):
         if not isinstance(getattr(spec, name), tuple):
             raise OptionError(f"{name} = {getattr(spec, name)!r} must be a tuple, even of one")
     for number in (*spec.workers, spec.seed):
@@ -118,6 +129,15 @@ def _check_values(spec: RunSpec) -> None:
         raise OptionError(f"--seed {spec.seed} must not be negative")
     if spec.compute is not None:
         parse_time_ps(spec.compute)
+    make_faults(spec.faults)
+    _check_size(spec)
+
+
+def _check_size(spec: RunSpec) -> None:
+    if spec.scale_to is not None:
+        parse_parameters(spec.scale_to)
+        if spec.model is not None:
+            raise OptionError(f"--scale-to {spec.scale_to} and --model {spec.model} both set the size: give one")
 
 
 def spec_from_json(value: Any, origin: str) -> RunSpec:

@@ -11,10 +11,13 @@ from s2sim.errors import S2SimError
 from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from s2sim.collectives.running import RanRound
     from s2sim.collectives.schedule import Schedule
+    from s2sim.study.lowering_rows import Executed
     from s2sim.topology.cluster import Cluster
 
 _PS_PER_US = 1e6
@@ -111,11 +114,19 @@ class Timeline:
         self._last_Bps = loads_Bps
 
 
-def check_messages(schedule: Schedule) -> None:
-    """Refuse a schedule with more messages than a viewer shows."""
-    messages = sum(step.times * step.round.pattern.messages for step in schedule.steps)
+def check_messages(schedules: Iterable[Schedule], what: str) -> None:
+    """Refuse schedules with more messages than a viewer shows; ``what`` names them."""
+    messages = sum(step.times * step.round.pattern.messages for schedule in schedules for step in schedule.steps)
     if messages > _MOST_MESSAGES:
         raise S2SimError(
-            f"a timeline of {schedule.algorithm} over {schedule.demand.ranks} ranks would hold {messages:,} messages, "
-            f"more than {_MOST_MESSAGES:,}: ask for fewer workers"
+            f"a timeline of {what} would hold {messages:,} messages, more than {_MOST_MESSAGES:,}: ask for fewer workers"
         )
+
+
+def watch(executed: Executed) -> Timeline:
+    """Return what ranks and links do when a recording is replayed."""
+    schedules = [launch.timed.schedule for launch in executed.replay.launches]
+    check_messages(schedules, f"{len(schedules)} launches over {executed.recording.workers} ranks")
+    timeline = Timeline(executed.timer.cluster)
+    executed.watched_by(timeline)
+    return timeline

@@ -142,6 +142,8 @@ def _check_traffic(recording: Recording, ranks: int) -> None:
     for call in recording.calls:
         require(len(call.elements) == ranks, f"{call.label!r} has {len(call.elements)} of {ranks} contributions")
         require(call.kind != "all_reduce" or len(set(call.elements)) == 1, f"{call.label!r} differs in size")
+        whole = tuple(map(sum, call.blocks))
+        require(call.kind != "all_to_all" or whole == call.elements, f"{call.label!r} has blocks of other sizes")
         sent, received = ring_bytes(call)
         require(int(sent.sum()) == int(received.sum()), f"{call.label!r} does not receive what is sent")
         require(ranks > 1 or not sent.any(), f"{call.label!r} sends bytes on a single rank")

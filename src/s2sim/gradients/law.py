@@ -1,0 +1,143 @@
+"""The law that says how the union of the ranks' rows grows beyond the ranks that were recorded.
+
+Every row of a table has a probability of its own with which a rank holds it: high for a common word, low for a rare
+one, 1 for what all ranks share (the negatives of a sampled softmax). In how many of R ranks a row was seen is then
+binomial, and the counts of all rows together tell how the probabilities are spread over the table. This mixture is
+fitted by maximum likelihood without assuming a shape (N. Laird, "Nonparametric maximum likelihood estimation of a
+mixing distribution", JASA 1978); species counts are extrapolated in the same way (C. X. Mao, R. K. Colwell and
+J. Chang, "Estimating the species accumulation curve using mixtures", Biometrics 2005). Because the size of the table is
+known, rows that nobody held count as well, and the union can never exceed the table.
+
+Assuming a shape does worse on the shipped traces: with a beta distribution the union of 64 ranks, predicted from 32, is
+10 to 14 % too small on word tables; Zipf's law fits these but is 5 % too large on the users of ``ncf``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.errors import TraceError
+from s2sim.gradients.statistics import occupancy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.statistics import GradientSource
+
+LAW = "each row has a probability of its own to be held by a rank: binomial mixture fitted to the recorded ranks"
+
+LEAST_RANKS = 4
+"""Recorded ranks without which nothing can be extrapolated: a law needs two, and another two to be checked on."""
+
+# Probabilities that the mixture may have: 0, 1, and between them equal ratios from a thousandth of what one rank in R
+# shows. Rarer rows look like rows that nobody ever holds, whatever the ranks asked for.
+_SMALLEST = 1e-3
+_PROBABILITIES = 150
+# Steps of expectation and maximisation; the union at twice the ranks has settled to 0.1 % by then.
+_FIT_STEPS = 5000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerLaw:
+    """How the rows of one table spread over ranks.
+
+    Attributes
+    ----------
+    ranks : int
+        Ranks that it was fitted to.
+    probabilities : float64 array, shape (m,)
+        With which a rank holds a row, increasing from 0 to 1.
+    weights : float64 array, shape (m,)
+        Share of the table's rows that have each of them.
+    """
+
+    ranks: int
+    probabilities: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    def union_density(self, ranks: int) -> float:
+        """Return the expected share of the table's rows that at least one of ``ranks`` ranks holds."""
+        return float(self.weights @ (1 - (1 - self.probabilities) ** ranks))
+
+    def draw(self, counts: NDArray[np.int64], ranks: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        """Return a probability for each row, drawn given in how many of ``ranks`` ranks it was seen.
+
+        Parameters
+        ----------
+        counts : int64 array, shape (rows,)
+            How many ranks hold each row.
+        ranks : int
+            Of how many.
+        generator : numpy Generator
+            What draws.
+        """
+        drawn = np.empty(len(counts))
+        for count, likelihood in zip(*_likelihoods(np.unique(counts), ranks, self.probabilities), strict=True):
+            posterior = self.weights * likelihood
+            chosen = counts == count
+            # The largest double below 1 keeps a rounded sum from pointing beyond the last probability.
+            points = generator.random(int(chosen.sum())) * np.nextafter(1, 0)
+            shares = np.cumsum(posterior)
+            drawn[chosen] = self.probabilities[np.searchsorted(shares, points * shares[-1], side="right")]
+        return drawn
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankLaw:
+    """The law of a whole gradient.
+
+    Attributes
+    ----------
+    ranks : int
+        Ranks that it was fitted to.
+    layers : tuple of LayerLaw or None
+        One a layer; None for a dense one, all of which every rank holds.
+    """
+
+    ranks: int
+    layers: tuple[LayerLaw | None, ...]
+
+
+def fit_law(source: GradientSource, ranks: int | None = None) -> RankLaw:
+    """Fit the law to the first ``ranks`` ranks of all steps, or to all ranks.
+
+    Raises
+    ------
+    TraceError
+        For fewer than two ranks.
+    """
+    ranks = source.world_size if ranks is None else ranks
+    if ranks < 2:
+        raise TraceError(f"{ranks} rank tells nothing of how the union grows with ranks: record at least {LEAST_RANKS}")
+    return RankLaw(ranks, tuple(None if counts is None else fit_layer(counts) for counts in occupancy(source, ranks)))
+
+
+def fit_layer(rows_by_count: NDArray[np.int64]) -> LayerLaw:
+    """Fit the law of one table.
+
+    Parameters
+    ----------
+    rows_by_count : int64 array, shape (ranks + 1,)
+        How many rows exactly k ranks hold.
+    """
+    ranks = len(rows_by_count) - 1
+    probabilities = np.concatenate([[0.0], np.geomspace(_SMALLEST / ranks, 1 - _SMALLEST / ranks, _PROBABILITIES), [1]])
+    seen, likelihoods = _likelihoods(np.flatnonzero(rows_by_count), ranks, probabilities)
+    shares = rows_by_count[seen] / rows_by_count.sum()
+    weights = np.full(len(probabilities), 1 / len(probabilities))
+    for _ in range(_FIT_STEPS):
+        weights *= (shares / (likelihoods @ weights)) @ likelihoods
+    return LayerLaw(ranks, probabilities, weights / weights.sum())
+
+
+def _likelihoods(
+    counts: NDArray[np.int64], ranks: int, probabilities: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return counts and, for each, the likelihood of all probabilities over the greatest, shape (counts, m)."""
+    from scipy.special import xlog1py, xlogy
+
+    logs = xlogy(counts[:, None], probabilities) + xlog1py((ranks - counts)[:, None], -probabilities)
+    return counts, np.exp(logs - logs.max(axis=1, keepdims=True))

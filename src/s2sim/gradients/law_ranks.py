@@ -1,0 +1,174 @@
+"""Gradients of more ranks than were recorded, drawn on demand by a fitted law.
+
+The reducers then run on real arrays for every rank, so that whatever a reducer does with sizes, overlaps or values is
+done and not guessed. A rank beyond the recorded ones has one of them, drawn by chance, as its parent:
+
+- Of each row-sparse layer it holds as many rows as its parent. Which, is drawn by the law (`s2sim.gradients.law`): each
+  row has a probability that fits the number of recorded ranks that hold it, and rows are drawn with these
+  probabilities without replacement (B. Rosén, "On sampling with probability proportional to size", JSPI 1997).
+- The values of a row are those that one of the recorded ranks has in this row, so that the tail of the values and the
+  agreement between ranks stay as recorded. A row that no recorded rank holds takes them from one of the rarest.
+- Dense layers are its parent's. Zeros in them do not thin out with more ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.errors import TraceError
+from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.seeds import named_generator
+from s2sim.gradients.statistics import holders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import Layer
+    from s2sim.gradients.law import RankLaw
+    from s2sim.gradients.manifest import Manifest
+    from s2sim.gradients.statistics import GradientSource
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SomeRanks:
+    """The first ranks of a source of gradients, each gradient changed in the same way.
+
+    Attributes
+    ----------
+    source : GradientSource
+        What they are taken from.
+    world_size : int
+        How many.
+    change : callable
+        Makes a rank's gradient of a recorded one.
+    """
+
+    source: GradientSource
+    world_size: int
+    change: Callable[[Gradient], Gradient]
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self.source.steps
+
+    def gradient(self, step: int, rank: int) -> Gradient:
+        """Return one rank's gradient of one step."""
+        return self.change(self.source.gradient(step, rank))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MoreRanks:
+    """A recorded trace and as many ranks more as are asked for.
+
+    Attributes
+    ----------
+    name : str
+        Name of the trace.
+    manifest : Manifest
+        What the trace says about itself.
+    source : GradientSource
+        Its recorded ranks, which come first, as they are.
+    law : RankLaw
+        How the others hold rows.
+    world_size : int
+        Number of ranks, recorded and drawn.
+    seed : int
+        Root of what is drawn; a rank's gradient does not depend on how many there are.
+    """
+
+    name: str
+    manifest: Manifest
+    source: GradientSource
+    law: RankLaw
+    world_size: int
+    seed: int
+    _recorded: dict[int, list[Gradient]] = field(default_factory=dict, init=False, repr=False)
+    _pools: dict[int, list[_Pool | None]] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self.source.steps
+
+    def gradient(self, step: int, rank: int) -> Gradient:
+        """Return one rank's gradient of one step: recorded, or drawn by the law."""
+        if not 0 <= rank < self.world_size:
+            raise TraceError(f"trace {self.name} has no rank {rank}: its ranks are 0 to {self.world_size - 1}")
+        if rank < self.source.world_size:
+            return self.source.gradient(step, rank)
+        if step not in self._recorded:
+            self._recorded[step] = [self.source.gradient(step, other) for other in range(self.source.world_size)]
+            self._pools[step] = self._make_pools(step, self._recorded[step])
+        generator = named_generator(self.seed, "extrapolated rank", step, rank)
+        parent = self._recorded[step][int(generator.integers(self.source.world_size))]
+        layers: list[Layer] = []
+        for layer, pool in zip(parent.layers, self._pools[step], strict=True):
+            if isinstance(layer, RowSparse):
+                assert pool is not None
+                layers.append(pool.draw(len(layer.rows), layer.shape, generator))
+            else:
+                layers.append(layer)
+        return Gradient(parent.names, tuple(layers))
+
+    def _make_pools(self, step: int, recorded: Sequence[Gradient]) -> list[_Pool | None]:
+        pools: list[_Pool | None] = []
+        for index, (law, counts) in enumerate(zip(self.law.layers, holders(recorded), strict=True)):
+            if law is None or counts is None:
+                pools.append(None)
+                continue
+            generator = named_generator(self.seed, "row probabilities", step, index)
+            probabilities = law.draw(counts, len(recorded), generator)
+            layers = [layer for gradient in recorded if isinstance(layer := gradient.layers[index], RowSparse)]
+            pools.append(_Pool.of(layers, counts, probabilities))
+        return pools
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pool:
+    """What the recorded ranks hold of one table, by row.
+
+    Attributes
+    ----------
+    odds : float64 array, shape (rows,)
+        Probability over its complement that a rank holds a row; infinite for those that all hold.
+    values : array, shape (held, ...)
+        Values of all rows of all ranks, ordered by row.
+    starts, counts : int64 array, shape (rows,)
+        Where a row's values begin, and how many ranks hold it; of a row that none holds, those of the rarest rows.
+    """
+
+    odds: NDArray[np.float64]
+    values: NDArray[Any]
+    starts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, layers: Sequence[RowSparse], counts: NDArray[np.int64], probabilities: NDArray[np.float64]) -> _Pool:
+        rows = np.concatenate([layer.rows for layer in layers])
+        values = np.concatenate([layer.values for layer in layers])
+        # The rarest rows come first, where the values of rows that nobody was seen to hold begin as well.
+        order = np.argsort(counts, kind="stable")
+        starts = np.empty_like(counts)
+        starts[order] = np.cumsum(counts[order]) - counts[order]
+        rarest = counts[rows] == counts[counts > 0].min(initial=len(layers))
+        sizes = np.where(counts == 0, np.count_nonzero(rarest), counts)
+        with np.errstate(divide="ignore"):
+            odds = probabilities / (1 - probabilities)
+        return cls(odds, values[np.lexsort((rows, counts[rows]))], starts, sizes)
+
+    def draw(self, count: int, shape: tuple[int, ...], generator: np.random.Generator) -> RowSparse:
+        """Return ``count`` rows with their values; fewer where the law lets fewer be held at all."""
+        uniform = generator.random(len(self.odds))
+        count = min(count, int(np.count_nonzero(self.odds)))
+        with np.errstate(divide="ignore"):
+            # Rosén's Pareto sampling: those with the smallest ratio of the odds of a uniform number to their own.
+            ratios = uniform / (1 - uniform) / self.odds
+        rows = np.sort(np.argpartition(ratios, count - 1)[:count]) if count else np.empty(0, np.int64)
+        chosen = self.starts[rows] + generator.integers(self.counts[rows])
+        return RowSparse(rows, self.values[chosen], shape)

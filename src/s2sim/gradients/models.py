@@ -1,0 +1,235 @@
+"""Layer tables of known models: how large each parameter is, and which of their gradients are row-sparse."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import ClassVar, Literal, TypeAlias
+
+from s2sim.data import data_directory
+from s2sim.errors import S2SimError, unknown_name
+
+Kind: TypeAlias = Literal["published", "estimated", "user"]
+
+_SUFFIX = ".toml"
+# Read by pydantic where the file is checked; an unknown key there is an error, never dropped quietly.
+_STRICT = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """One line of a layer table: one layer, or several of one shape.
+
+    Attributes
+    ----------
+    name : str
+        The parameter's name; ``{}`` stands for the number of the layer where there are several.
+    shape : tuple of int
+        Shape of the parameter, rows first.
+    count, first : int
+        How many there are, and the number of the first.
+    sparse : bool
+        Whether a mini-batch touches only some rows, so that the gradient is rows + values.
+    kind, source : str or None
+        How sure the shape is and what it rests on; those of the model unless given.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    name: str
+    shape: tuple[int, ...]
+    count: int = 1
+    first: int = 0
+    sparse: bool = False
+    kind: Kind | None = None
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.shape or min(self.shape) < 1 or self.count < 1 or self.first < 0:
+            raise ValueError(f"layer {self.name!r} needs a shape of numbers from 1, a count from 1 and a first from 0")
+        if ("{}" in self.name) != (self.count > 1):
+            raise ValueError(f"layer {self.name!r}: a name has {{}} where count is more than 1, and only there")
+
+    @property
+    def size(self) -> int:
+        """Elements of all its layers."""
+        return prod(self.shape) * self.count
+
+    def layers(self) -> tuple[ModelLayer, ...]:
+        """Return its layers one by one."""
+        return tuple(
+            ModelLayer(self.name.format(number), self.shape, self.sparse)
+            for number in range(self.first, self.first + self.count)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLayer:
+    """One parameter of a model.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    shape : tuple of int
+        Its shape, rows first.
+    sparse : bool
+        Whether its gradient is row-sparse.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sparse: bool
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What somebody else counted, against which a layer table is checked when it is read.
+
+    Attributes
+    ----------
+    parameters : int
+        Parameters of the model.
+    within : float
+        By how much, relatively, the layer table may differ: what rounding has hidden.
+    kind, source : str
+        How sure it is and who says so.
+    tied : tuple of str
+        Layers that this count leaves out because they share another layer's parameter.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    parameters: int
+    within: float
+    kind: Kind
+    source: str
+    tied: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """The layer table of one model, as its file has it.
+
+    Attributes
+    ----------
+    description : str
+        One line on the model.
+    kind, source : str
+        How sure the shapes are and what they rest on.
+    layers : tuple of LayerGroup
+        The layers, those of one shape and purpose in one group.
+    published : Published
+        What the number of parameters is checked against.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    description: str
+    kind: Kind
+    source: str
+    layers: tuple[LayerGroup, ...]
+    published: Published
+
+    def __post_init__(self) -> None:
+        names = [layer.name for group in self.layers for layer in group.layers()]
+        if not names or len(set(names)) != len(names):
+            raise ValueError("there must be at least one layer and no two of one name")
+        counted = sum(group.size for group in self.layers if group.name not in self.published.tied)
+        if abs(counted - self.published.parameters) > self.published.within * self.published.parameters:
+            raise ValueError(
+                f"the layers have {counted} parameters, {self.published.parameters} are published "
+                f"(within {self.published.within}): correct a shape or the published number"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model whose size a run can be scaled to.
+
+    Attributes
+    ----------
+    name : str
+        Name of a shipped model, else the name of its file.
+    table : LayerTable
+        Its layers with their sources.
+    """
+
+    name: str
+    table: LayerTable
+
+    @property
+    def layers(self) -> tuple[ModelLayer, ...]:
+        """All layers, one by one."""
+        return tuple(layer for group in self.table.layers for layer in group.layers())
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all layers."""
+        return sum(group.size for group in self.table.layers)
+
+
+def load_model(name: str) -> Model:
+    """Return the model of a shipped name or of a TOML file.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no shipped model and no file of that name.
+    S2SimError
+        If the file is no layer table, or does not add up to the parameters that it says were published.
+    """
+    shipped = _shipped()
+    if name in shipped:
+        return _read(shipped[name], name)
+    path = Path(name)
+    if path.suffix != _SUFFIX:
+        raise unknown_name("model", name, shipped)
+    return _read(path, path.stem)
+
+
+def list_models() -> list[tuple[str, str, str]]:
+    """Return (name, one-line summary, source) of every shipped model."""
+    rows = []
+    for name in _shipped():
+        model = load_model(name)
+        sparse = [layer for layer in model.layers if layer.sparse]
+        share = f", {sum(layer.size for layer in sparse) / model.parameters:.0%} of them in row-sparse tables"
+        size = f"{model.parameters / 1e6:.4g} M parameters{share if sparse else ''}"
+        kinds = {group.kind or model.table.kind for group in model.table.layers}
+        estimated = "; some shapes are estimated" if "estimated" in kinds else ""
+        rows.append((name, f"{model.table.description}; {size}{estimated}", model.table.source))
+    return rows
+
+
+def _shipped() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(data_directory("models").glob(f"*{_SUFFIX}"))}
+
+
+def _read(path: Path, name: str) -> Model:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise S2SimError(f"cannot read the layer table {path}: {reason}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise S2SimError(f"{path} is not TOML: {error}") from None
+    try:
+        # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
+        table = TypeAdapter(LayerTable).validate_json(json.dumps(content, default=str), strict=True)
+    except ValidationError as error:
+        found = "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'table'}: {item['msg']}" for item in error.errors(include_url=False)
+        )
+        raise S2SimError(f"{path} is not a layer table: {found}") from None
+    return Model(name, table)

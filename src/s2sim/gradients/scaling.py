@@ -1,0 +1,275 @@
+"""How the size of a model grows while the statistics of its gradients stay: what to run, and by how much to scale it.
+
+A model of hundreds of millions of parameters is not run on arrays of its own size. Its reducers run on the gradients at
+hand, then once more with one part of them twice as large, and what grows by so much each time the part grows by its own
+size gives the scripts of a model in which that part is a hundred times as large. Doubling repeats every row with the
+ranks that hold it (or every element of a row), so that density, growth of the union over ranks and tail of the values
+stay exactly as they are, by layer. This is what "scaled" assumes: mini-batches grow with the tables.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.errors import OptionError, TraceError
+from s2sim.gradients.gradient import Gradient, RowSparse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import Layer
+    from s2sim.gradients.models import Model, ModelLayer
+
+SIZE_LAW = (
+    "sizes grow as they do where one part of the gradients is doubled; density, growth of the union over ranks and "
+    "tail of each layer stay"
+)
+
+_KEPT = "density, growth of the union and tail stay those of the trace, as if mini-batches grew with the tables"
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGB]?)")
+_FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
+# Elements of dense layers that run for a model, over all ranks: a tenth of a second for each pass over them.
+_DENSE_ELEMENTS = 1 << 23
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One part of the gradients that is larger in the model asked for.
+
+    Attributes
+    ----------
+    what : str
+        The part, for people.
+    double : callable
+        Returns a gradient with this part twice as large.
+    times : float
+        How many times what doubling adds is to be added; negative for a part that shrinks.
+    """
+
+    what: str
+    double: Callable[[Gradient], Gradient]
+    times: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How to get the scripts of a larger model.
+
+    Attributes
+    ----------
+    parameters : int
+        Parameters of the model asked for.
+    run : callable
+        Makes the gradient that reducers run on of a rank's recorded one.
+    growths : tuple of Growth
+        The parts that grow.
+    weights : tuple of float or None
+        Elements of each layer in the model over those that run, where these differ by layer.
+    notes : tuple of str
+        What a reader must know.
+    """
+
+    parameters: int
+    run: Callable[[Gradient], Gradient]
+    growths: tuple[Growth, ...]
+    weights: tuple[float, ...] | None
+    notes: tuple[str, ...]
+
+
+def parse_parameters(text: str) -> int:
+    """Return a number of parameters.
+
+    >>> parse_parameters("350M"), parse_parameters("1.5B")
+    (350000000, 1500000000)
+    """
+    found = _COUNT.fullmatch(text.strip())
+    count = round(float(found[1]) * _FACTORS[found[2]]) if found else 0
+    if count < 1:
+        raise OptionError(f"--scale-to {text} is not a number of parameters: write for example 350M or 1.5B")
+    return count
+
+
+def scale_to(parameters: int, like: Gradient) -> Scaling:
+    """Return the scaling by which all layers of ``like`` grow alike, in rows, to ``parameters`` in all.
+
+    Raises
+    ------
+    OptionError
+        If they have as many already.
+    """
+    if parameters == like.size:
+        raise OptionError(f"--scale-to {parameters} changes nothing: the gradients have {like.size} parameters")
+    everything = range(len(like.layers))
+    growth = Growth("rows of all layers", partial(double_rows, layers=everything), parameters / like.size - 1)
+    note = (
+        f"scaled from {like.size} to {parameters} parameters: all layers grow in rows, {_KEPT}; "
+        "errors are those of the trace"
+    )
+    return Scaling(parameters, _unchanged, (growth,), None, (note,))
+
+
+def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
+    """Return the scaling to the layers of ``model`` with the statistics of ``like``.
+
+    Each row-sparse table of the model takes its rows from one of the trace's, in turn, and at most the model's width of
+    it; dense layers run as small copies of the model's, filled with the values of the trace's dense layers.
+
+    Parameters
+    ----------
+    model : Model
+        What to scale to.
+    like : Gradient
+        A gradient of the trace.
+    workers : int
+        Ranks that run: the more there are, the smaller the copies of the dense layers.
+
+    Raises
+    ------
+    TraceError
+        If the model has row-sparse or dense layers and the trace has none to take statistics from.
+    """
+    sources = [index for index, layer in enumerate(like.layers) if isinstance(layer, RowSparse)]
+    dense = [index for index, layer in enumerate(like.layers) if not isinstance(layer, RowSparse)]
+    tables = [layer for layer in model.layers if layer.sparse]
+    for what, needed, found in (
+        ("row-sparse", tables, sources),
+        ("dense", len(tables) < len(model.layers), dense),
+    ):
+        if needed and not found:
+            raise TraceError(f"model {model.name} has {what} layers and the trace has none to take after: use another")
+    taken = {table.name: sources[number % len(sources)] for number, table in enumerate(tables)}
+    small = _small_rows([layer for layer in model.layers if not layer.sparse], workers)
+    make = partial(_like_model, model=model, taken=taken, small=small, dense=dense)
+    runs = make(like)
+    note = (
+        f"scaled to the layers of {model.name}: {_KEPT}; "
+        "errors are those of the trace's values, weighted by the model's sizes"
+    )
+    notes = [note]
+    if taken:
+        pairs = ", ".join(f"{name} after {like.names[source]}" for name, source in taken.items())
+        notes.append(f"tables of {model.name}: {pairs}")
+    weights = tuple(layer.size / ran.size for layer, ran in zip(model.layers, runs.layers, strict=True))
+    return Scaling(model.parameters, make, _growths(model, runs, taken, like.names), weights, tuple(notes))
+
+
+def _growths(model: Model, runs: Gradient, taken: dict[str, int], names: Sequence[str]) -> tuple[Growth, ...]:
+    """Return how the parts of ``runs`` grow to those of ``model``: tables by rows and by width, dense layers by rows.
+
+    A size is a + b (rows) + c (elements) of a table. Doubling the width adds c (elements), doubling the rows adds
+    b (rows) + c (elements).
+    """
+    growths = []
+    for source in dict.fromkeys(taken.values()):
+        part = [index for index, layer in enumerate(model.layers) if taken.get(layer.name) == source]
+        rows = sum(model.layers[i].shape[0] for i in part) / sum(runs.layers[i].shape[0] for i in part)
+        elements = sum(model.layers[i].size for i in part) / sum(runs.layers[i].size for i in part)
+        what = f"of tables after {names[source]}"
+        growths += [
+            Growth(f"rows {what}", partial(double_rows, layers=part), rows - 1),
+            Growth(f"width {what}", partial(double_width, layers=part), elements - rows),
+        ]
+    part = [index for index, layer in enumerate(model.layers) if not layer.sparse]
+    if part:
+        times = sum(model.layers[i].size for i in part) / sum(runs.layers[i].size for i in part)
+        growths.append(Growth("rows of dense layers", partial(double_rows, layers=part), times - 1))
+    return tuple(growth for growth in growths if growth.times)
+
+
+def _small_rows(layers: Sequence[ModelLayer], workers: int) -> dict[str, int]:
+    """Return how many rows of each dense layer run."""
+    whole = sum(layer.size for layer in layers)
+    share = min(1.0, _DENSE_ELEMENTS / workers / whole) if whole else 1.0
+    return {layer.name: max(1, round(layer.shape[0] * share)) for layer in layers}
+
+
+def _like_model(
+    gradient: Gradient, *, model: Model, taken: dict[str, int], small: dict[str, int], dense: Sequence[int]
+) -> Gradient:
+    parts = [np.asarray(gradient.layers[index]).reshape(-1) for index in dense]
+    values = np.concatenate(parts) if parts else np.empty(0, np.float32)
+    start = 0
+    layers: list[Layer] = []
+    for layer in model.layers:
+        if layer.sparse:
+            table = gradient.layers[taken[layer.name]]
+            assert isinstance(table, RowSparse)
+            layers.append(_narrowed(table, layer.size // layer.shape[0]))
+            continue
+        shape = (small[layer.name], *layer.shape[1:])
+        size = layer.size // layer.shape[0] * shape[0]
+        layers.append(values[np.arange(start, start + size) % len(values)].reshape(shape))
+        start += size
+    return Gradient(tuple(layer.name for layer in model.layers), tuple(layers))
+
+
+def _narrowed(table: RowSparse, width: int) -> RowSparse:
+    """Return the first ``width`` columns of a table, or all where it has no more."""
+    if table.width <= width:
+        return table
+    columns = table.values.reshape(len(table.rows), table.width)[:, :width]
+    return RowSparse(table.rows, columns, (table.shape[0], width))
+
+
+def _unchanged(gradient: Gradient) -> Gradient:
+    return gradient
+
+
+def _change(gradient: Gradient, layers: Collection[int], change: Callable[[Layer], Layer]) -> Gradient:
+    changed = (change(layer) if index in layers else layer for index, layer in enumerate(gradient.layers))
+    return Gradient(gradient.names, tuple(changed))
+
+
+def double_rows(gradient: Gradient, layers: Collection[int]) -> Gradient:
+    """Return a gradient in which every row of some ``layers``, given by index, is there twice, side by side.
+
+    So a part of the table that ranks hold more of stays as large a part of it.
+    """
+
+    def twice(layer: Layer) -> Layer:
+        if not isinstance(layer, RowSparse):
+            return layer.repeat(2, axis=0)
+        rows = (2 * layer.rows).repeat(2)
+        rows[1::2] += 1
+        return RowSparse(rows, layer.values.repeat(2, axis=0), (2 * layer.shape[0], *layer.shape[1:]))
+
+    return _change(gradient, layers, twice)
+
+
+def double_width(gradient: Gradient, layers: Collection[int]) -> Gradient:
+    """Return a gradient in which every row of some row-sparse ``layers``, given by index, is twice as wide."""
+
+    def twice(layer: Layer) -> Layer:
+        assert isinstance(layer, RowSparse)
+        rows = layer.values.reshape(len(layer.rows), layer.width)
+        return RowSparse(layer.rows, np.concatenate([rows, rows], axis=1), (layer.shape[0], 2 * layer.width))
+
+    return _change(gradient, layers, twice)
+
+
+def keep_rows(gradient: Gradient, kept: Sequence[NDArray[np.int64]]) -> Gradient:
+    """Return a gradient with only some rows of each layer, renumbered.
+
+    Parameters
+    ----------
+    gradient : Gradient
+        All rows.
+    kept : sequence of int64 array
+        For each layer, which rows stay, strictly increasing.
+    """
+    layers: list[Layer] = []
+    for layer, rows in zip(gradient.layers, kept, strict=True):
+        if isinstance(layer, RowSparse):
+            held = np.isin(layer.rows, rows, assume_unique=True)
+            places = np.searchsorted(rows, layer.rows[held])
+            layers.append(RowSparse(places, layer.values[held], (len(rows), *layer.shape[1:])))
+        else:
+            layers.append(layer[rows])
+    return Gradient(gradient.names, tuple(layers))

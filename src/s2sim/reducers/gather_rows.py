@@ -1,0 +1,62 @@
+"""Gather rows: every rank gets the rows of all others and adds them up itself, exactly.
+
+What frameworks do for sparse gradients, but with one key a row in place of two coordinates an element. It wins where
+ranks hold few rows and share few of them: then nothing is saved by adding on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from s2sim.reducers.dense import Dense
+from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.row_messages import pack_tables, sum_tables, unpack_tables
+from s2sim.reducers.row_work import pack_work, sum_work
+from s2sim.reducers.split import Layers, compressed_layers, split_layers
+
+if TYPE_CHECKING:
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.rank import Program, Rank
+
+
+@dataclass(slots=True)
+class GatherRows(Reducer):
+    """An all-gather of the rows that each rank holds, with their numbers; exact, one round.
+
+    How many rows there are only data tells: the host waits for it, and libraries exchange it.
+
+    Attributes
+    ----------
+    layers : {"sparse", "all"}
+        Compress the row-sparse layers only, or the dense ones too, by element.
+    """
+
+    layers: Layers = "sparse"
+
+    name: ClassVar[str] = "gather-rows"
+    summary: ClassVar[str] = "an all-gather of every rank's rows with their numbers, summed by all: exact, one round"
+    source: ClassVar[str] = (
+        "Renggli et al., SparCML, SC 2019, section 5 (sparse all-gather); Horovod and PyTorch gather sparse tensors"
+    )
+    lossless: ClassVar[bool] = True
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Gather all rows, sum them."""
+        split = split_layers(rank, gradient, self.layers, self.name)
+        if not split.tables:
+            return (yield from Dense().reduce(rank, gradient))
+        rank.work(pack_work(split.tables))
+        rows = rank.all_gather(pack_tables(split.tables), label="rows", size_from_data=True)
+        dense = split.post_dense(rank)
+        yield rows if dense is None else rows & dense
+
+        shapes = [table.shape for table in split.tables]
+        parts = rank.replicated(lambda: [unpack_tables(message, shapes) for message in rows.value])
+        sums = rank.replicated(lambda: [sum_tables(tables) for tables in zip(*parts, strict=True)])
+        rank.work(sum_work(parts, sums, "decode"))
+        return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: gradient)
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return the row-sparse layers, or all."""
+        return compressed_layers(gradient, self.layers)

@@ -1,0 +1,82 @@
+"""Owner reduce: rows go to their owners, who add them up, and come back to all, exactly.
+
+A reduce-scatter and an all-gather of rows: each row of the union is sent once by every rank that holds it, and its sum
+once around by its owner. The values that travel are never more than `s2sim.reducers.union` sends, and fewer where ranks
+share few rows; but both rounds carry row numbers, and the host waits for the size of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from s2sim.reducers.dense import Dense
+from s2sim.reducers.owners import Owners
+from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.row_messages import pack_tables, sum_tables, unpack_tables
+from s2sim.reducers.row_work import join_work, key_work, pack_work, split_work, sum_work
+from s2sim.reducers.split import Layers, compressed_layers, split_layers
+
+if TYPE_CHECKING:
+    from s2sim.gradients.gradient import Gradient, RowSparse
+    from s2sim.reducers.rank import Program, Rank
+
+
+@dataclass(slots=True)
+class OwnerReduce(Reducer):
+    """An all-to-all of rows to their owners, and an all-gather of the sums; exact, two rounds.
+
+    Who owns which row says `s2sim.reducers.owners`.
+
+    Attributes
+    ----------
+    layers : {"sparse", "all"}
+        Compress the row-sparse layers only, or the dense ones too, by element.
+    """
+
+    layers: Layers = "sparse"
+
+    name: ClassVar[str] = "owner-reduce"
+    summary: ClassVar[str] = "rows to their owners, who sum them, and back to all: exact, two rounds of what is held"
+    source: ClassVar[str] = (
+        "Renggli et al., SparCML, SC 2019 (SSAR_Split_allgather); Li et al., EmbRace, ICPP 2022 (rows by all-to-all)"
+    )
+    lossless: ClassVar[bool] = True
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Send rows to their owners, sum one's own, gather the sums."""
+        split = split_layers(rank, gradient, self.layers, self.name)
+        if not split.tables:
+            return (yield from Dense().reduce(rank, gradient))
+        owners = [Owners(table.shape[0], rank.size) for table in split.tables]
+
+        # Round one: every row to its owner.
+        rank.work(split_work(split.tables, rank.size))
+        rank.work(pack_work(split.tables))
+        shares = [owner.split(table) for owner, table in zip(owners, split.tables, strict=True)]
+        messages = [pack_tables(share) for share in zip(*shares, strict=True)]
+        rows = rank.all_to_all(messages, label="rows to their owners", size_from_data=True)
+        yield rows
+        own_shapes = [share[rank.index].shape for share in shares]
+        parts = [unpack_tables(message, own_shapes) for message in rows.value]
+        own_sums = [sum_tables(tables) for tables in zip(*parts, strict=True)]
+        rank.work(sum_work(parts, own_sums, "encode"))
+
+        # Round two: the sums to all; the dense layers go beside them.
+        rank.work(key_work(own_sums))
+        gathered = rank.all_gather(pack_tables(own_sums), label="sums", size_from_data=True)
+        dense = split.post_dense(rank)
+        yield gathered if dense is None else gathered & dense
+
+        def join() -> list[RowSparse]:
+            shapes = [[share[owner].shape for share in shares] for owner in range(rank.size)]
+            parts = [unpack_tables(*each) for each in zip(gathered.value, shapes, strict=True)]
+            return [owner.join(tables) for owner, tables in zip(owners, zip(*parts, strict=True), strict=True)]
+
+        sums = rank.replicated(join)
+        rank.work(join_work(sums))
+        return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: gradient)
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return the row-sparse layers, or all."""
+        return compressed_layers(gradient, self.layers)

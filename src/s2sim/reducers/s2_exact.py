@@ -1,0 +1,313 @@
+"""Exact S2: a sketch that is peeled and a bitmap of the support, all-reduced together; nothing is lost but rounding.
+
+Rows are keys. Each is added to three cells of a table with about 1.3 cells for each row of the union; the merged bitmap
+says which rows there are, and peeling reads all of their sums (H. Li et al., arXiv:2402.07529). Cells are fixed-point
+numbers, whose sums are the same bits in any order.
+
+Ranks must agree on the size of the table and on the units before they encode. On a first step small messages do that:
+an estimate of the union, then the largest magnitudes. Later steps carry both over and send with the cells how much of
+the range was needed. Rows that could not be read, whose sums did not fit, or whose units turn out far too coarse are
+known to all ranks alike, and go in a second message, as `s2sim.reducers.union` sends all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+
+import numpy as np
+
+from s2sim.codecs.exact_sketch import CellType, Decoded, ExactSketch
+from s2sim.codecs.fixed_point import error_bound, exponents_for, maxima_from_parts, range_parts
+from s2sim.codecs.hashing import as_keys
+from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
+from s2sim.codecs.peeling import peel_order
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import RowSparse
+from s2sim.reducers import s2_exact_work
+from s2sim.reducers.combine import refuse_overflow
+from s2sim.reducers.dense import Dense
+from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.s2_exact_units import Carried, carried_exponents, unserved
+from s2sim.reducers.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.support import BitmapFormat, post_support, union_rows
+from s2sim.reducers.union_size import estimate_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.rank import Pending, Program, Rank
+
+Exponents = list["NDArray[np.int16] | None"]
+
+
+@dataclass(slots=True)
+class S2Exact(Reducer):
+    """A table of each compressed layer, peeled where the merged bitmap says; one round and, if need be, a second.
+
+    Attributes
+    ----------
+    cells : float
+        Cells for each row of the union, times the row's width; small tables get more. Above 1.222.
+    dtype : {"int32", "int64", "float32"}
+        Type of the cells. With int64 the aggregate is exact but for the float32 it is returned in. int32 rounds to
+        units of about 2^-31 of the largest sum in a group of 32,768 values, which few large values make coarse for all
+        others, and float32 rounds as it peels: both count as lossy.
+    margin : float
+        Headroom on the union of the last step, and on a first step's estimate of its own.
+    bitmap : {"packed", "byte", "float32"}
+        How the support travels, see `s2sim.reducers.support`.
+    layers : {"sparse", "all"}
+        Compress the row-sparse layers only, or the dense ones too, by element.
+    """
+
+    cells: float = CELLS_PER_KEY
+    dtype: CellType = "int32"
+    margin: float = 1.1
+    bitmap: BitmapFormat = "packed"
+    layers: Layers = "sparse"
+
+    carried: list[Carried] | None = field(init=False, repr=False, default=None)
+    """What all ranks know from the last step, of each table."""
+    last_error_bounds: list[float] | None = field(init=False, repr=False, default=None)
+    """How far any element of the last mean can be from the exact one in each table, float32's own rounding aside;
+    None for float32 cells, of which no bound is known."""
+
+    name: ClassVar[str] = "s2-exact"
+    summary: ClassVar[str] = "a sketch that is peeled and a bitmap, all-reduced together: exact but for rounding"
+    source: ClassVar[str] = "Li et al., arXiv:2402.07529; Goodrich and Mitzenmacher, Allerton 2011"
+
+    def __post_init__(self) -> None:
+        if not (self.margin > 0 and isfinite(self.margin)):
+            raise OptionError(f"s2-exact: margin={self.margin} is not a number above 0")
+        for key, choices in (("dtype", CellType), ("bitmap", BitmapFormat), ("layers", Layers)):
+            if getattr(self, key) not in get_args(choices):
+                raise OptionError(f"s2-exact: {key}={getattr(self, key)} is not one of {', '.join(get_args(choices))}")
+        PeelTable.for_keys(0, cells_per_key=self.cells)
+
+    @property
+    def lossless(self) -> bool:  # type: ignore[override]
+        """Whether nothing is lost but the rounding of float32 sums: with int64 cells."""
+        return self.dtype == "int64"
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Agree on sizes and units, add rows to cells, sum these and merge the supports, peel, send the rest again."""
+        split = split_layers(rank, gradient, self.layers, self.name)
+        tables = [table for table in split.tables if table.size]
+        if not tables:
+            return (yield from Dense().reduce(rank, gradient))
+        sketches, estimated = yield from self._agree_on_sizes(rank, tables)
+        maxima, exponents, fresh = yield from self._agree_on_units(rank, tables, sketches)
+
+        # Posted at once, bitmap and cells travel together. The cells are handed over at once: those of all ranks need
+        # not be alive together.
+        rank.work(s2_exact_work.encode(tables, sketches, self.bitmap, carried=not fresh))
+        support = post_support(rank, tables, self.bitmap)
+        parts = () if fresh else _range_parts(maxima, exponents, self.dtype)
+        cells = rank.all_reduce((_encode(sketches, tables, exponents), parts), label="cells", size_from_data=estimated)
+        dense = split.post_dense(rank)
+
+        # Which row is read where depends on the bitmap alone; the cells may still be on their way.
+        yield support
+        union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
+        rounds = rank.replicated(lambda: max(map(_rounds, sketches, union)))
+        rank.work(s2_exact_work.order(tables, sketches, self.bitmap, union, rounds))
+        yield cells
+        summed, parts = cells.value
+        decoded = rank.replicated(lambda: _decode(sketches, summed, union, exponents))
+        rank.work(s2_exact_work.read(sketches, decoded))
+        flags = _unserved(parts, exponents)
+        again = rank.replicated(lambda: _rows_to_send_again(sketches, union, decoded, flags))
+        self._carry(union, maxima, exponents, flags, parts)
+
+        # How many rows are missing only the data tell: the host waits for that.
+        repeated: Pending | None = None
+        if any(map(len, again)):
+            rank.work(s2_exact_work.pack_again(tables, again))
+            packed = tuple(_rows_of(table, rows) for table, rows in zip(tables, again, strict=True))
+            repeated = rank.all_reduce(packed, label="rows sent again", size_from_data=True)
+            yield repeated
+            rank.work(s2_exact_work.place_again(tables, again))
+        if dense is not None:
+            yield dense
+
+        def mean() -> Gradient:
+            exact = None if repeated is None else repeated.value
+            sums = iter(_with_exact(tables, union, decoded, again, exact))
+            return split.mean([next(sums) if table.size else table for table in split.tables], dense, rank.size)
+
+        def sent() -> Gradient:
+            if self.lossless:
+                return gradient
+            own_rows = [table.rows for table in tables]
+            own = _decode(sketches, _encode(sketches, tables, exponents), own_rows, exponents)
+            rank.work(s2_exact_work.decode_own(tables, sketches, own))
+            # What a rank cannot read of its own rows, it cannot read of all rows either.
+            exact_rows = [np.intersect1d(rows, table.rows) for rows, table in zip(again, tables, strict=True)]
+            exact = [_rows_of(table, rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
+            kept = iter(_with_exact(tables, own_rows, own, exact_rows, exact))
+            return split.join([next(kept) if table.size else table for table in split.tables], split.dense)
+
+        return Reduced(rank.replicated(mean), sent)
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return the row-sparse layers, or all."""
+        return compressed_layers(gradient, self.layers)
+
+    def _agree_on_sizes(
+        self, rank: Rank, tables: Sequence[RowSparse]
+    ) -> Generator[Pending, None, tuple[list[ExactSketch], bool]]:
+        """Return the sketch of each table, the same on all ranks, and whether its size was estimated from data."""
+        if self.carried is None:
+            counts = yield from estimate_rows(rank, tables)
+        else:
+            counts = [last.union for last in self.carried]
+        sketches = [
+            ExactSketch.for_keys(
+                min(count * self.margin, table.shape[0]),
+                table.width,
+                self.dtype,
+                cells_per_key=self.cells,
+                seed=rank.seed,
+            )
+            for count, table in zip(counts, tables, strict=True)
+        ]
+        return sketches, self.carried is None
+
+    def _agree_on_units(
+        self, rank: Rank, tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]
+    ) -> Generator[Pending, None, tuple[list[NDArray[np.float64]], Exponents, bool]]:
+        """Return bounds on the sums in each group, the exponents of its units, and whether they are this step's own.
+
+        If they are not, the bounds are on the rank's own values.
+        """
+        if self.dtype == "float32":
+            return [], [None] * len(tables), True
+        own = [sketch.maxima(table.rows, _matrix(table)) for sketch, table in zip(sketches, tables, strict=True)]
+        known = [] if self.carried is None else [last.maxima for last in self.carried if last.maxima is not None]
+        if len(known) == len(tables):
+            return own, [carried_exponents(*pair) for pair in zip(known, sketches, strict=True)], False
+        rank.work(s2_exact_work.maxima(tables, sketches))
+        total = rank.all_reduce(tuple(own), label="largest magnitudes")
+        yield total
+        return list(total.value), [exponents_for(maxima, self.dtype) for maxima in total.value], True
+
+    def _carry(
+        self,
+        union: Sequence[NDArray[np.int64]],
+        maxima: Sequence[NDArray[np.float64]],
+        exponents: Exponents,
+        flags: Sequence[NDArray[np.bool_]] | None,
+        parts: Sequence[NDArray[Any]],
+    ) -> None:
+        """Keep what the next step needs. Bounds that did not serve, or of no value at all, are exchanged again."""
+        bounds: list[NDArray[np.float64] | None] = [None] * len(union)
+        self.last_error_bounds = None
+        if self.dtype != "float32":
+            units = [powers for powers in exponents if powers is not None]
+            # Half a unit a rank in the sum is half a unit in the mean.
+            if flags is not None:
+                maxima = [maxima_from_parts(*pair) for pair in zip(parts, units, strict=True)]
+            self.last_error_bounds = [
+                float(error_bound(powers, 1).max()) if bound.any() else 0.0
+                for powers, bound in zip(units, maxima, strict=True)
+            ]
+            served = [True] * len(union) if flags is None else [not flagged.any() for flagged in flags]
+            bounds = [bound if good and bound.any() else None for bound, good in zip(maxima, served, strict=True)]
+        self.carried = [Carried(len(rows), bound) for rows, bound in zip(union, bounds, strict=True)]
+
+
+def _matrix(table: RowSparse) -> NDArray[np.float32]:
+    """Return the values of the held rows as one row each, whatever the table's shape."""
+    matrix: NDArray[np.float32] = table.values.reshape(len(table.rows), table.width)
+    return matrix
+
+
+def _encode(
+    sketches: Sequence[ExactSketch], tables: Sequence[RowSparse], exponents: Exponents
+) -> tuple[NDArray[Any], ...]:
+    """Return the cells of each table."""
+    return tuple(
+        sketch.encode(table.rows, _matrix(table), powers)
+        for sketch, table, powers in zip(sketches, tables, exponents, strict=True)
+    )
+
+
+def _range_parts(
+    maxima: Sequence[NDArray[np.float64]], exponents: Exponents, dtype: CellType
+) -> tuple[NDArray[Any], ...]:
+    """Return how much of the range a rank needs in each group of each table."""
+    return tuple(
+        range_parts(own, powers, dtype) for own, powers in zip(maxima, exponents, strict=True) if powers is not None
+    )
+
+
+def _unserved(parts: Sequence[NDArray[Any]], exponents: Exponents) -> list[NDArray[np.bool_]] | None:
+    """Return the groups of each table whose keys must be sent again; None if units are the step's own."""
+    if not parts:
+        return None
+    return [unserved(used, powers) for used, powers in zip(parts, exponents, strict=True) if powers is not None]
+
+
+def _rounds(sketch: ExactSketch, rows: NDArray[np.int64]) -> int:
+    """Return the rounds that wait for each other when ``rows`` are peeled; blocks are peeled side by side."""
+    cells = sketch.table.block_cells
+    return max(peel_order(columns, cells).rounds for _, columns in sketch.table.by_block(as_keys(rows)))
+
+
+def _decode(
+    sketches: Sequence[ExactSketch],
+    cells: Sequence[NDArray[Any]],
+    rows: Sequence[NDArray[np.int64]],
+    exponents: Exponents,
+) -> list[Decoded]:
+    """Return what can be read of some rows of each table."""
+    with refuse_overflow():
+        return [
+            sketch.decode(total, keys, powers)
+            for sketch, total, keys, powers in zip(sketches, cells, rows, exponents, strict=True)
+        ]
+
+
+def _rows_to_send_again(
+    sketches: Sequence[ExactSketch],
+    union: Sequence[NDArray[np.int64]],
+    decoded: Sequence[Decoded],
+    flags: Sequence[NDArray[np.bool_]] | None,
+) -> list[NDArray[np.int64]]:
+    """Return the rows of each table that could not be read, or are in a group that its units did not serve."""
+    again = []
+    for index, (sketch, rows, found) in enumerate(zip(sketches, union, decoded, strict=True)):
+        chosen = np.zeros(len(rows), np.bool_)
+        chosen[found.left] = True
+        if flags is not None and flags[index].any():
+            chosen |= flags[index][sketch.group_of(rows)]
+        again.append(rows[chosen])
+    return again
+
+
+def _rows_of(table: RowSparse, rows: NDArray[np.int64]) -> RowSparse:
+    """Return the held ones among some ``rows`` of a table, at their places among these."""
+    held = np.isin(table.rows, rows, assume_unique=True)
+    return RowSparse(np.searchsorted(rows, table.rows[held]), table.values[held], (len(rows), *table.shape[1:]))
+
+
+def _with_exact(
+    tables: Sequence[RowSparse],
+    rows: Sequence[NDArray[np.int64]],
+    decoded: Sequence[Decoded],
+    again: Sequence[NDArray[np.int64]],
+    exact: Sequence[NDArray[np.float32]] | None,
+) -> list[RowSparse]:
+    """Return the decoded ``rows`` of each table, those that were sent ``again`` with their ``exact`` values."""
+    result = []
+    for index, (table, keys, found) in enumerate(zip(tables, rows, decoded, strict=True)):
+        values = found.values.reshape(len(keys), *table.shape[1:])
+        if exact is not None:
+            values[np.searchsorted(keys, again[index])] = exact[index]
+        result.append(RowSparse(keys, values, table.shape))
+    return result

@@ -1,0 +1,118 @@
+"""Scaling: doubled parts are there twice, kept rows are the same rows, and a model takes statistics from the trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s2sim.errors import OptionError, TraceError
+from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.load import load_trace
+from s2sim.gradients.models import load_model
+from s2sim.gradients.scaling import (
+    double_rows,
+    double_width,
+    keep_rows,
+    parse_parameters,
+    scale_to,
+    scale_to_model,
+)
+
+
+def dense_of(layer):
+    return layer.to_dense() if isinstance(layer, RowSparse) else layer
+
+
+@pytest.fixture
+def gradient(source):
+    return source.gradient(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [("350M", 350_000_000), ("1.5B", 1_500_000_000), ("2G", 2_000_000_000), ("7k", 7000), ("12345", 12345)],
+)
+def test_numbers_of_parameters(text, parameters):
+    assert parse_parameters(text) == parameters
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3M", "350 MB", "1e6", "many", "0.1", "nan"])
+def test_what_is_no_number_of_parameters_is_refused(text):
+    with pytest.raises(OptionError, match="350M"):
+        parse_parameters(text)
+
+
+def test_doubled_rows_are_there_twice(gradient):
+    doubled = double_rows(gradient, layers=(0, 2))
+    for index, (old, new) in enumerate(zip(gradient.layers, doubled.layers, strict=True)):
+        expected = np.repeat(dense_of(old), 2, axis=0) if index in (0, 2) else dense_of(old)
+        np.testing.assert_array_equal(dense_of(new), expected)
+    assert (np.diff(doubled.layers[0].rows) > 0).all()
+
+
+def test_doubled_width_repeats_a_row(gradient):
+    doubled = double_width(gradient, layers=(0, 1))
+    np.testing.assert_array_equal(dense_of(doubled.layers[0]), np.tile(dense_of(gradient.layers[0]), (1, 2)))
+    assert doubled.layers[1].shape == (1000, 2)
+    assert doubled.layers[2] is gradient.layers[2]
+
+
+@given(st.sets(st.integers(0, 49), min_size=1), st.integers(0, 2**32))
+def test_kept_rows_are_those_of_the_whole(kept, seed):
+    generator = np.random.default_rng(seed)
+    rows = np.sort(generator.choice(50, 10, replace=False))
+    table = RowSparse(rows, generator.standard_normal((10, 2)), (50, 2))
+    dense = generator.standard_normal((50, 3))
+    chosen = np.array(sorted(kept))
+    found = keep_rows(Gradient(("a", "b"), (table, dense)), (chosen, chosen))
+    for old, new in zip((table, dense), found.layers, strict=True):
+        np.testing.assert_array_equal(dense_of(new), dense_of(old)[chosen])
+
+
+def test_scaling_to_what_there_is_is_refused(gradient):
+    assert [growth.times for growth in scale_to(3 * gradient.size, gradient).growths] == [pytest.approx(2)]
+    with pytest.raises(OptionError, match="changes nothing"):
+        scale_to(gradient.size, gradient)
+
+
+@pytest.mark.parametrize("name", ["gnmt-8", "lstm", "resnet-50", "bert-base", "ncf", "deeplight", "vgg-19"])
+def test_a_model_runs_small_and_grows_to_its_own_size(name):
+    model, like = load_model(name), load_trace("lstm-lm", workers=1).gradient(0, 0)
+    scaling = scale_to_model(model, like, 64)
+    ran = scaling.run(like)
+    assert ran.names == tuple(layer.name for layer in model.layers)
+    assert [isinstance(layer, RowSparse) for layer in ran.layers] == [layer.sparse for layer in model.layers]
+    assert sum(layer.size for layer in ran.layers if not isinstance(layer, RowSparse)) < 1 << 19
+    for layer, small in zip(model.layers, ran.layers, strict=True):
+        assert small.shape[1:] == layer.shape[1:] or layer.sparse
+    # What every size is linear in must come out at the model's own: elements, and rows of the tables.
+    elements = ran.size + sum(growth.times * (growth.double(ran).size - ran.size) for growth in scaling.growths)
+    assert elements == pytest.approx(model.parameters, rel=1e-9)
+
+    def rows(gradient):
+        return sum(layer.shape[0] for layer in gradient.layers if isinstance(layer, RowSparse))
+
+    grown = rows(ran) + sum(growth.times * (rows(growth.double(ran)) - rows(ran)) for growth in scaling.growths)
+    assert grown == pytest.approx(sum(layer.shape[0] for layer in model.layers if layer.sparse))
+    assert scaling.weights == tuple(
+        layer.size / small.size for layer, small in zip(model.layers, ran.layers, strict=True)
+    )
+
+
+def test_tables_take_the_traces_tables_in_turn():
+    like = load_trace("ncf", workers=1).gradient(0, 0)
+    scaling = scale_to_model(load_model("ncf"), like, 4)
+    ran = scaling.run(like)
+    for index, source in enumerate((0, 1, 0, 1)):
+        np.testing.assert_array_equal(ran.layers[index].rows, like.layers[source].rows)
+    assert "mf_item_embed.weight after embed_item.weight" in scaling.notes[1]
+
+
+def test_a_trace_without_tables_or_dense_layers_cannot_stand_for_a_model_with_them():
+    dense, sparse = (load_trace(name, workers=1).gradient(0, 0) for name in ("cnn", "synthetic"))
+    with pytest.raises(TraceError, match="gnmt-8 has row-sparse layers"):
+        scale_to_model(load_model("gnmt-8"), dense, 4)
+    with pytest.raises(TraceError, match="vgg-19 has dense layers"):
+        scale_to_model(load_model("vgg-19"), sparse, 4)

@@ -1,0 +1,229 @@
+"""Collectives and transfers with faults: against times by hand, and the same twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import simpy
+
+from s2sim.cluster.disturbance import Disturbance
+from s2sim.cluster.faults import make_faults
+from s2sim.errors import OptionError, S2SimWarning, TopologyError
+from s2sim.study.collective import plan_collective, result_of, run_collective, timeline_of
+from s2sim.study.flows import Transfers, run_flows
+
+RATE_BPS = 50 * 2**30
+SIZE = 50 * 2**20
+ALONE_S = SIZE / RATE_BPS
+LATENCY_S = 2e-6
+SWITCH = 'kind = "single-switch"\n[fabric.link]\nlatency = "1us"'
+TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2'
+EVERYTHING = (
+    "slow-link:link=node1.nic0.out,factor=0.7",
+    "fail-link:link=leaf0.up1",
+    "slow-link:link=node0.*,factor=0.5,at=20us,until=200us",
+    "fail-link:link=leaf1.up0,at=10us",
+    "slow-rank:rank=3,delay=5us",
+    "jitter:latency=2us",
+    "background:load=0.2,size=64KiB",
+)
+
+
+def collective(topology, *faults, kind="all_reduce", workers=4, size=SIZE, algorithm="ring", **options):
+    return run_collective(
+        kind, topology, workers=workers, size_bytes=size, algorithm=algorithm, faults=faults, **options
+    )
+
+
+def flows(topology, rows, *faults, **options):
+    start_s, src, dst, size = (np.array(column) for column in zip(*rows, strict=True))
+    asked = Transfers(np.rint(start_s * 1e12).astype(np.int64), src, dst, size.astype(float))
+    return run_flows(asked, topology, faults=faults, **options)
+
+
+def test_all_links_at_half_rate_are_a_slower_cluster(cluster_file):
+    slow = collective(cluster_file(SWITCH), "slow-link:link=*,factor=0.5")
+    other = collective(cluster_file(SWITCH, nic='rate = "25GiB/s"'))
+    assert (slow.time_s, slow.closed_form_s, slow.lower_bound_s) == (
+        other.time_s,
+        other.closed_form_s,
+        other.lower_bound_s,
+    )
+    assert slow.effects[0].did == "24 messages crossed it at 0.5 of its rate"
+    # From the first picosecond on: the same, but for that, and without a closed form.
+    moving = collective(cluster_file(SWITCH), "slow-link:link=*,factor=0.5,at=1ps")
+    assert moving.time_s == pytest.approx(slow.time_s, rel=1e-6)
+    assert moving.closed_form_s is None
+
+
+def test_one_slow_link_clocks_a_ring(cluster_file):
+    result = collective(cluster_file(SWITCH), "slow-link:link=node2.nic0.in,factor=0.25")
+    assert result.time_s == pytest.approx(6 * (LATENCY_S + SIZE / 4 / (RATE_BPS / 4)), rel=1e-9)
+    assert result.bottlenecks[0].link == "node2.nic0.in"
+
+
+def test_a_ring_that_is_slow_for_some_of_its_rounds(cluster_file):
+    size = 4 * 2**20
+    healthy = collective(cluster_file(SWITCH), size=size)
+    round_ps = round(healthy.time_s * 1e12) // 6
+    fault = f"slow-link:link=node0.nic0.out,factor=0.5,at={2 * round_ps}ps"
+    bytes_s = size / 4 / RATE_BPS
+    slow = collective(cluster_file(SWITCH), fault, size=size)
+    assert slow.time_s == pytest.approx(healthy.time_s + 4 * bytes_s, rel=1e-9)
+    # One round, at half rate, and its latency.
+    over = collective(
+        cluster_file(SWITCH), f"{fault},until={2 * round_ps + round((LATENCY_S + 2 * bytes_s) * 1e12)}ps", size=size
+    )
+    assert over.time_s == pytest.approx(healthy.time_s + bytes_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("routing", ["d-mod-k", "ecmp", "spray"])
+def test_transfers_share_the_up_port_that_is_left(cluster_file, routing):
+    topology = cluster_file(TREE, routing=f'routing = "{routing}"')
+    rows = [(0.0, 0, 2, SIZE), (0.0, 1, 3, SIZE)]
+    result = flows(topology, rows, "fail-link:link=leaf0.up1")
+    assert result.finish_s == pytest.approx(2 * ALONE_S, rel=1e-9)
+    assert result.slowdown == pytest.approx(2)
+    busiest = next(item for item in result.bottlenecks if item.link == "leaf0.up0")
+    assert busiest.utilisation == pytest.approx(1)
+    assert busiest.flows == 2
+    later = flows(topology, rows, f"fail-link:link=leaf0.up1,at={round(ALONE_S * 5e11)}ps")
+    healthy = flows(topology, rows)
+    if routing == "ecmp":  # the hash may have chosen one port for both
+        assert (later.finish_s >= healthy.finish_s).all()
+    else:
+        assert later.finish_s == pytest.approx(1.5 * ALONE_S, rel=1e-9)
+        assert sum(item.bytes for item in later.bottlenecks if ".up" in item.link) == pytest.approx(2 * SIZE)
+
+
+def test_a_rank_that_comes_late(cluster_file):
+    topology = cluster_file(SWITCH)
+    late = collective(topology, "slow-rank:rank=3,delay=1ms")
+    assert late.time_s == pytest.approx(collective(topology).time_s + 1e-3, abs=1e-12)
+    rows = [(0.0, 0, 1, SIZE), (0.0, 0, 1, SIZE), (0.0, 2, 3, SIZE)]
+    result = flows(topology, rows, "slow-rank:rank=2,delay=1ms")
+    assert result.finish_s == pytest.approx(LATENCY_S + np.array([2, 2, 1]) * ALONE_S + np.array([0, 0, 1e-3]))
+    assert result.effects[0].did == "1 transfers start later"
+
+
+def test_jitter_delays_every_round_by_its_latest_message(cluster_file):
+    topology, fault = cluster_file(SWITCH), "jitter:latency=5us"
+    planned = plan_collective("all_reduce", topology, workers=5, size_bytes=SIZE, algorithm="ring", seed=0)
+    drawn = Disturbance(simpy.Environment(initial_time=0), planned.cluster, make_faults([fault]), 0)
+    steps = planned.timed.schedule.steps
+    rounds = [(index, time) for index, step in enumerate(steps) for time in range(step.times)]
+    latest_ps = sum(int(drawn.jitter_ps(0, *each, 5).max()) for each in rounds)
+    assert len(rounds) == 8
+    result = collective(topology, fault, workers=5)
+    assert round(result.time_s * 1e12) == planned.timed.duration_ps + latest_ps
+    assert result.effects == (drawn.effects()[0],)
+
+
+def test_jitter_delays_transfers_alike_on_any_traffic(cluster_file):
+    rows = [(0.001 * index, 0, 1, 1000) for index in range(2000)]
+    late_s = (
+        flows(cluster_file(SWITCH), rows, "jitter:latency=5us").finish_s - flows(cluster_file(SWITCH), rows).finish_s
+    )
+    assert late_s.mean() == pytest.approx(5e-6, rel=0.05)
+    shorter = flows(cluster_file(SWITCH), rows[:10], "jitter:latency=5us")
+    longer = flows(cluster_file(SWITCH), [(*row[:3], 2000) for row in rows[:10]], "jitter:latency=5us")
+    assert longer.finish_s - shorter.finish_s == pytest.approx(1000 / RATE_BPS, rel=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "double-binary-tree", "halving-doubling"])
+def test_everything_at_once_is_the_same_twice_and_never_under_the_bound(cluster_file, algorithm):
+    topology = cluster_file(TREE)
+    asked = {"workers": 8, "size": SIZE // 8, "algorithm": algorithm}
+    one, two = (collective(topology, *EVERYTHING, **asked) for _ in range(2))
+    assert one.to_json() == two.to_json()
+    assert one.to_json()["faults"] == list(EVERYTHING)
+    healthy = collective(topology, **asked)
+    assert one.time_s > healthy.time_s > 0
+    assert one.time_s >= one.lower_bound_s >= healthy.lower_bound_s
+    assert not any(effect.nothing for effect in one.effects)
+    other = collective(topology, *EVERYTHING, **asked, seed=1)
+    assert other.time_s != one.time_s
+
+
+def test_transfers_with_everything_at_once(cluster_file):
+    rows = [(index * 1e-5, index % 4, (index + 2) % 4, SIZE / 10) for index in range(40)]
+    topology = cluster_file(TREE)
+    one, two = (flows(topology, rows, *EVERYTHING) for _ in range(2))
+    assert one.to_json() == two.to_json()
+    assert (one.finish_s > flows(topology, rows).finish_s).all()
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("slow-link:link=leaf0.up1,factor=0.5", "no message crossed it"),
+        ("slow-link:link=leaf0.up1,factor=0.5,at=1ns", "no message crossed it"),
+        ("slow-link:link=*,factor=0.5,at=1s", "all was over before 1s"),
+        ("fail-link:link=leaf0.up1", "no message would have crossed it"),
+        ("fail-link:link=leaf0.up1,at=1ns", "no message would have crossed it"),
+        ("background:load=0.001,size=1GiB", "0 messages"),
+    ],
+)
+def test_a_fault_that_changes_nothing_is_a_warning(cluster_file, fault, why):
+    # A ring in order leaves each leaf through one up-port.
+    with pytest.warns(S2SimWarning, match=rf"--fault {fault.replace('*', '.')} changes nothing here: {why}"):
+        result = collective(cluster_file(TREE), fault)
+    assert result.time_s == collective(cluster_file(TREE)).time_s
+
+
+def test_a_slow_rank_that_nobody_waits_for_is_a_warning(cluster_file):
+    topology = cluster_file(SWITCH)
+    with pytest.warns(S2SimWarning, match="delay=1us changes nothing here"):
+        collective(topology, "slow-rank:rank=1,delay=1us", "slow-rank:rank=2,delay=2us")
+    with pytest.warns(S2SimWarning, match="0 transfers start later"):
+        flows(topology, [(0.0, 0, 1, SIZE)], "slow-rank:rank=1,delay=1us")
+
+
+def test_seeds_are_used_where_faults_draw(cluster_file):
+    topology = cluster_file(SWITCH)
+    collective(topology, "jitter:latency=1us", seed=3)
+    with pytest.warns(S2SimWarning, match="nor a fault draws"):
+        collective(topology, "slow-rank:rank=1,delay=1us", seed=3)
+
+
+def test_who_cannot_be_reached_ends_the_run(cluster_file):
+    for when in ("", ",at=10us"):
+        with pytest.raises(TopologyError, match=r"rank 2 cannot reach rank 3 after node2\.nic0\.out failed"):
+            collective(cluster_file(TREE), f"fail-link:link=node2.nic0.out{when}")
+
+
+def test_a_switch_that_reduces_has_no_other_way(cluster_file):
+    slow = collective(cluster_file(TREE), "slow-link:link=leaf0.up0,factor=0.5,at=1us", algorithm="in-network")
+    assert slow.time_s > collective(cluster_file(TREE), algorithm="in-network").time_s
+    for when in ("", ",at=10us"):
+        with pytest.raises(TopologyError, match=r"tree"):
+            collective(cluster_file(TREE), f"fail-link:link=leaf0.up0{when}", algorithm="in-network")
+
+
+def test_packets_know_faults_that_last(cluster_file):
+    planned = plan_collective(
+        "all_reduce",
+        cluster_file(TREE),
+        workers=4,
+        size_bytes=2**20,
+        algorithm="ring",
+        faults=("fail-link:link=leaf0.up0", "slow-link:link=node0.*,factor=0.5"),
+    )
+    check = result_of(planned, cross_check=True).cross_check
+    assert abs(check.difference) < 0.02
+    with pytest.raises(OptionError, match="jitter:latency=1us needs the fluid network"):
+        flows(cluster_file(TREE), [(0.0, 0, 1, SIZE)], "jitter:latency=1us", network="packet")
+    with pytest.raises(OptionError, match="needs the fluid network"):
+        flows(cluster_file(TREE), [(0.0, 0, 1, SIZE)], "fail-link:link=leaf0.up0,at=1us", cross_check=True)
+
+
+def test_a_timeline_shows_what_happens(cluster_file):
+    def spans(*faults):
+        planned = plan_collective(
+            "all_reduce", cluster_file(SWITCH), workers=4, size_bytes=SIZE, algorithm="ring", faults=faults
+        )
+        return [(span.start_us, span.end_us) for span in timeline_of(planned).spans]
+
+    slow = spans("slow-rank:rank=1,delay=10us", "slow-link:link=node0.nic0.in,factor=0.5,at=1ms")
+    assert min(start for start, _ in slow) == 10
+    assert max(end for _, end in slow) > max(end for _, end in spans()) + 10

@@ -1,0 +1,75 @@
+"""Faults of a whole run."""
+
+from __future__ import annotations
+
+import pytest
+
+from s2sim.cluster.faults import make_faults
+from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
+from s2sim.study.experiment import run
+from s2sim.study.spec import RunSpec, spec_from_json
+
+TRACE = "synthetic:density=0.05,rows=300,width=8,dense=100"
+TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2\n[fabric.link]\nlatency = "1us"'
+EVERYTHING = (
+    "slow-link:link=node1.nic0.out,factor=0.7",
+    "fail-link:link=leaf0.up1",
+    "slow-link:link=node0.*,factor=0.5,at=1us,until=20us",
+    "fail-link:link=leaf1.up0,at=2us",
+    "slow-rank:rank=3,delay=5us",
+    "slow-rank:rank=2,factor=3",
+    "jitter:latency=2us",
+    "background:load=0.2,size=64KiB",
+)
+
+
+def rows(topology, *faults, workers=4, **options):
+    result = run(topology, workers=workers, reducers=["dense", "union"], trace=TRACE, faults=faults, **options)
+    return result.rows, result
+
+
+def test_a_rank_whose_work_takes_longer(cluster_file):
+    (_, healthy), _ = rows(cluster_file(TREE))
+    (_, slow), result = rows(cluster_file(TREE), "slow-rank:rank=3,factor=2")
+    assert slow.encode_s == pytest.approx(2 * healthy.encode_s, rel=1e-6)
+    assert slow.total_s == pytest.approx(healthy.total_s + healthy.encode_s, rel=1e-6)
+    last = "slow-rank:rank=3,factor=2.0: dense: it has no work; union: its work took 2 times as long"
+    assert result.notes[-1] == last
+
+
+def test_a_rank_that_comes_late_is_waited_for(cluster_file):
+    (healthy, _), _ = rows(cluster_file(TREE))
+    (late, _), _ = rows(cluster_file(TREE), "slow-rank:rank=1,delay=1ms")
+    assert late.total_s == pytest.approx(healthy.total_s + 1e-3, abs=1e-12)
+
+
+def test_links_at_half_rate_are_a_slower_cluster(cluster_file):
+    slow, _ = rows(cluster_file(TREE), "slow-link:link=*,factor=0.5")
+    other, _ = rows(cluster_file(TREE, nic='rate = "25GiB/s"'))
+    assert [(row.total_s, row.lower_bound_s) for row in slow] == [(row.total_s, row.lower_bound_s) for row in other]
+
+
+def test_message_by_message_is_the_same_as_alone(cluster_file):
+    with pytest.warns(S2SimWarning, match="changes nothing here: all was over before 5s"):
+        disturbed, _ = rows(cluster_file(TREE), "slow-link:link=*,factor=0.5,at=5s")
+    healthy, _ = rows(cluster_file(TREE))
+    assert [row.total_s for row in disturbed] == [row.total_s for row in healthy]
+
+
+def test_everything_at_once_is_the_same_twice(cluster_file):
+    topology = cluster_file(TREE)
+    (one, result), (two, _) = (rows(topology, *EVERYTHING, workers=8) for _ in range(2))
+    assert one == two
+    healthy, _ = rows(topology, workers=8)
+    assert all(row.total_s > other.total_s for row, other in zip(one, healthy, strict=True))
+    assert all(row.total_s >= row.lower_bound_s for row in one)
+    assert len(result.notes) >= len(EVERYTHING)
+    assert spec_from_json(result.to_json(), "it") == result.spec
+    assert make_faults(result.spec.faults)
+
+
+def test_wrong_faults_are_refused_with_the_spec():
+    with pytest.raises(UnknownNameError, match="did you mean 'jitter'"):
+        RunSpec("fat-tree", (8,), faults=("jiter:latency=1us",))
+    with pytest.raises(OptionError, match="must be a tuple"):
+        RunSpec("fat-tree", (8,), faults="jitter:latency=1us")
