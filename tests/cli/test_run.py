@@ -290,12 +290,6 @@ def test_bad_input_is_told_in_one_line(fails, tiny, changed, part):
     assert len(line) < 300
 
 
-def test_more_workers_than_ranks_name_the_limit(fails):
-    line = fails("run", "--topology", "fat-tree", "--workers", "65", "--trace", "lstm-lm")
-    assert "64" in line
-    assert "65" in line
-
-
 @pytest.mark.parametrize("missing", [("--topology", "fat-tree"), ("--workers", "4")])
 def test_topology_and_workers_are_required(fails, missing):
     line = fails("run", *missing)

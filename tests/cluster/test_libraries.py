@@ -202,3 +202,30 @@ def test_a_plan_with_one_call_closed_runs_that_call_as_asked(timer, gpu):
     assert replay(recording, timer, gpu, plan).total_ps > closed.total_ps
     assert plan.unordered(ideal).lowered == plan.lowered
     assert plan.unordered(ideal).in_flight is None
+
+
+ROWS = Call(
+    "all_to_all",
+    "exchange",
+    "uint8",
+    1,
+    (1_000_000, 500_000, 0, 20),
+    True,
+    "rows",
+    ((0, 900_000, 100_000, 0), (500_000, 0, 0, 0), (0,) * 4, (5, 5, 5, 5)),
+)
+
+
+@pytest.mark.parametrize(
+    ("library", "host_syncs"), [("ideal", 1), ("nccl", 2), ("gloo", 2), ("mpi", 2), ("mpi:buffers=device", 1)]
+)
+def test_unequal_blocks_wait_for_an_exchange_of_their_sizes(library, host_syncs, timer, gpu):
+    """Everything goes at once over each rank's only port: the fullest of these is busy until the end."""
+    found = run(alone(ROWS), timer, gpu, library)
+    *sizes, payload = found.launches
+    fullest = 1_000_000 / RATE_BPS * 1e12
+    assert payload.timed.duration_ps == pytest.approx(1e6 + fullest, abs=2)
+    assert [launch.timed.duration_ps for launch in sizes] == (
+        [] if library == "ideal" else [pytest.approx(1e6 + 3 * 8 / RATE_BPS * 1e12, abs=2)]
+    )
+    assert found.total_ps == sum(launch.timed.duration_ps for launch in found.launches) + host_syncs * gpu.host_sync_ps

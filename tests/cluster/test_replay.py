@@ -9,7 +9,7 @@ from s2sim.cluster.plan import asked_of
 from s2sim.cluster.replay import replay
 from s2sim.collectives.timing import Timer
 from s2sim.errors import S2SimError
-from s2sim.reducers.script import Call, Post, Recording, Wait, Work
+from s2sim.reducers.script import AwaitGradient, Call, Post, Recording, Wait, Work
 from s2sim.topology.hardware import load_gpu
 
 RATE_BPS = 50 * 2**30
@@ -143,3 +143,78 @@ def test_the_published_code_is_as_fast_as_its_authors_measured():
     decode = Work("decode", 0, launches=0, dense_decode_bytes=2 * table)
     assert work_ps(encode, gpu) / 1e9 == pytest.approx(2.972, rel=0.01)
     assert work_ps(decode, gpu) / 1e9 == pytest.approx(7.247, rel=0.01)
+
+
+def prefetched(workers, support, values, *, work=()):
+    script = (*work, Post(0), Wait((0,)), AwaitGradient(), Post(1), Wait((1,)))
+    return Recording((support, values), (script,) * workers)
+
+
+def test_what_needs_no_gradient_takes_no_time_where_compute_hides_it(timer, gpu):
+    support, values = all_reduce(1000, 4, label="support"), all_reduce(64_000, 4, label="values")
+    mark = Work("encode", 10**7)
+    recording = prefetched(4, support, values, work=(mark,))
+    found = replay(recording, timer(4), gpu)
+    alone = timer(4).time(asked_of(values).demand).duration_ps
+    assert found.total_ps == found.communication_ps == alone
+    assert found.encode_ps == 0
+    early, late = found.launches
+    assert early.end_ps == 0
+    assert early.start_ps == -timer(4).time(asked_of(support).demand).duration_ps
+    assert (late.start_ps, late.end_ps) == (0, alone)
+    # Compute that is longer hides it as well: it is over some time before.
+    longer = replay(recording, timer(4), gpu, compute_ps=10**12)
+    assert longer.total_ps == alone
+    assert longer.launches[0].start_ps == -(10**12) + work_ps(mark, gpu)
+
+
+def test_what_compute_does_not_hide_is_exposed(timer, gpu):
+    support, values = all_reduce(64_000, 4, label="support"), all_reduce(64_000, 4, label="values")
+    mark = Work("encode", 10**7)
+    recording = prefetched(4, support, values, work=(mark,))
+    alone = timer(4).time(asked_of(values).demand).duration_ps
+    marking = work_ps(mark, gpu)
+    hidden = marking // 2
+    found = replay(recording, timer(4), gpu, compute_ps=hidden)
+    assert found.total_ps == marking - hidden + 2 * alone
+    assert found.encode_ps == marking - hidden
+    without = replay(recording, timer(4), gpu, compute_ps=0)
+    assert without.total_ps == marking + 2 * alone
+    assert without.encode_ps == marking
+
+
+def test_what_is_posted_early_may_be_waited_for_late(timer, gpu):
+    """Without the time of compute, it is taken to hide even what is still in flight when the gradient is there."""
+    support, values = all_reduce(64_000, 4, label="support"), all_reduce(1000, 4, label="values")
+    script = (Post(0), AwaitGradient(), Post(1), Wait((0, 1)))
+    found = replay(Recording((support, values), (script,) * 4), timer(4), gpu)
+    assert found.total_ps == timer(4).time(asked_of(values).demand).duration_ps
+
+
+def test_compute_changes_nothing_where_all_needs_the_gradient(timer, gpu):
+    recording = Recording((all_reduce(1000, 2),), ((Post(0), Wait((0,))),) * 2)
+    one = timer(2)
+    assert replay(recording, one, gpu, compute_ps=10**9) == replay(recording, one, gpu)
+
+
+def test_ranks_of_unequal_work_wait_for_each_other_before_the_gradient(timer, gpu):
+    support, values = all_reduce(1000, 2, label="support"), all_reduce(1000, 2, label="values")
+    slow = Work("encode", 10**9)
+    tail = (Post(0), Wait((0,)), AwaitGradient(), Post(1), Wait((1,)))
+    found = replay(Recording((support, values), (tail, (slow, *tail))), timer(2), gpu)
+    assert found.total_ps == timer(2).time(asked_of(values).demand).duration_ps
+    assert found.launches[0].end_ps == 0
+
+
+@pytest.mark.parametrize("workers", [1, 3, 20])
+def test_an_exchange_takes_the_time_of_its_blocks(workers, timer, gpu):
+    blocks = tuple(tuple(1000 * (source + 2 * target) for target in range(workers)) for source in range(workers))
+    call = Call("all_to_all", "exchange", "uint8", 1, tuple(map(sum, blocks)), True, "rows", blocks)
+    chosen = Timer(timer(workers).cluster)
+    found = replay(Recording((call,), ((Post(0), Wait((0,))),) * workers), chosen, gpu)
+    demand = asked_of(call).demand
+    assert demand.blocks == blocks
+    assert found.total_ps == gpu.host_sync_ps + chosen.time(demand).duration_ps
+    # Nobody can send, or get, more than its port carries.
+    most = max(sum(row) - row[rank] for rank, row in enumerate(blocks))
+    assert found.total_ps - gpu.host_sync_ps >= most / RATE_BPS * 1e12

@@ -70,9 +70,7 @@ def test_pairwise_rounds_last_as_long_as_their_largest_block(release, clusters):
     hops = Hops((), (Hop(1e-6, 1e9),), 7)
     largest = [max(demand.blocks[rank][(rank + k) % 7] for rank in range(7)) * 4 for k in range(1, 7)]
     latencies = 6 if release == "delivered" else 1
-    assert Pairwise(release=release).closed_form_s(demand, hops) == pytest.approx(
-        latencies * 1e-6 + sum(largest) / 1e9
-    )
+    assert Pairwise(release=release).closed_form_s(demand, hops) == pytest.approx(latencies * 1e-6 + sum(largest) / 1e9)
 
 
 @pytest.mark.parametrize(("ranks", "partners"), [(33, 16), (33, 5), (8, 3), (6, 6), (6, 50)])

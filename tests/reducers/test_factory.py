@@ -13,7 +13,9 @@ CHOICES = {
     "dense": {},
     "fp16": {"ef": ["true", "false"]},
     "topk": {"ef": ["true"], "density": [0.01, 0.5, 1, 1e-05, 0.1 + 0.2]},
-    "union": {"layers": ["sparse", "all"], "bitmap": ["packed", "byte", "float32"]},
+    "union": {"layers": ["sparse"], "bitmap": ["packed", "byte", "float32"], "prefetch": ["true", "false"]},
+    "owner-reduce": {"layers": ["sparse", "all"]},
+    "gather-rows": {"layers": ["sparse", "all"]},
     "s2": {
         "rows": [1, 3, 16],
         "cells": [0.25, 2, 2.0, 1e22],
@@ -49,6 +51,9 @@ def test_round_trip(text):
         "fp16",
         "topk:density=0.05,ef=true",
         "union:bitmap=byte",
+        "union:prefetch=true",
+        "owner-reduce",
+        "gather-rows:layers=all",
         "s2:rows=3,cells=2",
         "s2:columns=500",
         "s2:preset=authors-gnmt",
@@ -60,7 +65,7 @@ def test_what_people_write_comes_back_as_it_was(text):
 
 
 def test_all_are_registered_and_described():
-    assert REDUCERS.names() == ["dense", "fp16", "topk", "union", "s2"]
+    assert REDUCERS.names() == ["dense", "fp16", "topk", "union", "owner-reduce", "gather-rows", "s2", "s2-exact"]
     for name in REDUCERS.names():
         cls = REDUCERS.get(name)
         assert cls.name == name

@@ -10,7 +10,7 @@ from s2sim.errors import CodecError, S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.group import make_instances, run_group
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.script import Post, Wait
+from s2sim.reducers.script import AwaitGradient, Post, Wait
 
 EMPTY = Gradient((), ())
 
@@ -91,6 +91,54 @@ def test_gathers_keep_rank_order_and_unequal_sizes():
     seen, recording = run(body)
     assert seen[0] == [[], [1], [2, 2]]
     assert recording.calls[0].bytes_by_rank == (4, 8, 12)
+
+
+def test_an_exchange_gives_each_rank_what_all_have_for_it():
+    def body(rank):
+        blocks = [
+            (np.full(rank.index * to, 10 * rank.index + to, np.uint32), np.ones(to, np.uint8))
+            for to in range(rank.size)
+        ]
+        pending = rank.all_to_all(blocks, label="x", size_from_data=True)
+        yield pending
+        return pending.value
+
+    seen, recording = run(body)
+    for rank, value in enumerate(seen):
+        assert [part.tolist() for part, _ in value] == [[10 * source + rank] * source * rank for source in range(3)]
+        assert [len(part) for _, part in value] == [rank] * 3
+        with pytest.raises(ValueError, match="read-only"):
+            value[0][1][:] = 5
+    (call,) = recording.calls
+    assert (call.kind, call.op, call.dtype, call.itemsize, call.size_from_data) == (
+        "all_to_all",
+        "exchange",
+        "uint8",
+        1,
+        True,
+    )
+    assert call.blocks == ((0, 1, 2), (0, 5, 10), (0, 9, 18))
+    assert call.elements == (3, 15, 27)
+    assert call.bytes_by_rank == (3, 15, 27)
+
+
+def test_an_exchange_of_one_type_counts_its_elements():
+    def body(rank):
+        pending = rank.all_to_all([np.zeros(3, np.float32)] * rank.size, label="x")
+        yield pending
+
+    _, recording = run(body)
+    assert (recording.calls[0].itemsize, recording.calls[0].blocks) == (4, ((3, 3, 3),) * 3)
+
+
+def test_what_needs_no_gradient_comes_first_in_the_script():
+    def body(rank):
+        pending = rank.all_reduce(np.ones(1), label="x")
+        yield pending
+        rank.await_gradient()
+
+    _, recording = run(body)
+    assert recording.scripts == ((Post(0), Wait((0,)), AwaitGradient()),) * 3
 
 
 def test_results_are_one_read_only_object():
@@ -176,6 +224,29 @@ def other_type(rank):
     yield rank.all_gather(np.ones(1, np.float32 if rank.index else np.float64), label="x")
 
 
+def too_few_blocks(rank):
+    yield rank.all_to_all([np.ones(1)] * (rank.size - 1), label="x")
+
+
+def other_type_for_one(rank):
+    dtypes = [np.float32] * rank.size
+    if rank.index == 1:
+        dtypes[2] = np.float64
+    yield rank.all_to_all([np.ones(1, dtype) for dtype in dtypes], label="x")
+
+
+def some_await(rank):
+    if rank.index:
+        rank.await_gradient()
+    yield rank.all_reduce(np.ones(1), label="x")
+
+
+def awaits_twice(rank):
+    rank.await_gradient()
+    rank.await_gradient()
+    yield rank.all_reduce(np.ones(1), label="x")
+
+
 def unknown_op(rank):
     yield rank.all_reduce(np.ones(1), "xor", label="x")
 
@@ -192,6 +263,10 @@ def unknown_op(rank):
         (other_op, "same collectives"),
         (other_shape, "another shape"),
         (other_type, "another shape or type"),
+        (too_few_blocks, "with 2 payloads: give one for each of 3"),
+        (other_type_for_one, "another shape or type"),
+        (some_await, "only some ranks await the gradient"),
+        (awaits_twice, "awaits the gradient twice"),
         (unknown_op, "known: sum, max, or"),
     ],
 )

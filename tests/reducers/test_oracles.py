@@ -39,7 +39,21 @@ def labels(recording):
     return [call.label for call in recording.calls]
 
 
-@pytest.mark.parametrize("text", ["dense", "union", "union:bitmap=byte", "union:bitmap=float32", "union:layers=all"])
+LOSSLESS = [
+    "dense",
+    "union",
+    "union:bitmap=byte",
+    "union:bitmap=float32",
+    "union:layers=all",
+    "union:prefetch=true",
+    "owner-reduce",
+    "owner-reduce:layers=all",
+    "gather-rows",
+    "gather-rows:layers=all",
+]
+
+
+@pytest.mark.parametrize("text", LOSSLESS)
 @pytest.mark.parametrize("ranks", [1, 2, 8, 64])
 def test_lossless_reducers_are_exact(text, ranks):
     gradients = example_gradients(ranks)
@@ -176,7 +190,9 @@ def test_union_of_all_layers_takes_dense_ones_by_element():
     assert [call.elements[0] for call in recording.calls] == [2, 4]
 
 
-@pytest.mark.parametrize("text", ["union", "s2", "s2:preset=authors-lstm"])
+@pytest.mark.parametrize(
+    "text", ["union", "union:prefetch=true", "owner-reduce", "gather-rows", "s2", "s2:preset=authors-lstm"]
+)
 def test_without_a_row_sparse_layer_all_goes_densely_and_a_warning_says_so(text):
     gradients = [Gradient(("w",), (np.full(3, rank, np.float32),)) for rank in range(3)]
     with pytest.warns(S2SimWarning, match="layers=all") as caught:

@@ -267,6 +267,7 @@ def test_options_show_what_is_in_effect():
         "layers": "sparse",
         "margin": 1.1,
         "preset": None,
+        "error": None,
     }
     assert make_reducer("s2:preset=authors-gnmt").options() == {
         "rows": 1,
@@ -277,6 +278,7 @@ def test_options_show_what_is_in_effect():
         "layers": "sparse",
         "margin": None,
         "preset": "authors-gnmt",
+        "error": None,
     }
 
 

@@ -54,6 +54,21 @@ def test_all_gather(elements):
     assert (sent.tolist(), received.tolist()) == all_gather_by_steps([4 * count for count in elements])
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 9), st.integers(0, 1000))
+def test_all_to_all(ranks, seed):
+    blocks = np.random.default_rng(seed).integers(0, 100, (ranks, ranks)).tolist()
+    call = Call("all_to_all", "exchange", "float32", 4, tuple(map(sum, blocks)), True, "x", tuple(map(tuple, blocks)))
+    sent, received = [0] * ranks, [0] * ranks
+    for source in range(ranks):
+        for target in range(ranks):
+            if source != target:
+                sent[source] += 4 * blocks[source][target]
+                received[target] += 4 * blocks[source][target]
+    found = ring_bytes(call)
+    assert (found[0].tolist(), found[1].tolist()) == (sent, received)
+
+
 def test_chunks_are_the_pinned_ones():
     assert chunk_bounds(10, 4).tolist() == [0, 2, 5, 7, 10]
 

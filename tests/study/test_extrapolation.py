@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,6 +70,10 @@ def sizes(recording):
     return [call.elements for call in recording.calls], work
 
 
+def numbers(steps):
+    return np.array([step[1:] for step in steps])
+
+
 @pytest.mark.parametrize("times", [3, 10])
 @pytest.mark.parametrize("text", EXACT)
 def test_scaled_scripts_are_those_of_as_many_times_the_rows(text, times):
@@ -85,9 +88,7 @@ def test_scaled_scripts_are_those_of_as_many_times_the_rows(text, times):
         assert dataclasses.replace(ours, elements=()) == dataclasses.replace(theirs, elements=())
     for ours, theirs in zip(sizes(found.recording)[1], sizes(direct)[1], strict=True):
         assert [step[0] for step in ours] == [step[0] for step in theirs]
-        assert np.array([s[1:] for s in ours]) == pytest.approx(
-            np.array([s[1:] for s in theirs]), rel=1e-3, abs=20 * times
-        )
+        assert numbers(ours) == pytest.approx(numbers(theirs), rel=1e-3, abs=20 * times)
 
 
 @pytest.mark.parametrize("text", ["dense", "fp16", "union"])
@@ -101,16 +102,13 @@ def test_scripts_scaled_to_a_model_are_those_of_gradients_of_its_shape(text, tmp
     for gradient in held:
         table = repeated(gradient.layers[0], 4)
         table = RowSparse(table.rows, np.tile(table.values, (1, 3)), shapes[0])
-        large.append(
-            Gradient(
-                tuple(layer.name for layer in model.layers), (table, *(np.ones(s, np.float32) for s in shapes[1:]))
-            )
-        )
+        dense = (np.ones(shape, np.float32) for shape in shapes[1:])
+        large.append(Gradient(tuple(layer.name for layer in model.layers), (table, *dense)))
     _, direct = run_group(make_instances(make_reducer(text), len(large)), large, seed=0)
     for ours, theirs in zip(found.recording.calls, direct.calls, strict=True):
         assert ours.elements == pytest.approx(theirs.elements, abs=8)
     for ours, theirs in zip(sizes(found.recording)[1], sizes(direct)[1], strict=True):
-        assert np.array([s[1:] for s in ours]) == pytest.approx(np.array([s[1:] for s in theirs]), rel=1e-3, abs=60)
+        assert numbers(ours) == pytest.approx(numbers(theirs), rel=1e-3, abs=60)
 
 
 def test_an_estimate_of_the_union_stays_one_when_scaled():
@@ -199,7 +197,8 @@ def test_more_workers_than_recorded_are_marked():
     for row in many:
         mark = row.extrapolated
         assert (mark.from_workers, mark.to_workers) == (8, 32)
-        assert mark.from_parameters == mark.to_parameters == few[0].bytes_sent_per_rank // 7 or mark.model is None
+        assert mark.from_parameters == mark.to_parameters
+        assert mark.model is None
         assert mark.hold_out == "4 of 8 ranks predict all"
         assert abs(mark.hold_out_error_bytes) < 0.1
     assert result.notes[0].startswith("extrapolated: 32 workers from 8 recorded ranks")
@@ -268,4 +267,4 @@ def test_mistakes_are_told_in_one_line(options, error, message):
 def test_one_worker_sends_nothing_at_any_size():
     result = s2sim.run("fat-tree", workers=1, trace=SMALL, reducers=["union"], scale_to="1M")
     assert [row.bytes_sent_per_rank for row in result.rows] == [0, 0]
-    assert SimpleNamespace(**result.to_json()["results"][0]["extrapolated"]).hold_out_error_bytes == 0
+    assert result.to_json()["results"][0]["extrapolated"]["hold_out_error_bytes"] == 0

@@ -30,7 +30,7 @@ EXAMPLES = examples(
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
     "s2sim run --topology fat-tree --workers 16 --reducer union --library nccl --timeline run-timeline.json",
-    "s2sim run --topology fat-tree --workers 256 --reducer union --model gnmt-8",
+    "s2sim run --topology fat-tree --workers 128 --trace ncf --reducer union --scale-to 350M",
     "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
     "s2sim run --spec result.json",
 )

@@ -15,7 +15,7 @@ from s2sim.cluster.gpu_time import work_ps
 from s2sim.cluster.lasting import Effect
 from s2sim.cluster.plan import make_plan
 from s2sim.errors import S2SimError
-from s2sim.reducers.script import AwaitGradient, Post, Work
+from s2sim.reducers.script import AwaitGradient, Post, Wait, Work
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -150,7 +150,7 @@ def replay(
     early = replace(recording, scripts=tuple(map(_early_part, recording.scripts)))
     start_ps = 0
     if any(early.scripts):
-        start_ps = -(_whole_ps(replay(early, timer, gpu, plan)) if compute_ps is None else compute_ps)
+        start_ps = -(replay(early, timer, gpu, plan).total_ps if compute_ps is None else compute_ps)
     env = simpy.Environment(initial_time=start_ps)
     cluster = timer.cluster
     factors, late_ps = work_factors(faults, recording.workers), delays_ps(faults, recording.workers)
@@ -200,13 +200,11 @@ def replay(
 
 
 def _early_part(script: Script) -> Script:
-    """Return what a rank does before it needs the gradient."""
-    return script[: script.index(AwaitGradient())] if AwaitGradient() in script else ()
-
-
-def _whole_ps(found: Replay) -> int:
-    """Return when everything is over, what nobody waits for included."""
-    return max(found.total_ps, *(launch.end_ps for launch in found.launches), 0)
+    """Return what a rank does before it needs the gradient, and the wait until all of that is over."""
+    if AwaitGradient() not in script:
+        return ()
+    part = script[: script.index(AwaitGradient())]
+    return (*part, Wait(tuple(step.call for step in part if isinstance(step, Post))))
 
 
 def _slow_effects(faults: Sequence[Fault], classes: Sequence[_RankClass]) -> list[Effect]:

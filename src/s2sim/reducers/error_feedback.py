@@ -12,6 +12,8 @@ from s2sim.reducers.rank import Reducer
 from s2sim.reducers.script import Work
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s2sim.reducers.rank import Program, Rank
 
 
@@ -50,6 +52,14 @@ class ErrorFeedback(Reducer):
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return what the inner reducer compresses."""
         return self.inner.compresses(gradient)
+
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> ErrorFeedback:
+        """Return error feedback around what the inner reducer becomes."""
+        return ErrorFeedback(self.inner.fitted(gradients, seed))
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the inner reducer's."""
+        return self.inner.notes()
 
     def later_options(self) -> tuple[str, ...]:
         """Return the inner reducer's."""

@@ -73,6 +73,7 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]]
     if not isinstance(made, Reducer):
         raise S2SimError(f"{reducer!r} is no reducer: give an option string such as 'union', or a Reducer")
     layers = [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
+    made = made.fitted(layers, seed)
     results, recording = run_group(make_instances(made, len(layers)), layers, seed=seed)
     dense: dict[int, NDArray[np.float32]] = {}
     for result in results:

@@ -123,6 +123,14 @@ class Reducer(ABC):
         """Return an instance with the same options and without state."""
         return replace(self)
 
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:  # noqa: ARG002  (for those that are sized)
+        """Return a reducer whose sizes follow from the statistics of these gradients, one a rank; most need none."""
+        return self
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader should know of the choices that were made for these options."""
+        return ()
+
     def later_options(self) -> tuple[str, ...]:
         """Return the options that were given and act only from the second step on."""
         return ()

@@ -8,18 +8,20 @@ relative L2, whatever the values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hashing import HashKind, as_keys
 from s2sim.codecs.hyperloglog import HyperLogLog
-from s2sim.gradients.gradient import RowSparse
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import RowSparse, as_row_sparse
 from s2sim.gradients.seeds import named_generator
 from s2sim.reducers import s2_work
 from s2sim.reducers.dense import Dense
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.s2_settings import Preset, Settings, make_settings
+from s2sim.reducers.s2_sizing import ROW_CHOICES, Sizing, size_for_error
 from s2sim.reducers.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.support import BitmapFormat, post_support, union_rows
 
@@ -59,6 +61,9 @@ class S2(Reducer):
     preset : {"authors-gnmt", "authors-lstm"}, optional
         The settings and the order of collectives of the authors' published code. It zeroes its table before each
         step and uses the result, as that code was meant to.
+    error : float, optional
+        Relative L2 error that the sketch is sized for, on the sums of the gradients at hand: by a law for one row, by a
+        measured curve for more, see `s2sim.reducers.s2_sizing`. Rows too are chosen, unless they are given.
     """
 
     rows: int | None = None
@@ -69,16 +74,25 @@ class S2(Reducer):
     layers: Layers = "sparse"
     margin: float | None = None
     preset: Preset | None = None
+    error: float | None = None
 
     settings: Settings = field(init=False, repr=False)
     last_union: int | None = field(init=False, repr=False, default=None)
     """Non-zeros of the last step's union, the same on all ranks."""
+    sizing: Sizing | None = field(init=False, repr=False, default=None)
+    """How ``error`` was turned into a size."""
 
     name: ClassVar[str] = "s2"
     summary: ClassVar[str] = "a count sketch and a bitmap of the support, all-reduced together: one round, lossy"
     source: ClassVar[str] = "Ge et al., S2 Reducer, arXiv:2110.02140; github.com/GeKeShi/Sparse_Sketch_Reducer"
 
     def __post_init__(self) -> None:
+        if self.error is not None:
+            for key in ("cells", "columns", "preset"):
+                if getattr(self, key) is not None:
+                    raise OptionError(f"s2: error={self.error} chooses the size, so {key} changes nothing: give one")
+            if not 0 < self.error < 1:
+                raise OptionError(f"s2: error={self.error} is not between 0 and 1")
         self.settings = make_settings(
             self.preset,
             rows=self.rows,
@@ -91,6 +105,8 @@ class S2(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sketch, sum the sketches and merge the supports at once, read the sum where the support says."""
+        if self.error is not None and self.sizing is None:
+            raise OptionError(f"s2: error={self.error} is sized on gradients first: see Reducer.fitted")
         split = split_layers(rank, gradient, self.layers, self.name)
         if not split.tables:
             return (yield from Dense().reduce(rank, gradient))
@@ -130,6 +146,35 @@ class S2(Reducer):
         """Return the row-sparse layers, or all."""
         return compressed_layers(gradient, self.layers)
 
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> S2:
+        """Return the sketch that has the error asked for on the sum of these gradients."""
+        if self.error is None:
+            return self
+        values = _union_sums(gradients, compressed_layers(gradients[0], self.layers))
+        sized = replace(self)
+        if len(values) and values.any():
+            rows = ROW_CHOICES if self.rows is None else (self.rows,)
+            sized.sizing = size_for_error(values, self.error, rows=rows, seed=seed)
+            sized.settings = replace(self.settings, rows=sized.sizing.rows, cells=sized.sizing.cells)
+        else:
+            sized.sizing = Sizing(self.settings.rows, self.settings.cells or 1.0, 0.0, 0.0, 0.0)
+        return sized
+
+    def fresh(self) -> S2:
+        """Return an instance with the same options, sized alike and without state."""
+        again = replace(self)
+        again.settings, again.sizing = self.settings, self.sizing
+        return again
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a size was chosen for."""
+        if self.sizing is None:
+            return ()
+        size = self.sizing
+        shape = f"{size.rows} row{'s' if size.rows > 1 else ''} and {size.cells:.3g} cells a value"
+        band = f"{size.expected:.3g} (from {size.low:.3g} to {size.high:.3g} over hash seeds)"
+        return (f"sized to {shape}, expected to have an error of {band} on what is compressed",)
+
     def later_options(self) -> tuple[str, ...]:
         """Return ``margin`` if it was given: a first step estimates the union."""
         return () if self.margin is None else ("margin",)
@@ -137,7 +182,8 @@ class S2(Reducer):
     def options(self) -> dict[str, Any]:
         """Return every option with the value it has in effect."""
         effective = {key: getattr(self.settings, key) for key in ("rows", "cells", "columns", "bitmap", "hash")}
-        return effective | {"layers": self.layers, "margin": self.settings.margin, "preset": self.preset}
+        chosen = {"layers": self.layers, "margin": self.settings.margin, "preset": self.preset, "error": self.error}
+        return effective | chosen
 
     def _agree_on_sketch(
         self, rank: Rank, tables: Sequence[RowSparse]
@@ -159,6 +205,21 @@ class S2(Reducer):
             estimated = True
             columns = settings.columns_for((yield from estimate_union(rank, tables)))
         return CountSketch(settings.rows, columns, seed, settings.hash), estimated
+
+
+def _union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> NDArray[np.float32]:
+    """Return the sums over ranks of all elements of the union's rows, float32 of shape (values,)."""
+    import numpy as np
+
+    parts = [np.zeros(0, np.float32)]
+    for index in compressed:
+        layers = [gradient.layers[index] for gradient in gradients]
+        tables = [layer if isinstance(layer, RowSparse) else as_row_sparse(layer.reshape(-1)) for layer in layers]
+        rows, place = np.unique(np.concatenate([table.rows for table in tables]), return_inverse=True)
+        sums = np.zeros((len(rows), tables[0].width))
+        np.add.at(sums, place, np.concatenate([table.values.reshape(len(table.rows), table.width) for table in tables]))
+        parts.append(sums.astype(np.float32).reshape(-1))
+    return np.concatenate(parts)
 
 
 def encode(sketch: CountSketch, tables: Sequence[RowSparse]) -> NDArray[np.float32]:

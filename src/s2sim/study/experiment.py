@@ -244,6 +244,7 @@ def _notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequen
             for kind in kinds
             if kind not in able
         ]
+    notes += [f"{item.option_string}: {note}" for item in recorded for note in item.reducer.notes()]
     notes += library_notes(library, shape, recorded)
     if len(spec.workers) > 1:
         notes.append(f"verdict and break-even are for {recorded[0].recording.workers} workers")

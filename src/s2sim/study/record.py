@@ -51,6 +51,7 @@ def record(
     exact = mean_float64(gradients)
     found = []
     for text, reducer in reducers.items():
+        reducer = reducer.fitted(gradients, seed)
         try:
             results, recording = run_group(make_instances(reducer, len(gradients)), gradients, seed=seed)
         except CodecError as error:
