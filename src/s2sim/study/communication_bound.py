@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.bounds import LowerBound, lower_bound
-from s2sim.reducers.script import Post, Wait
+from s2sim.reducers.script import AwaitGradient, Post, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def stages(recording: Recording) -> list[list[int]]:
-    """Return the calls in groups: all of a group are done on every rank before the next group is posted."""
+    """Return the calls in groups: all of a group are done on every rank before the next group is posted.
+
+    Calls that need no gradient are left out: they may be over before the communication phase begins.
+    """
     groups: list[list[int]] = [[]]
     open_calls: set[int] = set()
     for step in recording.scripts[0]:
@@ -28,6 +31,8 @@ def stages(recording: Recording) -> list[list[int]]:
             open_calls.add(step.call)
         elif isinstance(step, Wait):
             open_calls -= set(step.calls)
+        elif isinstance(step, AwaitGradient):
+            groups, open_calls = [[]], set()
     return groups
 
 

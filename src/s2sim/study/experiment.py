@@ -17,9 +17,10 @@ from s2sim.gradients.load import load_trace
 from s2sim.gradients.models import load_model
 from s2sim.provenance import content_hash, run_record
 from s2sim.reducers.factory import make_reducer, option_string
+from s2sim.reducers.script import AwaitGradient
 from s2sim.study.extrapolate import Beyond, look_beyond, record_as_asked
-from s2sim.study.hold_out import Stage
 from s2sim.study.fault_notes import fault_notes
+from s2sim.study.hold_out import Stage
 from s2sim.study.idle import warn_of_idle_overrides
 from s2sim.study.library_notes import library_notes, warn_of_idle_library_options
 from s2sim.study.lowering_rows import Executed
@@ -117,7 +118,7 @@ def _run(spec: RunSpec, progress: Progress, timelines: dict[str, Timeline] | Non
     warn_of_idle_overrides(spec.overrides, clusters[max(spec.workers)])
     _warn_of_later_steps(reducers)
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
-    beyond = look_beyond(spec, reducers, trace, Stage(shape, library, gpu, spec.seed))
+    beyond = look_beyond(spec, reducers, trace, Stage(shape, library, gpu, spec.seed), progress)
     recorded: dict[int, list[Recorded]] = {}
     rows: list[Row] = []
     executed: dict[int, list[Executed]] = {}
@@ -232,6 +233,10 @@ def _notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequen
         notes.append("communication phase only: give --compute, for example 120ms, for whole iterations")
     else:
         notes.append(f"iteration = {spec.compute} of compute + communication phase, without overlap")
+    early = [item.option_string for item in recorded if AwaitGradient() in item.recording.scripts[0]]
+    if early:
+        hidden = "as far as it is long enough" if spec.compute else "which is taken to be long enough without --compute"
+        notes.append(f"{', '.join(early)}: what needs the batch alone runs beside forward and backward, {hidden}")
     if spec.max_error is None:
         notes.append("a relative L2 error of 1 or more never wins; --max-error sets a stricter limit")
     library = choose_library(spec.library)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from s2sim.gradients.load import AnyTrace
     from s2sim.gradients.scaling import Scaling
     from s2sim.reducers.rank import Reducer
+    from s2sim.study.progress import Progress
     from s2sim.study.result import Row
     from s2sim.study.spec import RunSpec
 
@@ -116,13 +117,16 @@ class Beyond:
         return "" if self.model is None else f" of {self.model}"
 
 
-def look_beyond(spec: RunSpec, reducers: Mapping[str, Reducer], trace: AnyTrace, stage: Stage) -> Beyond | None:
+def look_beyond(
+    spec: RunSpec, reducers: Mapping[str, Reducer], trace: AnyTrace, stage: Stage, progress: Progress
+) -> Beyond | None:
     """Return what of a run is extrapolated, after checking its law on a held-back half; None if all was recorded."""
     workers = max(spec.workers)
     recorded_ranks = trace.source.world_size if isinstance(trace, MoreRanks) else trace.world_size
     scaling = make_scaling(spec, trace.gradient(0, 0), workers)
     if workers <= recorded_ranks and scaling is None:
         return None
+    progress.start(1, "predicting what was held back")
     ranks = min(workers, recorded_ranks)
     checks = hold_out(reducers, trace, stage, ranks=ranks, scaled=scaling is not None)
     notes: tuple[str, ...] = () if scaling is None else scaling.notes

@@ -41,7 +41,8 @@ def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
     phase, longest = max(phases.items(), key=lambda item: item[1])
     text = f"{longest / replay.total_ps:.0%} of the communication phase goes to {phase}"
     carried = np.zeros(len(cluster.fabric.rate_Bps))
-    for launch in replay.launches:
+    # What ran before the gradients were there takes no time of this phase.
+    for launch in (launch for launch in replay.launches if launch.end_ps > 0):
         carried += link_bytes(launch.timed.schedule, cluster)
     busy_s = carried / cluster.fabric.rate_Bps
     if replay.communication_ps == 0 or not busy_s.any():

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.blocks import exchanged_bytes
 from s2sim.reducers.script import Call
-from s2sim.reducers.traffic import chunk_bounds, ring_bytes
+from s2sim.reducers.traffic import ring_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,8 +29,7 @@ def sent_bytes(demand: Demand) -> NDArray[np.int64]:
     if demand.kind == "broadcast":
         return np.where(np.arange(ranks) == (demand.root - 1) % ranks, 0, size).astype(np.int64)
     if demand.kind == "all_to_all":
-        blocks = [np.diff(chunk_bounds(count, ranks)) for count in demand.elements]
-        return np.array([int(block.sum() - block[rank]) * demand.itemsize for rank, block in enumerate(blocks)])
+        return exchanged_bytes(demand)[0]
     assert demand.kind in ("all_reduce", "all_gather")
     sent, _ = ring_bytes(Call(demand.kind, "", "", demand.itemsize, demand.elements, size_from_data=False, label=""))
     return sent
@@ -38,9 +38,7 @@ def sent_bytes(demand: Demand) -> NDArray[np.int64]:
 def received_bytes(demand: Demand) -> NDArray[np.int64]:
     """Return what each rank receives, int64 of shape (ranks,)."""
     if demand.kind == "all_to_all":
-        blocks = np.array([np.diff(chunk_bounds(count, demand.ranks)) for count in demand.elements])
-        received: NDArray[np.int64] = (blocks.sum(axis=0) - blocks.diagonal()) * demand.itemsize
-        return received
+        return exchanged_bytes(demand)[1]
     return np.roll(sent_bytes(demand), 1)
 
 
