@@ -19,7 +19,7 @@ from s2sim.study.scaled_scripts import grow, run_quietly
 from s2sim.topology.cluster import build_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -101,12 +101,13 @@ def hold_out(
         source = SomeRanks(trace, ranks, change)
         what = []
     gradients = [source.gradient(0, rank) for rank in range(ranks)]
-    predicted = run_quietly(reducers, gradients, seed=stage.seed)
+    fitted = _fitted(reducers, gradients, stage.seed)
+    predicted = run_quietly(fitted, gradients, seed=stage.seed)
     if scaled:
         scaling = scale_to(recorded[0].size, gradients[0])
-        predicted = grow(reducers, predicted, gradients, scaling, seed=stage.seed)
+        predicted = grow(fitted, predicted, gradients, scaling, seed=stage.seed)
         what.append("half of the rows")
-    truth = run_quietly(reducers, recorded, seed=stage.seed)
+    truth = run_quietly(_fitted(reducers, recorded, stage.seed), recorded, seed=stage.seed)
     timer = Timer(build_cluster(stage.shape, ranks, seed=stage.seed), AUTO)
     found = {}
     for text in reducers:
@@ -117,6 +118,10 @@ def hold_out(
             f"{' and '.join(what)} predict all", _relative(sent_predicted, sent), _relative(time_predicted_ps, time_ps)
         )
     return found
+
+
+def _fitted(reducers: Mapping[str, Reducer], gradients: Sequence[Gradient], seed: int) -> dict[str, Reducer]:
+    return {text: reducer.fitted(gradients, seed) for text, reducer in reducers.items()}
 
 
 def _random_half(gradient: Gradient, seed: int) -> list[NDArray[np.int64]]:

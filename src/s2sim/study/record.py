@@ -50,8 +50,8 @@ def record(
     """Run each reducer, by its option string, on the gradients, one a rank, with empty residuals."""
     exact = mean_float64(gradients)
     found = []
-    for text, reducer in reducers.items():
-        reducer = reducer.fitted(gradients, seed)
+    for text, asked in reducers.items():
+        reducer = asked.fitted(gradients, seed)
         try:
             results, recording = run_group(make_instances(reducer, len(gradients)), gradients, seed=seed)
         except CodecError as error:

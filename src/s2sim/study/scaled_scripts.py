@@ -45,7 +45,10 @@ def record_scaled(
     """
     ran = [scaling.run(gradient) for gradient in gradients]
     records = record(reducers, ran, seed=seed, on_reducer=on_reducer)
-    scripts = grow(reducers, {item.option_string: item.recording for item in records}, ran, scaling, seed=seed)
+    scripts = {item.option_string: item.recording for item in records}
+    # As the gradients have fitted them: what grows is their sizes, not their choices.
+    fitted = {item.option_string: item.reducer for item in records}
+    scripts = grow(fitted, scripts, ran, scaling, seed=seed)
     scaled = [replace(item, recording=scripts[item.option_string]) for item in records]
     if scaling.weights is None:
         return scaled

@@ -119,7 +119,8 @@ def check_messages(schedules: Iterable[Schedule], what: str) -> None:
     messages = sum(step.times * step.round.pattern.messages for schedule in schedules for step in schedule.steps)
     if messages > _MOST_MESSAGES:
         raise S2SimError(
-            f"a timeline of {what} would hold {messages:,} messages, more than {_MOST_MESSAGES:,}: ask for fewer workers"
+            f"a timeline of {what} would hold {messages:,} messages, more than {_MOST_MESSAGES:,}: ask for fewer "
+            "workers"
         )
 
 
