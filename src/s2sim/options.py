@@ -19,6 +19,10 @@ T = TypeVar("T", bound="DataclassInstance")
 _KINDS = {int: "a whole number", float: "a number"}
 
 
+# No option counts more of anything; beyond 64 bits arrays could not either.
+_MOST_COUNT = 2**62
+
+
 def split_option_string(text: str) -> tuple[str, dict[str, str]]:
     """Split ``name:key=value,...`` into its name and its options, in order.
 
@@ -58,9 +62,12 @@ def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
             raise OptionError(f"{owner}: {key}={text} is neither true nor false")
         return text == "true"
     try:
-        return annotation(text)
+        value = annotation(text)
     except ValueError as error:
         raise OptionError(f"{owner}: {key}={text} is not {_KINDS.get(annotation, annotation.__name__)}") from error
+    if annotation is int and abs(value) > _MOST_COUNT:
+        raise OptionError(f"{owner}: {key}={text} is out of range: at most {_MOST_COUNT}")
+    return value
 
 
 def build(cls: type[T], options: Mapping[str, str], owner: str) -> T:

@@ -158,3 +158,28 @@ def test_servers_stand_on_nodes_of_their_own(s2sim):
     # Four workers push 2 MB to each of two servers, and pull as much.
     rate_Bps = json.loads(s2sim("topology", "show", "single-switch", "--json", "-")[1])["nic_rate_Bps"]
     assert on_nodes["time_s"] == pytest.approx(2 * 4 * 2e6 / rate_Bps, rel=0.02)
+
+
+def test_a_listing_of_two_trees_shows_both_messages_of_a_pair(s2sim):
+    asked = ("collective", "all_reduce", "--topology", "fat-tree", "--workers", "16", "--size", "1MiB")
+    code, out, err = s2sim(*asked, "--algorithm", "double-binary-tree:chunks=8", "--show")
+    assert (code, err) == (0, "")
+    assert "rounds" in out
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        (("--algorithm", "ring:channels=99999999999999999999"), "out of range"),
+        (("--algorithm", "ring:chunks=100000000"), "take fewer"),
+        (("--algorithm", "double-binary-tree:chunks=1000000000"), "take fewer chunks"),
+        (("--algorithm", "direct", "--workers", "16384"), "take ring or halving-doubling"),
+        (("--timeline", "-"), "name a file"),
+        (("--size", ""), "size"),
+    ],
+)
+def test_sizes_beyond_reason_are_refused(s2sim, more, complaint):
+    code, out, err = s2sim(*RING, *more)
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert err.count("\n") == 1

@@ -1,14 +1,18 @@
-"""Ranks beyond the recorded ones: drawn by the law, with recorded values, the same whatever is drawn before."""
+"""Ranks beyond the recorded ones: drawn by the law, with values like the recorded ones, the same in any order."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from s2sim.errors import TraceError
-from s2sim.gradients.law_ranks import SomeRanks
+from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.law import fit_law
+from s2sim.gradients.law_ranks import MoreRanks, SomeRanks
 from s2sim.gradients.load import load_trace
-from s2sim.gradients.statistics import trace_statistics
+from s2sim.gradients.statistics import holders, trace_statistics
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +29,7 @@ def test_recorded_ranks_come_first_as_they_are(more):
             np.testing.assert_array_equal(a.values, b.values)
 
 
-def test_a_drawn_rank_has_rows_values_and_layers_of_recorded_ones(more):
+def test_a_drawn_rank_has_as_many_rows_as_its_parent_and_its_dense_layers(more):
     recorded = [more.gradient(0, rank) for rank in range(64)]
     drawn = more.gradient(0, 100)
     assert drawn.names == recorded[0].names
@@ -35,21 +39,73 @@ def test_a_drawn_rank_has_rows_values_and_layers_of_recorded_ones(more):
         if all(np.array_equal(a, b) for a, b in zip(gradient.layers[2:], drawn.layers[2:], strict=True))
     ]
     assert len(parents) == 1
-    unseen = 0
     for index in range(2):
         layer = drawn.layers[index]
         assert len(layer.rows) == len(recorded[parents[0]].layers[index].rows)
         assert (np.diff(layer.rows) > 0).all()
-        held = {}
-        for gradient in recorded:
-            table = gradient.layers[index]
-            for row, values in zip(table.rows.tolist(), table.values, strict=True):
-                held.setdefault(row, []).append(values.tobytes())
-        rarest = min(map(len, held.values()))
-        rare = {values for every in held.values() if len(every) == rarest for values in every}
-        for row, values in zip(layer.rows.tolist(), layer.values, strict=True):
-            assert values.tobytes() in held.get(row, rare)
-            unseen += row not in held
+
+
+@dataclass
+class Signal:
+    """Ranks that hold every row, with a mean and noise of their own in each; the last row is held by rank 0 alone."""
+
+    world_size: int
+    mean: float
+    noise: float
+    steps: int = 1
+
+    def gradient(self, step, rank):
+        generator = np.random.default_rng([step, rank])
+        values = (self.mean + self.noise * generator.standard_normal((200, 8))).astype(np.float32)
+        rows = np.arange(200 if rank == 0 else 199)
+        return Gradient(("table",), (RowSparse(rows, values[: len(rows)], (200, 8)),))
+
+
+def more_of(source, ranks, seed=0):
+    return MoreRanks("signal", None, source, fit_law(source), ranks, seed)
+
+
+@pytest.mark.parametrize(("mean", "noise"), [(1.0, 0.0), (1.0, 0.5), (0.3, 1.0), (0.0, 1.0)])
+def test_a_sum_over_drawn_ranks_is_as_long_as_one_over_recorded_ranks(mean, noise):
+    drawn, truth = more_of(Signal(32, mean, noise), 128), Signal(128, mean, noise)
+    lengths = [
+        np.linalg.norm(sum(source.gradient(0, rank).layers[0].to_dense()[:199] for rank in range(128)))
+        for source in (drawn, truth)
+    ]
+    # Copies of the recorded values would be 2.6 times as long where there is no mean: sqrt((1 + 3)^2 + 3) / sqrt(4).
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.35 if mean == 0 else 0.1)
+    for rank in (0, 100):
+        spread = drawn.gradient(0, rank).layers[0].values.std()
+        assert spread == pytest.approx(noise, rel=0.15, abs=1e-6)
+
+
+def test_a_row_that_one_rank_holds_is_taken_with_either_sign():
+    source = Signal(8, 1.0, 0.3)
+    recorded = source.gradient(0, 0).layers[0].values[199]
+    drawn = more_of(source, 400)
+    layers = [drawn.gradient(0, rank).layers[0] for rank in range(8, 400)]
+    found = [layer.values[-1] for layer in layers if layer.rows[-1] == 199]
+    assert len(found) > 10
+    signs = {bool((values == recorded).all()) for values in found}
+    assert signs == {True, False}
+    assert all((np.abs(values) == np.abs(recorded)).all() for values in found)
+
+
+def test_a_row_that_no_rank_holds_takes_the_values_of_a_rare_one(more):
+    recorded = [more.gradient(0, rank) for rank in range(64)]
+    (counts, *_) = holders(recorded)
+    rare = {
+        np.abs(values).tobytes()
+        for gradient in recorded
+        for row, values in zip(gradient.layers[0].rows, gradient.layers[0].values, strict=True)
+        if counts[row] == counts[counts > 0].min()
+    }
+    unseen = 0
+    for rank in range(64, 80):
+        table = more.gradient(0, rank).layers[0]
+        for values in table.values[counts[table.rows] == 0]:
+            assert np.abs(values).tobytes() in rare
+            unseen += 1
     assert unseen > 0
 
 

@@ -20,6 +20,7 @@ from s2sim.reducers.group import make_instances, run_group
 from s2sim.reducers.measure import Error, Errors
 from s2sim.reducers.script import Call, Post, Recording, Wait, Work
 from s2sim.study.hold_out import Stage, hold_out
+from s2sim.study.record import record
 from s2sim.study.scaled_scripts import record_scaled, scale_recording, weighted_errors
 from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, spec_from_json
 from s2sim.topology.catalogue import load_shape
@@ -118,6 +119,15 @@ def test_an_estimate_of_the_union_stays_one_when_scaled():
     _, small = run_group(make_instances(make_reducer("s2"), len(held)), held, seed=0)
     assert estimate.elements == small.calls[0].elements  # registers are as many at any size
     assert cells.elements[0] == pytest.approx(50 * small.calls[1].elements[0], rel=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:s2")
+def test_a_sketch_sized_for_an_error_is_sized_once_and_then_grows():
+    held = gradients()
+    found = record_scaled(reducers("s2:error=0.2"), held, scale_to(20 * held[0].size, held[0]), seed=0)[0]
+    small = record(reducers("s2:error=0.2"), held, seed=0)[0]
+    assert found.reducer.options() == small.reducer.options()
+    assert found.recording.calls[1].elements[0] == pytest.approx(20 * small.recording.calls[1].elements[0], rel=0.1)
 
 
 def test_blocks_of_an_exchange_are_scaled_one_by_one():

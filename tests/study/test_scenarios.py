@@ -89,3 +89,22 @@ def test_alpha_beta_forms_on_one_switch(workers, kind, algorithm, rounds, share)
 def test_pairwise_exchange_on_one_switch(workers):
     expected = (workers - 1) * (1e-6 + SIZE / workers / RATE_BPS)
     assert time_s("s2-switch", workers, "pairwise", "all_to_all") == pytest.approx(expected, rel=WITHIN)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("workers", [3, 1000, 1023])
+@pytest.mark.parametrize("algorithm", ["ring", "halving-doubling", "bruck", "pat"])
+def test_parts_that_do_not_divide_count_their_nominal_share(kind, workers, algorithm):
+    size = 2**20
+    found = run_collective(
+        kind, str(SCENARIOS / "s2-switch.toml"), workers=workers, size_bytes=size, algorithm=algorithm
+    )
+    assert found.time_s == pytest.approx(found.closed_form_s, rel=WITHIN, abs=3000e-12)
+    if algorithm == "ring":
+        assert found.time_s == pytest.approx((workers - 1) * (1e-6 + size / workers / RATE_BPS), rel=WITHIN)
+
+
+def test_many_ranks_exchange_pairwise_where_all_at_once_is_too_much():
+    found = run_collective("all_to_all", str(SCENARIOS / "s2-switch.toml"), workers=1500, size_bytes=1500)
+    assert found.algorithm == "pairwise"
+    assert "spread cannot run" in found.why

@@ -119,8 +119,9 @@ def collective_command(
     _check_sizes(asked, size, sizes)
     count = parse_workers(workers)
     packet, room = (None if text is None else parse_size_bytes(text) for text in (packet_bytes, buffer))
-    for option, target in (("--json", json), ("--timeline", timeline), ("--goal", goal)):
+    for option, target in (("--json", json), ("--goal", goal)):
         check_target(option, target)
+    check_target("--timeline", timeline, stdout=False)
     if png is not None:
         views.check_picture_target(png)
     if STDOUT in (json, goal) and (json == goal or show):
@@ -136,7 +137,7 @@ def collective_command(
         cast("Kind", asked),
         topology,
         workers=count,
-        size_bytes=parse_size_bytes(size or "0B") if sizes is None else read_sizes(Path(sizes)),
+        size_bytes=parse_size_bytes("0B" if size is None else size) if sizes is None else read_sizes(Path(sizes)),
         algorithm=algorithm,
         placement=placement,
         overrides=tuple(overrides or ()),

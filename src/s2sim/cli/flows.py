@@ -75,7 +75,7 @@ def flows_command(
     count = None if workers is None else parse_workers(workers)
     packet, room = (None if text is None else parse_size_bytes(text) for text in (packet_bytes, buffer))
     check_target("--json", json)
-    check_target("--out", out)
+    check_target("--out", out, stdout=False)
 
     from s2sim.study.flows import read_transfers, run_flows
 

@@ -89,10 +89,12 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def check_target(option: str, target: str | None) -> None:
-    """Refuse a file that cannot be written before anything long is computed for it."""
-    if target is None or target == STDOUT:
+def check_target(option: str, target: str | None, *, stdout: bool = True) -> None:
+    """Refuse a file that cannot be written before anything long is computed for it; ``stdout``: whether - is one."""
+    if target is None or (target == STDOUT and stdout):
         return
+    if target == STDOUT:
+        raise S2SimError(f"{option} - would mix with what is printed: name a file")
     if not target:
         raise S2SimError(f"{option} names no file: write {option} FILE")
     path = Path(target)

@@ -175,7 +175,7 @@ def run_command(
     given = {option: value for option, value in given.items() if value is not None}
     shown = _check_shown(show or [], per_layer=per_layer, silent=quiet or json == STDOUT)
     check_target("--json", json)
-    check_target("--timeline", timeline)
+    check_target("--timeline", timeline, stdout=False)
     asked = _make_spec(spec, given)
 
     from s2sim.study.experiment import INTERRUPTED_NOTE, run

@@ -57,7 +57,7 @@ class _Crossing:
 def _crossing(demand: Demand, group: NDArray[np.int64], groups: int) -> _Crossing:
     """Return what a collective has to move over the borders of ``group[r]`` of each rank, int64 of shape (ranks,)."""
     size = float(demand.buffer_bytes)
-    own = np.bincount(group, np.asarray(demand.elements) * float(demand.itemsize), groups).astype(np.float64)
+    own = np.bincount(group, demand.sizes_bytes, groups).astype(np.float64)
     nothing = np.zeros(groups)
     held = np.bincount(group, minlength=groups) > 0
     others = np.flatnonzero(held).size - 1
@@ -87,7 +87,7 @@ def _messages(demand: Demand) -> Iterator[tuple[NDArray[np.int64], NDArray[np.in
     """Yield (source, target, bytes) of what has to go from rank to rank, a shift of all ranks at a time."""
     source = np.arange(demand.ranks)
     if demand.kind == "send_recv":
-        yield source, (source + 1) % demand.ranks, np.asarray(demand.elements, np.float64) * demand.itemsize
+        yield source, (source + 1) % demand.ranks, demand.sizes_bytes
         return
     blocks = blocks_of(demand)
     for shift in range(1, demand.ranks):

@@ -62,7 +62,7 @@ class Bruck:
         for equal contributions, ceil(log2 P)·L for a barrier.
         """
         require_one_way(self.name, hops)
-        sizes = np.array(demand.elements, np.float64) * demand.itemsize
+        sizes = demand.sizes_bytes
         around = np.concatenate([[0.0], np.cumsum(np.tile(sizes, 2))])
         total = 0.0
         for distance in distances_below(demand.ranks):

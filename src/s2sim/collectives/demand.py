@@ -85,6 +85,19 @@ class Demand:
         """Bytes of these."""
         return self.buffer_elements * self.itemsize
 
+    @property
+    def sizes_bytes(self) -> NDArray[np.float64]:
+        """What each rank's stretch counts on the network, float64 of shape (ranks,).
+
+        Parts of one size that was cut evenly, [i·n//P, (i+1)·n//P), all count its nominal share n/P, so that rounds
+        repeat; others their own bytes.
+        """
+        own = np.asarray(self.elements, np.int64)
+        total = int(own.sum())
+        if not self.shared and np.array_equal(own, np.diff(np.arange(self.ranks + 1) * total // self.ranks)):
+            return np.full(self.ranks, total * self.itemsize / self.ranks)
+        return (own * self.itemsize).astype(np.float64)
+
     def stretches(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return where each rank's own stretch begins and ends, int64 of shape (ranks,)."""
         own = np.asarray(self.elements, np.int64)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from s2sim.collectives.groups import group_of_all, joined, schedule_of
+from s2sim.collectives.groups import check_at_once, group_of_all, joined, schedule_of
 from s2sim.collectives.schedule import Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError
 
@@ -37,6 +37,7 @@ class Direct:
     def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
         """Return the rounds in which each group does ``kind`` on its part; member i owns chunk i."""
         members = groups.members
+        check_at_once(self.name, len(groups.ranks) * members * (members - 1), "ring or halving-doubling")
         sender = np.repeat(np.arange(members), members - 1)
         receiver = (sender + 1 + np.tile(np.arange(members - 1), members)) % members
         pattern = Pattern(groups.ranks[:, sender].reshape(-1), groups.ranks[:, receiver].reshape(-1))
@@ -58,11 +59,11 @@ class Direct:
             return 0.0
         if demand.shared:
             return 2 * hops.round_s(demand.buffer_bytes / demand.ranks)
-        if len(set(demand.elements)) > 1 and len((*hops.inside, *hops.across)) > 1:
+        if len(set(demand.sizes_bytes.tolist())) > 1 and len((*hops.inside, *hops.across)) > 1:
             raise ContendedError(
                 f"{self.name} with unequal contributions has no closed form where ways differ: simulate it instead"
             )
-        return hops.round_s(max(demand.elements) * demand.itemsize)
+        return hops.round_s(demand.sizes_bytes.max())
 
 
 def _exchange(groups: Groups, pattern: Pattern, *, chunk: NDArray[np.int64], adds: bool) -> Stage:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
 
 _MOST_CHUNKS = 128
+# Rounds times pairs, a byte each.
+_MOST_PLACES = 1 << 30
 
 
 def _binary_tree(count: int) -> NDArray[np.int64]:
@@ -207,6 +209,11 @@ def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
     chunk_bytes = groups.bytes.sum(axis=1) / 2 / chunks
     # Rounds with the same pairs at work are one step.
     rounds = trees.rounds(chunks)
+    if rounds * len(trees.delay) > _MOST_PLACES:
+        raise OptionError(
+            f"double-binary-tree: chunks={chunks} over {groups.members} ranks make {rounds:,} rounds of up to "
+            f"{len(trees.delay):,} messages: take fewer chunks"
+        )
     busy = (np.arange(rounds)[:, None] >= trees.delay) & (np.arange(rounds)[:, None] < trees.delay + chunks)
     changes = (busy[1:] != busy[:-1]).any(axis=1)
     starts: list[int] = np.flatnonzero(np.concatenate([np.ones(min(rounds, 1), bool), changes])).tolist()

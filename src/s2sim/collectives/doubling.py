@@ -144,7 +144,7 @@ def exchange_s(demand: Demand, hops: Hops, *, near_first: bool) -> float:
     largest contribution of a folded member, and of everything but the smallest such.
     """
     cube = Cube(demand.ranks)
-    sizes = np.array(demand.elements, np.float64) * demand.itemsize
+    sizes = demand.sizes_bytes
     folded = sizes[cube.folded()]
     held = sizes[cube.corners()]
     held[: cube.extras] += folded

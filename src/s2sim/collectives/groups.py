@@ -10,6 +10,8 @@ import numpy as np
 
 from s2sim.collectives.arrange import arranged
 from s2sim.collectives.schedule import LazySteps, Pieces, Schedule, Stage, Step
+from s2sim.errors import OptionError
+from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +19,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.collectives.demand import Demand
+
+
+_MOST_AT_ONCE = 2**21
+# Memory that routes and sharing of one message take, measured on a two-level fat tree with four links a way.
+_MESSAGE_BYTES = 750
+
+
+def check_at_once(algorithm: str, messages: int, instead: str) -> None:
+    """Refuse rounds of more messages than memory holds; ``instead`` names an algorithm that sends fewer at once."""
+    if messages > _MOST_AT_ONCE:
+        needed = format_bytes(messages * _MESSAGE_BYTES)
+        raise OptionError(
+            f"{algorithm} sends {messages:,} messages at once, which takes about {needed} of memory, and at most "
+            f"{_MOST_AT_ONCE:,} are run: take {instead}"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,8 +91,7 @@ def group_of_all(demand: Demand) -> Groups:
     begin, end = demand.stretches()
     if demand.shared:
         return even_groups(ranks, begin[:1], end[:1], float(demand.buffer_bytes))
-    sizes_bytes = ((end - begin) * demand.itemsize).astype(np.float64)
-    return Groups(ranks, begin[None, :], end[None, :], sizes_bytes[None, :])
+    return Groups(ranks, begin[None, :], end[None, :], demand.sizes_bytes[None, :])
 
 
 def joined(stages: Sequence[Stage]) -> Stage:

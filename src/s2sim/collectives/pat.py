@@ -100,5 +100,5 @@ class Pat:
         message of each round.
         """
         require_one_way(self.name, hops)
-        sizes = np.array(demand.elements, np.float64) * demand.itemsize
+        sizes = demand.sizes_bytes
         return sum((hops.round_s(float(carried(sizes[None], move).max())) for move in self._moves(demand.ranks)), 0.0)

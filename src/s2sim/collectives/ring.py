@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
 
 
+# Steps of pieces in flight are kept one by one.
+_MOST_STEPS = 2_000_000
+_MOST_CHUNKS = 1 << 16
+
+
 @dataclass(frozen=True, slots=True)
 class Ring:
     """Ring in rank order: bandwidth-optimal, latency linear in ranks.
@@ -51,6 +56,9 @@ class Ring:
             value = getattr(self, field)
             if value is not None and value < 1:
                 raise OptionError(f"ring: {field}={value} must be at least 1")
+        for field in ("channels", "chunks"):
+            if (getattr(self, field) or 1) > _MOST_CHUNKS:
+                raise OptionError(f"ring: {field}={getattr(self, field)} is more than {_MOST_CHUNKS}: take fewer")
         if self.release not in ("delivered", "sent"):
             raise OptionError(f"ring: release={self.release} must be delivered or sent")
         if self.in_flight is not None and self.in_flight > self.chunks:
@@ -88,6 +96,11 @@ class Ring:
         """Return the rounds of several pieces that go round one behind the other."""
         stages = [_once_round(kind, _part(groups, piece, self.chunks)) for piece in range(self.chunks)]
         rounds = stages[0].rounds
+        if (count := rounds * self.chunks) > _MOST_STEPS:
+            raise OptionError(
+                f"ring: chunks={self.chunks} over {groups.members} ranks make {count:,} steps, more than "
+                f"{_MOST_STEPS:,}: take fewer chunks"
+            )
         flying = self.in_flight or self.chunks
         steps: list[Step] = []
         place: list[tuple[int, int]] = []
@@ -121,7 +134,7 @@ class Ring:
         """
         ranks = demand.ranks
         shared = demand.shared
-        share = demand.buffer_bytes / ranks if shared else max(demand.elements) * demand.itemsize
+        share = demand.buffer_bytes / ranks if shared else float(demand.sizes_bytes.max())
         size = share / (self.channels or 1) / self.chunks
         rounds = (2 if shared else 1) * (ranks - 1)
         hop_s, sent_s = hops.round_s(size), hops.sending_s(size)

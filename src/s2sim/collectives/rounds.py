@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Routes of so many patterns are kept: a pairwise exchange of P ranks has P - 1 of P routes each.
 _KEPT_PATTERNS = 64
+# Some 24 bytes each.
+_KEPT_CROSSINGS = 1 << 25
 
 
 def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
@@ -46,6 +48,7 @@ class _Known:
     alone: NDArray[np.bool_]
     sharing: Together | None
     times_ps: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    latest: dict[bytes, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict)  # at most one
     bounds_ps: dict[bytes, int] = field(default_factory=dict)
 
 
@@ -68,13 +71,16 @@ class RoundTimes:
         self._cluster = cluster
         self._release = release
         self._patterns: dict[Pattern, _Known] = {}
+        self._crossings = 0
 
     def _known(self, pattern: Pattern) -> _Known:
         known = self._patterns.get(pattern)
         if known is None:
-            if len(self._patterns) >= _KEPT_PATTERNS:
-                self._patterns.clear()
             routes = find_routes(self._cluster, pattern)
+            self._crossings += len(routes.links)
+            if len(self._patterns) >= _KEPT_PATTERNS or self._crossings > _KEPT_CROSSINGS:
+                self._patterns.clear()
+                self._crossings = len(routes.links)
             users = np.bincount(routes.links)[routes.links]
             alone = np.maximum.reduceat(users, routes.offsets[:-1]) == 1
             known = _Known(routes, alone, self._shared(routes, alone))
@@ -91,7 +97,13 @@ class RoundTimes:
 
     def message_ps(self, sent: Round) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return when each message has left and when it is delivered, int64 picoseconds from the round's start."""
-        known = self._known(sent.pattern)
+        known, digest = self._known(sent.pattern), _digest(sent)
+        if digest not in known.latest:
+            known.latest.clear()
+            known.latest[digest] = self._solved(known, sent)
+        return known.latest[digest]
+
+    def _solved(self, known: _Known, sent: Round) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         rate = known.routes.narrowest(self._cluster.fabric.rate_Bps / PS_PER_S)
         leaving = whole_ps(sent.bytes / rate)
         if known.sharing is not None:

@@ -9,12 +9,11 @@ import numpy as np
 
 from s2sim.collectives.blocks import blocks_of
 from s2sim.collectives.doubling import require_one_way
-from s2sim.collectives.groups import schedule_of
+from s2sim.collectives.groups import check_at_once, schedule_of
 from s2sim.collectives.pairwise import block_pieces
 from s2sim.collectives.schedule import Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import join_option_string, non_default
-from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedule import Schedule
     from s2sim.topology.cluster import Cluster
 
-_MOST_PAIRS = 2**21
-# Memory that routes and sharing of one pair take, measured on a two-level fat tree with four links a way.
-_PAIR_BYTES = 750
 # Libraries throttle too: MPICH has 32 sends and receives of an alltoallv outstanding (MPIR_CVAR_ALLTOALL_THROTTLE).
 # Every block of a size of its own ends at a moment of its own, at which all rates are solved again: with 64 ranks this
 # takes seconds for all at once, and a tenth of it for 16, which come within 2 % of it on fat trees and 30 % elsewhere.
@@ -79,7 +75,7 @@ class Spread:
         if demand.blocks or len(set(demand.elements)) > 1:
             require_one_way(self.name, hops)
         if demand.kind == "send_recv":
-            return hops.round_s(float(max(demand.elements)) * demand.itemsize)
+            return hops.round_s(float(demand.sizes_bytes.max()))
         if self.partners is not None and self.partners < demand.ranks:
             raise ContendedError(
                 f"{self.name} of {self.partners} partners at once has no closed form: simulate it instead"
@@ -93,19 +89,14 @@ def _shift(demand: Demand) -> Stage:
     source = np.arange(demand.ranks)
     begin, end = demand.stretches()
     pattern = Pattern(source, (source + 1) % demand.ranks)
-    step = Step(Round(pattern, ((end - begin) * demand.itemsize).astype(np.float64)))
+    step = Step(Round(pattern, demand.sizes_bytes))
     return Stage((step,), lambda _step, _time: Pieces(source, begin, end, np.zeros(demand.ranks, bool)))
 
 
 def _exchange(demand: Demand, node_of_rank: NDArray[np.int64], partners: int) -> Stage:
     """Return the rounds in which each rank sends a block to every other, a group of ``partners`` a round."""
     ranks = demand.ranks
-    pairs = ranks * (ranks - 1)
-    if pairs > _MOST_PAIRS:
-        raise OptionError(
-            f"spread sends {pairs} messages at once between {ranks} ranks, which takes about "
-            f"{format_bytes(pairs * _PAIR_BYTES)} of memory, and at most {_MOST_PAIRS} are run: take pairwise"
-        )
+    check_at_once("spread", ranks * (ranks - 1), "pairwise")
     groups = -(-ranks // partners)
     order = np.arange(ranks) if groups == 1 else np.argsort(node_of_rank[:ranks], kind="stable")
     blocks = blocks_of(demand)

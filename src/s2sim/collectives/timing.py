@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -11,10 +12,11 @@ import numpy as np
 from s2sim.collectives.duration import at_least_ps, duration_ps
 from s2sim.collectives.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.rounds import RoundTimes, find_routes
+from s2sim.errors import OptionError, TopologyError
 from s2sim.units import PS_PER_S, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -93,31 +95,55 @@ class Timer:
     def _choose(self, demand: Demand) -> Timed:
         if self._algorithm != AUTO and demand.kind in ALGORITHMS.get(self._algorithm.partition(":")[0]).kinds:
             return self._run(self._algorithm, demand, "asked for")
-        able = [name for name in ALGORITHMS.names() if demand.kind in ALGORITHMS.get(name).auto]
+        chosen, others = [], []
+        for name in ALGORITHMS.names():
+            if demand.kind in ALGORITHMS.get(name).kinds:
+                (chosen if demand.kind in ALGORITHMS.get(name).auto else others).append(name)
         if demand.ranks == 1:
-            return self._run(able[0], demand, "one rank has nothing to send")
-        if len(able) == 1:
-            return self._run(able[0], demand, f"what libraries run for {demand.kind}")
+            return self._run(chosen[0], demand, "one rank has nothing to send")
+        schedules = self._possible(chosen, demand)
+        if not schedules:
+            return self._instead(chosen, others, demand)
+        if len(schedules) == 1:
+            return self._timed(schedules[0], f"what libraries run for {demand.kind}")
         candidates = []
-        for name in able:
-            schedule = make_algorithm(name, demand.kind).schedule(demand, self.cluster)
+        for schedule in schedules:
             times = RoundTimes(self.cluster, schedule.release)
             candidates.append((at_least_ps(schedule, times), schedule, times))
         candidates.sort(key=lambda candidate: candidate[0])
         found: list[Timed] = []
-        others: list[str] = []
+        slower_ones: list[str] = []
         for least_ps, schedule, times in candidates:
             if found and least_ps >= found[0].duration_ps:
-                others.append(f"at least {format_seconds(least_ps / PS_PER_S)} by {schedule.algorithm}")
+                slower_ones.append(f"at least {format_seconds(least_ps / PS_PER_S)} by {schedule.algorithm}")
                 continue
             found.append(Timed(schedule, duration_ps(schedule, self.cluster, times), "", times))
             found.sort(key=lambda timed: timed.duration_ps)
         best, *slower = found
-        others += [f"{format_seconds(item.duration_ps / PS_PER_S)} by {item.schedule.algorithm}" for item in slower]
-        why = f"fastest: {format_seconds(best.duration_ps / PS_PER_S)} against {', '.join(others)}"
+        slower_ones += [
+            f"{format_seconds(item.duration_ps / PS_PER_S)} by {item.schedule.algorithm}" for item in slower
+        ]
+        why = f"fastest: {format_seconds(best.duration_ps / PS_PER_S)} against {', '.join(slower_ones)}"
         return replace(best, why=why)
 
     def _run(self, algorithm: str, demand: Demand, why: str) -> Timed:
-        schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
+        return self._timed(make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster), why)
+
+    def _possible(self, names: Sequence[str], demand: Demand) -> list[Schedule]:
+        """Return the schedules of those algorithms that do not refuse this many ranks on this cluster."""
+        schedules = []
+        for name in names:
+            with suppress(OptionError, TopologyError):
+                schedules.append(make_algorithm(name, demand.kind).schedule(demand, self.cluster))
+        return schedules
+
+    def _instead(self, chosen: Sequence[str], others: Sequence[str], demand: Demand) -> Timed:
+        """Return the first other algorithm that takes what those that libraries run refuse; else their refusal."""
+        for name in others:
+            for schedule in self._possible([name], demand):
+                return self._timed(schedule, f"{', '.join(chosen)} cannot run this many ranks here")
+        return self._run(chosen[0], demand, "")
+
+    def _timed(self, schedule: Schedule, why: str) -> Timed:
         times = RoundTimes(self.cluster, schedule.release)
         return Timed(schedule, duration_ps(schedule, self.cluster, times), why, times)

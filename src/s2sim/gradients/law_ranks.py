@@ -6,8 +6,10 @@ done and not guessed. A rank beyond the recorded ones has one of them, drawn by 
 - Of each row-sparse layer it holds as many rows as its parent. Which, is drawn by the law (`s2sim.gradients.law`): each
   row has a probability that fits the number of recorded ranks that hold it, and rows are drawn with these
   probabilities without replacement (B. Rosén, "On sampling with probability proportional to size", JSPI 1997).
-- The values of a row are those that one of the recorded ranks has in this row, so that the tail of the values and the
-  agreement between ranks stay as recorded. A row that no recorded rank holds takes them from one of the rarest.
+- The values of a row are what the recorded ranks have in common there, plus or minus what one of them has beside it.
+  In common is their mean, shrunk by as much as chance alone would leave of it (W. James and C. Stein, "Estimation with
+  quadratic loss", 1961): a mere copy would count the chance of a recorded rank twice, so that a sum over ranks grew too
+  fast where they do not agree. A row that no recorded rank holds takes what one of the rarest rows has, either sign.
 - Dense layers are its parent's. Zeros in them do not thin out with more ranks.
 """
 
@@ -137,30 +139,39 @@ class _Pool:
     ----------
     odds : float64 array, shape (rows,)
         Probability over its complement that a rank holds a row; infinite for those that all hold.
-    values : array, shape (held, ...)
-        Values of all rows of all ranks, ordered by row.
+    common : array, shape (held rows + 1, width)
+        What the ranks have in common in each row that any of them holds; the last is 0, for all other rows.
+    own : array, shape (held, width)
+        What each rank has beside it, row by row.
+    places : int64 array, shape (rows,)
+        Which line of ``common`` belongs to a row.
     starts, counts : int64 array, shape (rows,)
-        Where a row's values begin, and how many ranks hold it; of a row that none holds, those of the rarest rows.
+        Where a row's values begin in ``own``, and how many there are; of a row that none holds, those of the rarest.
     """
 
     odds: NDArray[np.float64]
-    values: NDArray[Any]
+    common: NDArray[Any]
+    own: NDArray[Any]
+    places: NDArray[np.int64]
     starts: NDArray[np.int64]
     counts: NDArray[np.int64]
 
     @classmethod
     def of(cls, layers: Sequence[RowSparse], counts: NDArray[np.int64], probabilities: NDArray[np.float64]) -> _Pool:
         rows = np.concatenate([layer.rows for layer in layers])
-        values = np.concatenate([layer.values for layer in layers])
+        values = np.concatenate([layer.values.reshape(len(layer.rows), layer.width) for layer in layers])
         # The rarest rows come first, where the values of rows that nobody was seen to hold begin as well.
         order = np.argsort(counts, kind="stable")
         starts = np.empty_like(counts)
         starts[order] = np.cumsum(counts[order]) - counts[order]
         rarest = counts[rows] == counts[counts > 0].min(initial=len(layers))
-        sizes = np.where(counts == 0, np.count_nonzero(rarest), counts)
+        held = order[counts[order] > 0]
+        common, own = _split(values[np.lexsort((rows, counts[rows]))], counts[held])
+        places = np.full_like(counts, len(held))
+        places[held] = np.arange(len(held))
         with np.errstate(divide="ignore"):
             odds = probabilities / (1 - probabilities)
-        return cls(odds, values[np.lexsort((rows, counts[rows]))], starts, sizes)
+        return cls(odds, common, own, places, starts, np.where(counts == 0, np.count_nonzero(rarest), counts))
 
     def draw(self, count: int, shape: tuple[int, ...], generator: np.random.Generator) -> RowSparse:
         """Return ``count`` rows with their values; fewer where the law lets fewer be held at all."""
@@ -171,4 +182,40 @@ class _Pool:
             ratios = uniform / (1 - uniform) / self.odds
         rows = np.sort(np.argpartition(ratios, count - 1)[:count]) if count else np.empty(0, np.int64)
         chosen = self.starts[rows] + generator.integers(self.counts[rows])
-        return RowSparse(rows, self.values[chosen], shape)
+        signs = generator.choice(np.array([-1, 1], self.own.dtype), (count, 1))
+        values = self.common[self.places[rows]] + signs * self.own[chosen]
+        return RowSparse(rows, values.reshape(count, *shape[1:]), shape)
+
+
+def _split(values: NDArray[Any], counts: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return what the ranks have in common in each row, and what each has beside it.
+
+    Parameters
+    ----------
+    values : array, shape (held, width)
+        Of all rows, one after the other.
+    counts : int64 array, shape (rows,)
+        How many lines each row has there.
+
+    Returns
+    -------
+    array, shape (rows + 1, width)
+        In common; the last line is 0.
+    array, shape (held, width)
+        Beside it, as large as the spread of the ranks; all of the value where only one rank holds a row.
+    """
+    common = np.zeros((len(counts) + 1, values.shape[1]), values.dtype)
+    if not len(counts):
+        return common, values
+    starts = np.cumsum(counts) - counts
+    means = np.add.reduceat(values, starts) / counts[:, None]
+    spread = values - means.repeat(counts, axis=0)
+    # Of the squared length of a mean, chance makes up the ranks' variance over their number.
+    others = np.maximum(counts - 1, 1)
+    chance = np.add.reduceat(np.square(spread).sum(axis=1), starts) / others / counts
+    lengths = np.square(means).sum(axis=1)
+    kept = np.where((counts > 1) & (lengths > chance), 1 - chance / np.where(lengths > 0, lengths, 1), 0)
+    common[:-1] = kept[:, None] * means
+    wider = np.sqrt(counts / others).repeat(counts)[:, None]
+    own = np.where((counts == 1).repeat(counts)[:, None], values, wider * spread)
+    return common, own.astype(values.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -155,11 +155,15 @@ def _moment(messages: Sequence[MessageRow], times: int) -> str:
 
 def _message_lines(messages: Sequence[MessageRow], times: int, ranks: int) -> list[str]:
     """Return a line a pair: its size, what happens on arrival, and what it carries each time."""
-    by_pair: dict[tuple[int | None, int | None], list[MessageRow]] = defaultdict(list)
+    # A pair may have several messages a round: the first of each time belong together, the second, and so on.
+    seen: Counter[tuple[int, int | None, int | None]] = Counter()
+    by_pair: dict[tuple[int | None, int | None, int], list[MessageRow]] = defaultdict(list)
     for message in messages:
-        by_pair[message.src, message.dst].append(message)
+        key = message.time, message.src, message.dst
+        by_pair[message.src, message.dst, seen[key]].append(message)
+        seen[key] += 1
     rows = []
-    for (src, dst), each in by_pair.items():
+    for (src, dst, _), each in by_pair.items():
         shown = sorted(each, key=lambda message: message.time)[:SHOWN_TIMES]
         carried = [spans_text(message.spans, most=_SHOWN_SPANS) for message in shown]
         rows.append(

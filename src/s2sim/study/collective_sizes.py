@@ -53,7 +53,7 @@ def read_sizes(path: Path) -> list[int]:
         Naming the line that is wrong.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise S2SimError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
     sizes = []

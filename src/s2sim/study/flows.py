@@ -38,6 +38,7 @@ COLUMNS = ("start_s", "src", "dst", "bytes")
 _RESULT_COLUMNS = (*COLUMNS, "finish_s", "slowdown")
 # A picosecond count of this many seconds still fits in 64 bits with room for what is simulated after it.
 _LATEST_START_S = 1e6
+_MOST_RANKS = 10**9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,6 +149,11 @@ def _read_row(row: dict[str, str], where: str) -> tuple[float, int, int, float]:
         raise S2SimError(f"{where}: {','.join(COLUMNS)} must be numbers, ranks whole ones") from None
     if not 0 <= start_s <= _LATEST_START_S:
         raise S2SimError(f"{where}: start_s {start_s} must lie between 0 and {_LATEST_START_S:g} seconds")
+    for name, rank in (("src", src), ("dst", dst)):
+        if not 0 <= rank < _MOST_RANKS:
+            raise S2SimError(f"{where}: {name} {str(rank)[:40]} is no rank: they count from 0")
+    if src == dst:
+        raise S2SimError(f"{where}: rank {src} sends to itself, which needs no network: leave the line out")
     if not 0 <= size_bytes < float("inf"):
         raise S2SimError(f"{where}: {size_bytes} bytes cannot be sent")
     return start_s, src, dst, size_bytes
