@@ -95,8 +95,8 @@ def test_the_command_writes_json_and_csv_in_file_order(tmp_path, capsys):
         ("start_s,src,dst,bytes\n0,1,2,3\n-1,1,2,3\n", "line 3: start_s -1.0"),
         ("start_s,src,dst,bytes\nnan,1,2,3\n", "start_s nan"),
         ("start_s,src,dst,bytes\n0,1,2,-3\n", "-3.0 bytes"),
-        ("start_s,src,dst,bytes\n0,1,1,3\n", "rank 1 to itself"),
-        ("start_s,src,dst,bytes\n0,-1,1,3\n", "rank -1 does not exist"),
+        ("start_s,src,dst,bytes\n0,1,1,3\n", "rank 1 sends to itself"),
+        ("start_s,src,dst,bytes\n0,-1,1,3\n", "src -1 is no rank"),
     ],
 )
 def test_wrong_files_are_told(text, message, tmp_path):

@@ -95,7 +95,8 @@ class Timer:
     def _choose(self, demand: Demand) -> Timed:
         if self._algorithm != AUTO and demand.kind in ALGORITHMS.get(self._algorithm.partition(":")[0]).kinds:
             return self._run(self._algorithm, demand, "asked for")
-        chosen, others = [], []
+        chosen: list[str] = []
+        others: list[str] = []
         for name in ALGORITHMS.names():
             if demand.kind in ALGORITHMS.get(name).kinds:
                 (chosen if demand.kind in ALGORITHMS.get(name).auto else others).append(name)
