@@ -10,13 +10,11 @@ Run with ``python benchmarks/codec.py [ELEMENTS]``.
 from __future__ import annotations
 
 import importlib.util
-import statistics
 import sys
-import time
-import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from measure import cpu_seconds, peak_bytes
 
 from s2sim.codecs.bitmap import count_nonzero, pack_nonzero
 from s2sim.codecs.count_sketch import Backend, CountSketch
@@ -24,35 +22,12 @@ from s2sim.codecs.sketch_codec import columns_for
 from s2sim.codecs.windows import Windows, segment_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
 ROWS = 3
 CELLS_PER_NONZERO = 2.0
 DENSITIES = (0.01, 0.05, 0.2)
-REPEATS = 5
 TORCH_ELEMENTS = 10_000_000
-
-
-def cpu_ms(function: Callable[[], object]) -> float:
-    """Return the median CPU time of this thread over `REPEATS` calls, after one to warm up."""
-    function()
-    times = []
-    for _ in range(REPEATS):
-        start = time.thread_time()
-        function()
-        times.append(time.thread_time() - start)
-    return 1e3 * statistics.median(times)
-
-
-def peak_bytes(function: Callable[[], Any]) -> int:
-    """Return the most memory that was allocated at once during a call, its results included."""
-    tracemalloc.start()
-    function()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
 
 
 def sparse_gradient(elements: int, density: float) -> NDArray[np.float32]:
@@ -75,9 +50,9 @@ def measure(gradient: NDArray[np.float32], sketch: CountSketch) -> tuple[float, 
 
     n = len(gradient)
     return (
-        cpu_ms(encode),
-        cpu_ms(lambda: sketch.decode_dense(cells, bitmap, n, out=output)),
-        cpu_ms(lambda: sketch.decode_dense(cells, bitmap, n)),
+        1e3 * cpu_seconds(encode),
+        1e3 * cpu_seconds(lambda: sketch.decode_dense(cells, bitmap, n, out=output)),
+        1e3 * cpu_seconds(lambda: sketch.decode_dense(cells, bitmap, n)),
     )
 
 
@@ -111,10 +86,10 @@ def torch_ms(gradient: NDArray[np.float32], columns: int) -> dict[str, float]:
             sketch[row] += torch.bincount(cells[row], weights=signs[row] * vector, minlength=columns)
 
     return {
-        "scatter_add_": cpu_ms(lambda: encode("scatter_add_")),
-        "index_add_": cpu_ms(lambda: encode("index_add_")),
-        "bincount": cpu_ms(encode_bincount),
-        "decode": cpu_ms(lambda: (torch.gather(sketch, 1, cells) * signs).median(dim=0)),
+        "scatter_add_": 1e3 * cpu_seconds(lambda: encode("scatter_add_")),
+        "index_add_": 1e3 * cpu_seconds(lambda: encode("index_add_")),
+        "bincount": 1e3 * cpu_seconds(encode_bincount),
+        "decode": 1e3 * cpu_seconds(lambda: (torch.gather(sketch, 1, cells) * signs).median(dim=0)),
     }
 
 
@@ -133,7 +108,7 @@ def main() -> None:
         gradient = sparse_gradient(elements, density)
         columns = columns_for(CELLS_PER_NONZERO, count_nonzero(gradient), ROWS)
         windows = Windows.proportional(segment_counts(pack_nonzero(gradient)), columns)
-        read = cpu_ms(gradient.sum)
+        read = 1e3 * cpu_seconds(gradient.sum)
         for backend in backends:
             for layout in (None, windows):
                 sketch = CountSketch(ROWS, columns, windows=layout, backend=backend)

@@ -1,4 +1,4 @@
-"""CPU time, wall time and memory of whole processes."""
+"""CPU time, wall time and memory of whole processes and of calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REPEATS = 5
 
 
 def measure(*arguments: str, repeats: int = 3) -> tuple[float, float, float, str]:
@@ -28,3 +35,23 @@ def measure(*arguments: str, repeats: int = 3) -> tuple[float, float, float, str
             stdout.seek(0)
             output = stdout.read()
     return statistics.median(cpu), statistics.median(wall), statistics.median(peak), output
+
+
+def cpu_seconds(function: Callable[[], object]) -> float:
+    """Return the median CPU time of this thread over `REPEATS` calls, after one to warm up."""
+    function()
+    times = []
+    for _ in range(REPEATS):
+        start = time.thread_time()
+        function()
+        times.append(time.thread_time() - start)
+    return statistics.median(times)
+
+
+def peak_bytes(function: Callable[[], Any]) -> int:
+    """Return the most memory that was allocated at once during a call, its results included."""
+    tracemalloc.start()
+    function()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak

@@ -6,43 +6,18 @@ come from (``np.count_nonzero(array.view(np.int32))``) in the same run. Run with
 
 from __future__ import annotations
 
-import statistics
-import time
-import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from measure import cpu_seconds, peak_bytes
 
 from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.fixed_point import exponents_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
 DENSITY = 0.05
-REPEATS = 5
-
-
-def cpu_seconds(function: Callable[[], object]) -> float:
-    """Return the median CPU time of this thread over `REPEATS` calls, after one to warm up."""
-    function()
-    times = []
-    for _ in range(REPEATS):
-        start = time.thread_time()
-        function()
-        times.append(time.thread_time() - start)
-    return statistics.median(times)
-
-
-def peak_bytes(function: Callable[[], Any]) -> int:
-    """Return the most memory that was allocated at once during a call, its results included."""
-    tracemalloc.start()
-    function()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
 
 
 def spread_keys(count: int) -> NDArray[np.uint32]:
