@@ -227,7 +227,7 @@ def contended(tmp_path, name, seed):
 
 
 @pytest.mark.parametrize("name", CONTENDED)
-def test_law_2_within_two_per_cent_at_256_packets_a_message(tmp_path, name):
+def test_nearly_all_flows_are_within_two_per_cent_of_the_fluid(tmp_path, name):
     # A sprayed message has a window on each of the links side by side, and they are larger: it takes more packets.
     count = 1024 if name == "spray" else 256
     found = []
