@@ -86,7 +86,7 @@ def test_what_was_not_chosen_is_said(s2sim, tiny):
     assert "By default" not in out
 
 
-def test_without_reducers_and_trace_the_six_are_compared_on_the_language_model(monkeypatch, s2sim):
+def test_without_reducers_and_trace_eleven_are_compared_on_the_language_model(monkeypatch, s2sim):
     seen = []
 
     def run(*, spec, **_):
@@ -102,6 +102,11 @@ def test_without_reducers_and_trace_the_six_are_compared_on_the_language_model(m
         "fp16",
         "topk:density=0.01",
         "union",
+        "union:prefetch=true",
+        "owner-reduce",
+        "gather-rows",
+        "s2-exact",
+        "s2-exact:warm=true",
         "s2:rows=3,cells=2",
         "s2:preset=authors-gnmt",
     )

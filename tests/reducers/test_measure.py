@@ -45,12 +45,12 @@ def one(*values):
 def test_zeros():
     zero, some = one(0, 0), one(3, 4)
     exact = one(0, 0).map(np.float64), one(3, 4).map(np.float64)
-    assert error_of(zero, exact[0], ()).whole == Error(0.0, None)
+    assert error_of(zero, exact[0], ()).whole == Error(0.0, None, 0.0)
     assert error_of(some, exact[0], ()).whole == Error(None, None)
-    assert error_of(zero, exact[1], ()).whole == Error(1.0, None)
-    assert error_of(some, exact[1], (0,)).compressed == Error(0.0, 1.0)
+    assert error_of(zero, exact[1], ()).whole == Error(1.0, None, 0.8)
+    assert error_of(some, exact[1], (0,)).compressed == Error(0.0, 1.0, 0.0)
     # Nothing is compressed, nothing is lost.
-    assert error_of(some, exact[1], ()).compressed == Error(0.0, None)
+    assert error_of(some, exact[1], ()).compressed == Error(0.0, None, 0.0)
 
 
 def test_the_worst_rank_counts_and_shared_results_are_measured_once(monkeypatch):

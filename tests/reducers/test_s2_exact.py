@@ -15,7 +15,7 @@ from s2sim.reducers.factory import make_reducer, option_string
 from s2sim.reducers.group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64, worst_error
 from s2sim.reducers.once import reduce_once
-from s2sim.reducers.script import Post, Wait, Work
+from s2sim.reducers.script import HostSync, Post, Wait, Work
 from s2sim.testing.reducers import check_reducer, example_gradients
 
 AGAIN = "rows sent again"
@@ -160,8 +160,8 @@ def test_bitmap_and_cells_are_in_flight_together_and_the_order_is_found_meanwhil
     arrays = drawn_arrays(3, 0.5, width=4)
     (_, (_, warm)), _ = run_steps("s2-exact", [arrays, arrays])
     kinds = [type(step) if isinstance(step, Work) else step for step in warm.scripts[0]]
-    assert kinds == [Work, Post(0), Post(1), Wait((0,)), Work, Wait((1,)), Work]
-    order, read = [step for step in warm.scripts[0] if isinstance(step, Work)][1:]
+    assert kinds == [Work, Post(0), Work, Post(1), Wait((0,)), Work, Wait((1,)), Work, HostSync()]
+    order, read = [step for step in warm.scripts[0] if isinstance(step, Work)][2:]
     # Compaction of the bitmap, clearing, counting, a last look; then two kernels a round here, and one there.
     assert order.launches == 2 + 2 + 1 + 2 * read.launches
     assert read.launches > 3

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from s2sim.errors import OptionError
+from s2sim.reducers.error_bound import count_sketch_bound
 from s2sim.reducers.factory import make_reducer
 from s2sim.reducers.group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64
 from s2sim.reducers.once import reduce_once
-from s2sim.reducers.s2_sizing import law_error, published_bound, size_for_error
+from s2sim.reducers.s2_sizing import law_error, size_for_error
 from s2sim.testing.reducers import example_gradients
 
 
@@ -46,7 +47,7 @@ def test_one_row_follows_the_law():
     assert (sizing.rows, sizing.cells, sizing.expected) == (1, 16.0, 0.25)
     assert law_error(5000, 80_000) == 0.25
     assert sizing.low <= 0.25 <= sizing.high
-    assert published_bound(300) == pytest.approx(0.1)
+    assert count_sketch_bound(1, 300, 1).element == pytest.approx(0.1)
 
 
 def test_heavy_tails_take_fewer_cells_by_more_rows():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from s2sim.reducers.measure import Error
-from s2sim.study.result import CollectiveRow, Crossing, LoweringRow, Result, Row, Verdict
+from s2sim.study.result import BoundRow, CollectiveRow, Crossing, LoweringRow, Result, Row, Verdict
 from s2sim.study.spec import RunSpec
 
 
@@ -25,6 +25,10 @@ def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=
         error=Error(error, cosine),
         error_compressed=Error(error, cosine),
         error_per_layer={"encoder.weight": Error(error, cosine), "<bias>": Error(None, None)},
+        bound=BoundRow(0.0023, 0.7407, 0.99996, 0.82, "a theorem") if error else None,
+        rounds=2,
+        rounds_before_gradient=0,
+        host_syncs=1,
         lower_bound_s=1.5e-3,
         lower_bound_why="bytes out of all 2 nodes",
         speedup_vs_dense=speedup,
@@ -40,6 +44,8 @@ def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=
         ),
         total_ideal_s=1.3e-3,
         order_gap_s=1e-5,
+        real_library="nccl",
+        total_real_s=2.5e-3,
     )
 
 

@@ -55,7 +55,10 @@ def test_no_time_is_under_its_bound(rows, library):
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_bytes_are_those_of_what_is_executed(rows, library):
     for row in rows[library].values():
-        assert row.bytes_sent_per_rank == pytest.approx(sum(item.bytes_sent for item in row.lowering), rel=1e-3)
+        each = sum(item.bytes_sent for item in row.lowering)
+        # The rank that owns most rows is not the one that holds most.
+        assert row.bytes_sent_per_rank == pytest.approx(each, rel=0.02 if row.reducer == "owner-reduce" else 1e-3)
+        assert row.bytes_sent_per_rank <= each
         assert [item.bytes_ideal for item in row.lowering] == [
             item.bytes_ideal for item in rows["ideal"][row.option_string].lowering
         ]
@@ -133,10 +136,13 @@ def test_notes_say_what_differs(results):
     ideal, nccl, gloo = (" ".join(results[text].notes) for text in ("ideal", "nccl", "gloo"))
     assert "OR, which MPI has and NCCL has not" in ideal
     assert "OR, which" not in nccl + gloo
-    assert "union, s2:rows=3,cells=2: nccl sends something else than is asked" in nccl
+    (different,) = (note for note in results["nccl"].notes if "nccl sends something else than is asked" in note)
+    for text in ("union", "owner-reduce", "gather-rows", "s2-exact:warm=true", "s2:rows=3,cells=2"):
+        assert text in different
     assert "gloo works in host memory: buffers are copied out and back over each GPU's PCIe" in gloo
     assert "host memory" not in nccl
-    assert "something else" not in gloo
+    # Gloo has an OR, but exchanges of unequal sizes take one of the sizes first.
+    assert "owner-reduce, gather-rows: gloo sends something else" in gloo
     without = s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="mpi")
     assert any("because fat-tree has no pcie.rate" in note for note in without.notes)
 

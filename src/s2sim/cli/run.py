@@ -57,7 +57,7 @@ def run_command(
             metavar="NAME[:KEY=VALUE,...]",
             help="A reducer to compare with dense, for example topk:density=0.01,ef=true; repeatable "
             "(see [bold]s2sim list reducers[/bold]).",
-            show_default="six that cover the field",
+            show_default="eleven that cover the field",
         ),
     ] = None,
     trace: Annotated[
@@ -264,6 +264,7 @@ def _print(
     if defaults:
         show_paragraph(defaults)
     show_grids(rows.comparison_grids(result))
+    show_grids(rows.mechanics_grids(result))
     show_lines(["", *(f"Note: {note}." for note in result.notes)])
     if "collectives" in shown:
         show_grids(rows.collectives_grids(result))

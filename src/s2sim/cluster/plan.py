@@ -33,6 +33,13 @@ class Plan:
     groups: bool
     in_flight: int | None
 
+    @property
+    def host_syncs(self) -> int:
+        """Times that the host waits for the GPU because of how calls are executed."""
+        return sum(
+            each.after.host_syncs + sum(step.before.host_syncs for step in each.steps) for each in self.lowered
+        )
+
     def closed(self, call: int, ideal: Plan) -> Plan:
         """Return the plan with one call executed as ``ideal`` has it."""
         return replace(self, lowered=(*self.lowered[:call], ideal.lowered[call], *self.lowered[call + 1 :]))

@@ -15,7 +15,7 @@ from s2sim.cluster.gpu_time import work_ps
 from s2sim.cluster.lasting import Effect
 from s2sim.cluster.plan import make_plan
 from s2sim.errors import S2SimError
-from s2sim.reducers.script import AwaitGradient, Post, Wait, Work
+from s2sim.reducers.script import AwaitGradient, HostSync, Post, Wait, Work
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -104,6 +104,8 @@ def _run_class(
                 rank_class.waiting = True
                 yield released
                 rank_class.waiting = False
+        elif isinstance(step, HostSync):
+            yield env.timeout(gpu.host_sync_ps)
         elif isinstance(step, AwaitGradient):
             yield env.timeout(max(-int(env.now), 0))
         else:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, add, subtract
 from s2sim.reducers.gpu_memory import VALUE_BYTES
-from s2sim.reducers.rank import Reducer
 from s2sim.reducers.script import Work
+from s2sim.reducers.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,19 +18,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class ErrorFeedback(Reducer):
+class ErrorFeedback(Wrapper):
     """Any lossy reducer with a residual: ``residual = (gradient + residual) - sent``.
 
     S. P. Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019,
     algorithm 2 with a learning rate of 1. Written ``ef=true`` among the inner reducer's options.
-
-    Attributes
-    ----------
-    inner : Reducer
-        What reduces the corrected gradient; every instance has its own.
     """
 
-    inner: Reducer
     residual: Gradient | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -49,41 +43,18 @@ class ErrorFeedback(Reducer):
         rank.work(_three_passes(stored))
         return reduced
 
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return what the inner reducer compresses."""
-        return self.inner.compresses(gradient)
-
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> ErrorFeedback:
         """Return error feedback around what the inner reducer becomes."""
         return ErrorFeedback(self.inner.fitted(gradients, seed))
 
-    def notes(self) -> tuple[str, ...]:
-        """Return the inner reducer's."""
-        return self.inner.notes()
-
-    def later_options(self) -> tuple[str, ...]:
-        """Return the inner reducer's."""
-        return self.inner.later_options()
+    @property
+    def summary(self) -> str:  # type: ignore[override]  # as in the class above
+        """Summary of the inner reducer, with what is added."""
+        return f"{self.inner.summary}; with error feedback"
 
     def options(self) -> dict[str, Any]:
         """Return the inner reducer's options and ``ef``."""
         return self.inner.options() | {"ef": True}
-
-    # Class attributes everywhere else; here they are those of the instance that is wrapped, hence the exemptions.
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name of the inner reducer."""
-        return self.inner.name
-
-    @property
-    def summary(self) -> str:  # type: ignore[override]
-        """Summary of the inner reducer."""
-        return f"{self.inner.summary}; with error feedback"
-
-    @property
-    def source(self) -> str:  # type: ignore[override]
-        """Source of the inner reducer."""
-        return self.inner.source
 
 
 def _three_passes(values: int) -> Work:

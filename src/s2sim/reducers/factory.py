@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, cast
 from s2sim.errors import OptionError, nearest
 from s2sim.options import build, join_option_string, non_default, split_option_string
 from s2sim.reducers.error_feedback import ErrorFeedback
+from s2sim.reducers.warm import Warm
+from s2sim.reducers.wrapper import Wrapper
 from s2sim.registry import Registry
 
 if TYPE_CHECKING:
@@ -28,9 +30,13 @@ REDUCERS = Registry(
     },
 )
 
+# What may stand among the options of any reducer, in the order in which it is wrapped.
+_WRAPPERS: dict[str, type[Wrapper]] = {"ef": ErrorFeedback, "warm": Warm}
+
 
 def make_reducer(text: str) -> Reducer:
-    """Return the reducer of an option string; ``ef=true`` adds error feedback to a lossy one.
+    """Return the reducer of an option string; ``ef=true`` adds error feedback to a lossy one, ``warm=true`` makes it a
+    later step of one that carries sizes over.
 
     >>> make_reducer("topk:density=0.05")
     TopK(density=0.05)
@@ -39,15 +45,19 @@ def make_reducer(text: str) -> Reducer:
     """
     name, options = split_option_string(text)
     cls = REDUCERS.get(name)
-    known = {field.name for field in fields(cls) if field.init} | {"ef"}
+    known = {field.name for field in fields(cls) if field.init} | set(_WRAPPERS)
     for key in options:
         if key not in known:
             raise OptionError(f"{name} has no option {key!r}{nearest(key, known)}")
-    feedback = options.pop("ef", "false")
-    if feedback not in ("true", "false"):
-        raise OptionError(f"{name}: ef={feedback} is neither true nor false")
+    wrapped = {key: options.pop(key, "false") for key in _WRAPPERS}
+    for key, text_given in wrapped.items():
+        if text_given not in ("true", "false"):
+            raise OptionError(f"{name}: {key}={text_given} is neither true nor false")
     reducer = cast("Reducer", build(cls, options, name))
-    return ErrorFeedback(reducer) if feedback == "true" else reducer
+    for key, wrapper in _WRAPPERS.items():
+        if wrapped[key] == "true":
+            reducer = wrapper(reducer)
+    return reducer
 
 
 def option_string(reducer: Reducer) -> str:
@@ -56,11 +66,11 @@ def option_string(reducer: Reducer) -> str:
     >>> option_string(make_reducer("s2:cells=2,rows=3"))
     's2:rows=3,cells=2'
     """
-    inner = reducer.inner if isinstance(reducer, ErrorFeedback) else reducer
-    options = {key: _shortest(text) for key, text in non_default(inner).items()}
-    if inner is not reducer:
-        options["ef"] = "true"
-    return join_option_string(inner.name, options)
+    if isinstance(reducer, Wrapper):
+        key = next(key for key, wrapper in _WRAPPERS.items() if isinstance(reducer, wrapper))
+        inner = option_string(reducer.inner)
+        return f"{inner}{',' if ':' in inner else ':'}{key}=true"
+    return join_option_string(reducer.name, {key: _shortest(text) for key, text in non_default(reducer).items()})
 
 
 def _shortest(text: str) -> str:

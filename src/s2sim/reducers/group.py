@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from s2sim.errors import S2SimError
+from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.reducers.combine import OPERATIONS, Accumulator, leaves_of, read_only, rebuild
-from s2sim.reducers.script import AwaitGradient, Call, Post, Recording, Step, Wait, Work
+from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Step, Wait, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -170,6 +171,9 @@ class _Rank:
     def work(self, work: Work) -> None:
         self.script.append(work)
 
+    def synchronise(self) -> None:
+        self.script.append(HostSync())
+
     def replicated(self, compute: Callable[[], T]) -> T:
         if self.shared == len(self.group.shared):
             self.group.shared.append(compute())
@@ -246,6 +250,43 @@ def run_group(
         group.finish()
     group.check_waited(ranks)
     return [results[index] for index in range(size)], group.record(ranks)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Ran:
+    """What one reducer did with one step's gradients.
+
+    Attributes
+    ----------
+    instances : list of Reducer
+        The ranks' own, with what they carry to the next step.
+    results : list of Reduced
+        What each rank ends with.
+    recording : Recording
+        The scripts.
+    """
+
+    instances: list[Reducer]
+    results: list[Reduced]
+    recording: Recording
+
+
+def run_reducer(
+    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int = 0, earlier: Sequence[Gradient] | None = None
+) -> Ran:
+    """Run one reduction with new instances, one a rank.
+
+    A warm reducer first runs a step on the gradients ``earlier``, or on the same ones where there are none, of which
+    only what it carries over is kept.
+    """
+    instances = make_instances(reducer, len(gradients))
+    if reducer.warm:
+        with warnings.catch_warnings():
+            # The step that counts warns of the same.
+            warnings.simplefilter("ignore", S2SimWarning)
+            run_group(instances, earlier or gradients, seed=seed)
+    results, recording = run_group(instances, gradients, seed=seed)
+    return Ran(instances, results, recording)
 
 
 def _check_together(ranks: Sequence[_Rank], *, ended: int) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Elements compared at once: their float64 copies stay in a core's second-level cache.
 _CHUNK_ELEMENTS = 1 << 15
+_FLOAT32_ROUNDING = 2.0**-23
 
 
 class Error(NamedTuple):
@@ -31,10 +32,13 @@ class Error(NamedTuple):
         ||aggregate - mean|| / ||mean||; 0 where both are zero, None where only the mean is.
     cosine : float or None
         Cosine of the angle between them; None where either is zero.
+    largest : float or None
+        Largest difference of one element, as a share of ||mean||; None where the mean is zero and it is not.
     """
 
     relative_l2: float | None
     cosine: float | None
+    largest: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,13 @@ class Errors:
 
 
 class _Products(NamedTuple):
-    """Inner products of difference d, exact mean x and aggregate a."""
+    """Inner products of difference d, exact mean x and aggregate a, and the largest magnitude in d."""
 
     dd: float
     xx: float
     aa: float
     ax: float
+    largest: float
 
 
 def mean_float64(gradients: Sequence[Gradient]) -> Gradient:
@@ -98,20 +103,54 @@ def worst_error(results: Sequence[Reduced], exact: Gradient, compressed: Sequenc
     return max(errors, key=lambda item: inf if item.whole.relative_l2 is None else item.whole.relative_l2)
 
 
+def share_within(mean: Gradient, exact: Gradient, compressed: Iterable[int], limit: float) -> float:
+    """Return which share of the compressed layers' elements in ``mean`` is no further than ``limit`` from ``exact``.
+
+    Elements that ``mean`` does not hold, in rows that no rank has sent, do not count. Rounding a sum and its quotient to
+    float32 is allowed on top: 2^-23 of an element.
+    """
+    held = within = 0
+    for index in compressed:
+        layer, truth = mean.layers[index], exact.layers[index]
+        found, wanted = (
+            (layer.values, np.asarray(truth)[layer.rows]) if isinstance(layer, RowSparse) else (layer, truth)
+        )
+        found, wanted = np.asarray(found).reshape(-1), np.asarray(wanted).reshape(-1)
+        for start in range(0, len(found), _CHUNK_ELEMENTS):
+            x = wanted[start : start + _CHUNK_ELEMENTS]
+            away = np.abs(found[start : start + _CHUNK_ELEMENTS] - x)
+            within += int(np.count_nonzero(away <= limit + _FLOAT32_ROUNDING * np.abs(x)))
+        held += len(found)
+    return within / held if held else 1.0
+
+
+def norm(gradient: Gradient, layers: Iterable[int]) -> float:
+    """Return the L2 norm of some layers, dense float64, together."""
+    flat = [np.asarray(gradient.layers[index]).reshape(-1) for index in layers]
+    return sqrt(sum(float(values @ values) for values in flat))
+
+
 def _products(layer: Layer, exact: Layer) -> _Products:
     found = (layer.to_dense() if isinstance(layer, RowSparse) else layer).reshape(-1)
     truth = (exact.to_dense() if isinstance(exact, RowSparse) else exact).reshape(-1)
-    total = np.zeros(4)
+    total, largest = np.zeros(4), 0.0
     for start in range(0, len(truth), _CHUNK_ELEMENTS):
         x: NDArray[Any] = truth[start : start + _CHUNK_ELEMENTS]
         a = found[start : start + _CHUNK_ELEMENTS].astype(np.float64)
         d = a - x
         total += d @ d, x @ x, a @ a, a @ x
-    return _Products(*map(float, total))
+        largest = max(largest, float(np.abs(d).max()))
+    dd, xx, aa, ax = total.tolist()
+    return _Products(dd, xx, aa, ax, largest)
 
 
 def _error(parts: Sequence[_Products]) -> Error:
-    dd, xx, aa, ax = (sum(values) for values in zip(*parts, strict=True)) if parts else (0.0, 0.0, 0.0, 0.0)
+    dd, xx, aa, ax = (sum(getattr(part, name) for part in parts) for name in ("dd", "xx", "aa", "ax"))
+    largest = max((part.largest for part in parts), default=0.0)
     relative = sqrt(dd / xx) if xx else (0.0 if dd == 0 else None)
     cosine = ax / sqrt(xx) / sqrt(aa) if xx and aa else None
-    return Error(relative, None if cosine is None else max(-1.0, min(1.0, cosine)))
+    return Error(
+        relative,
+        None if cosine is None else max(-1.0, min(1.0, cosine)),
+        largest / sqrt(xx) if xx else (0.0 if largest == 0 else None),
+    )

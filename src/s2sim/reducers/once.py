@@ -10,7 +10,7 @@ import numpy as np
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.reducers.factory import make_reducer
-from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.group import run_reducer
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.traffic import recording_bytes
 
@@ -74,16 +74,18 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]]
         raise S2SimError(f"{reducer!r} is no reducer: give an option string such as 'union', or a Reducer")
     layers = [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
     made = made.fitted(layers, seed)
-    results, recording = run_group(make_instances(made, len(layers)), layers, seed=seed)
+    ran = run_reducer(made, layers, seed=seed)
     dense: dict[int, NDArray[np.float32]] = {}
-    for result in results:
+    for result in ran.results:
         if id(result.mean) not in dense:
             (layer,) = result.mean.layers
             array = layer.to_dense() if isinstance(layer, RowSparse) else layer
             array.setflags(write=False)
             dense[id(result.mean)] = array
-    sent, received = recording_bytes(recording)
-    return ReducedOnce([dense[id(result.mean)] for result in results], sent.tolist(), received.tolist(), recording)
+    sent, received = recording_bytes(ran.recording)
+    return ReducedOnce(
+        [dense[id(result.mean)] for result in ran.results], sent.tolist(), received.tolist(), ran.recording
+    )
 
 
 def _check(gradients: Any) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.gradients.gradient import Gradient, RowSparse
+    from s2sim.reducers.error_bound import ErrorBound
     from s2sim.reducers.script import Work
 
 T = TypeVar("T")
@@ -75,6 +76,9 @@ class Rank(Protocol):
     def work(self, work: Work) -> None:
         """Charge GPU time."""
 
+    def synchronise(self) -> None:
+        """Let the host wait for the GPU, to decide by the data what comes next."""
+
     def replicated(self, compute: Callable[[], T]) -> T:
         """Return ``compute()``, which gives the same on every rank and is therefore run once for all of them."""
 
@@ -104,12 +108,28 @@ class Reducer(ABC):
     """A gradient reducer: a dataclass of options with the program that every rank runs.
 
     Every rank has its own instance, which may keep state between steps.
+
+    Attributes
+    ----------
+    name, summary, source : str
+        What it is called, what it does in one line, and whose it is.
+    lossless : bool
+        Whether the aggregate is exact but for the rounding of float32 sums.
+    row_keyed : bool
+        Whether a row-sparse layer is sent by row: one key for all values of a row, not one for each.
+    carries : bool
+        Whether a later step goes otherwise than the first, because sizes are known from the step before.
+    warm : bool
+        Whether it runs as a later step does.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
     lossless: ClassVar[bool] = False
+    row_keyed: ClassVar[bool] = False
+    carries: ClassVar[bool] = False
+    warm: ClassVar[bool] = False
 
     @abstractmethod
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
@@ -130,6 +150,10 @@ class Reducer(ABC):
     def notes(self) -> tuple[str, ...]:
         """Return what a reader should know of the choices that were made for these options."""
         return ()
+
+    def error_bound(self) -> ErrorBound | None:
+        """Return what theory says of the elements of the last step's aggregate; None where nothing is known."""
+        return None
 
     def later_options(self) -> tuple[str, ...]:
         """Return the options that were given and act only from the second step on."""

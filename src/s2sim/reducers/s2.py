@@ -12,18 +12,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.hashing import HashKind, as_keys
-from s2sim.codecs.hyperloglog import HyperLogLog
+from s2sim.codecs.hashing import HashKind
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse, as_row_sparse
 from s2sim.gradients.seeds import named_generator
 from s2sim.reducers import s2_work
 from s2sim.reducers.dense import Dense
+from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.s2_settings import Preset, Settings, make_settings
 from s2sim.reducers.s2_sizing import ROW_CHOICES, Sizing, size_for_error
 from s2sim.reducers.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.support import BitmapFormat, post_support, union_rows
+from s2sim.reducers.union_size import estimate_rows
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -79,6 +80,8 @@ class S2(Reducer):
     settings: Settings = field(init=False, repr=False)
     last_union: int | None = field(init=False, repr=False, default=None)
     """Non-zeros of the last step's union, the same on all ranks."""
+    last_columns: int | None = field(init=False, repr=False, default=None)
+    """Columns of the last step's sketch."""
     sizing: Sizing | None = field(init=False, repr=False, default=None)
     """How ``error`` was turned into a size."""
 
@@ -129,6 +132,7 @@ class S2(Reducer):
 
         union = rank.replicated(lambda: union_rows(support.value, tables, bitmap))
         self.last_union = sum(len(rows) * table.width for rows, table in zip(union, tables, strict=True))
+        self.last_columns = sketch.columns
         rank.work(s2_work.decode(tables, union, sketch, self.settings))
         sums = rank.replicated(lambda: decode(sketch, cells.value, tables, union))
         if dense is not None:
@@ -141,6 +145,11 @@ class S2(Reducer):
             return split.join(decode(sketch, encode(sketch, tables), tables, own_rows), split.dense)
 
         return Reduced(mean, sent)
+
+    @property
+    def carries(self) -> bool:  # type: ignore[override]
+        """Whether the size of the union is carried over: unless the columns are fixed."""
+        return self.settings.margin is not None
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return the row-sparse layers, or all."""
@@ -175,6 +184,12 @@ class S2(Reducer):
         band = f"{size.expected:.3g} (from {size.low:.3g} to {size.high:.3g} over hash seeds)"
         return (f"sized to {shape}, expected to have an error of {band} on what is compressed",)
 
+    def error_bound(self) -> ErrorBound | None:
+        """Return the theorem of the sketch; None for the authors' hash functions, which do not meet its conditions."""
+        if self.last_union is None or self.last_columns is None or self.settings.hash != "mix":
+            return None
+        return count_sketch_bound(self.settings.rows, self.last_columns, self.last_union)
+
     def later_options(self) -> tuple[str, ...]:
         """Return ``margin`` if it was given: a first step estimates the union."""
         return () if self.margin is None else ("margin",)
@@ -203,7 +218,8 @@ class S2(Reducer):
             columns = settings.columns_after(self.last_union)
         else:
             estimated = True
-            columns = settings.columns_for((yield from estimate_union(rank, tables)))
+            rows = yield from estimate_rows(rank, tables)
+            columns = settings.columns_for(sum(count * table.width for count, table in zip(rows, tables, strict=True)))
         return CountSketch(settings.rows, columns, seed, settings.hash), estimated
 
 
@@ -240,20 +256,6 @@ def decode(
         values = sketch.decode_rows(cells, chosen, table.width, offset=offset)
         decoded.append(RowSparse(chosen, values.reshape(len(chosen), *table.shape[1:]), table.shape))
     return decoded
-
-
-def estimate_union(rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, float]:
-    """Return an estimate of the non-zeros of the union: HyperLogLog registers of the row numbers, merged by max."""
-    counter = HyperLogLog(seed=rank.seed)
-    rank.work(s2_work.estimate(tables, counter))
-    registers = rank.all_reduce(
-        tuple(counter.registers(as_keys(table.rows)) for table in tables), "max", label="union estimate"
-    )
-    yield registers
-    return sum(
-        min(counter.estimate(merged), table.shape[0]) * table.width
-        for merged, table in zip(registers.value, tables, strict=True)
-    )
 
 
 def _with_offsets(tables: Sequence[RowSparse]) -> Iterator[tuple[RowSparse, int]]:

@@ -28,10 +28,11 @@ from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers import s2_exact_work
 from s2sim.reducers.combine import refuse_overflow
 from s2sim.reducers.dense import Dense
+from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.s2_exact_units import Carried, carried_exponents, unserved
 from s2sim.reducers.split import Layers, compressed_layers, split_layers
-from s2sim.reducers.support import BitmapFormat, post_support, union_rows
+from s2sim.reducers.support import BitmapFormat, mark_work, post_support, union_rows
 from s2sim.reducers.union_size import estimate_rows
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class S2Exact(Reducer):
     name: ClassVar[str] = "s2-exact"
     summary: ClassVar[str] = "a sketch that is peeled and a bitmap, all-reduced together: exact but for rounding"
     source: ClassVar[str] = "Li et al., arXiv:2402.07529; Goodrich and Mitzenmacher, Allerton 2011"
+    row_keyed: ClassVar[bool] = True
+    carries: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (self.margin > 0 and isfinite(self.margin)):
@@ -103,10 +106,11 @@ class S2Exact(Reducer):
         sketches, estimated = yield from self._agree_on_sizes(rank, tables)
         maxima, exponents, fresh = yield from self._agree_on_units(rank, tables, sketches)
 
-        # Posted at once, bitmap and cells travel together. The cells are handed over at once: those of all ranks need
-        # not be alive together.
-        rank.work(s2_exact_work.encode(tables, sketches, self.bitmap, carried=not fresh))
+        # The bitmap leaves while the cells are encoded. These are handed over at once: those of all ranks need not be
+        # alive together.
+        rank.work(mark_work(tables, self.bitmap))
         support = post_support(rank, tables, self.bitmap)
+        rank.work(s2_exact_work.encode(tables, sketches, carried=not fresh))
         parts = () if fresh else _range_parts(maxima, exponents, self.dtype)
         cells = rank.all_reduce((_encode(sketches, tables, exponents), parts), label="cells", size_from_data=estimated)
         dense = split.post_dense(rank)
@@ -124,9 +128,11 @@ class S2Exact(Reducer):
         again = rank.replicated(lambda: _rows_to_send_again(sketches, union, decoded, flags))
         self._carry(union, maxima, exponents, flags, parts)
 
-        # How many rows are missing only the data tell: the host waits for that.
+        # Whether rows are missing only the data tell: the host waits for that, also if there are none.
         repeated: Pending | None = None
-        if any(map(len, again)):
+        if not any(map(len, again)):
+            rank.synchronise()
+        else:
             rank.work(s2_exact_work.pack_again(tables, again))
             packed = tuple(_rows_of(table, rows) for table, rows in zip(tables, again, strict=True))
             repeated = rank.all_reduce(packed, label="rows sent again", size_from_data=True)
@@ -157,6 +163,18 @@ class S2Exact(Reducer):
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return the row-sparse layers, or all."""
         return compressed_layers(gradient, self.layers)
+
+    def error_bound(self) -> ErrorBound | None:
+        """Return half a unit of the coarsest group; None for float32 cells, of which no bound is known."""
+        if self.last_error_bounds is None:
+            return None
+        return ErrorBound(
+            element=max(self.last_error_bounds, default=0.0),
+            relative=False,
+            share=1.0,
+            relative_l2=None,
+            source="rounding to fixed-point units, half a unit a rank; float32's own rounding comes on top",
+        )
 
     def _agree_on_sizes(
         self, rank: Rank, tables: Sequence[RowSparse]

@@ -9,7 +9,7 @@ import numpy as np
 from s2sim.codecs.peel_table import THIRDS
 from s2sim.reducers.gpu_memory import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
 from s2sim.reducers.script import Work
-from s2sim.reducers.support import mark_work, read_work
+from s2sim.reducers.support import read_work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,13 +37,10 @@ def maxima(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -> Work
     return Work("encode", read + _MAXIMUM_BYTES * sum(sketch.groups for sketch in sketches), launches=len(tables))
 
 
-def encode(
-    tables: Sequence[RowSparse], sketches: Sequence[ExactSketch], bitmap: BitmapFormat, *, carried: bool
-) -> Work:
-    """Return the cost of the bitmaps and the cells, and of the parts of the range if units were carried over."""
-    mark = mark_work(tables, bitmap)
-    # Beside the bitmaps' kernels, one clears all cells and one a table adds its values; this one sees the maxima.
-    bytes_moved, launches = mark.bytes_moved, mark.launches + 1 + len(tables)
+def encode(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch], *, carried: bool) -> Work:
+    """Return the cost of the cells, and of the parts of the range if units were carried over."""
+    # One kernel clears all cells and one a table adds its values; this one sees the maxima.
+    bytes_moved, launches = 0, 1 + len(tables)
     for table, sketch in zip(tables, sketches, strict=True):
         bytes_moved += _cells(sketch) * sketch.width * _itemsize(sketch)
         bytes_moved += table.values.nbytes + len(table.rows) * (ROW_ID_BYTES + THIRDS * 2 * _row_bytes(sketch))

@@ -3,9 +3,6 @@
 With one row the relative L2 error of what is read back is sqrt(keys read / columns), as RMS over hash seeds, for any
 values. With more rows the median cuts off what large values leave in small ones, so that the error depends on the tail
 of the values and no law is known: it is measured on the values themselves, for several hash seeds.
-
-The theorem of the sketch (Charikar, Chen and Farach-Colton, ICALP 2002, lemma 4 in the form that codes use) bounds one
-key: with c = 3/e² columns an estimate of one row is off by more than e times the L2 norm with probability at most 1/3.
 """
 
 from __future__ import annotations
@@ -57,11 +54,6 @@ class Sizing:
     expected: float
     low: float
     high: float
-
-
-def published_bound(columns: int) -> float:
-    """Return the e of the sketch's theorem: c = 3/e², so e = sqrt(3/c), a share of the L2 norm for one key."""
-    return sqrt(3 / columns)
 
 
 def law_error(keys: int, columns: int) -> float:

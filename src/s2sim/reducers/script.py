@@ -91,7 +91,12 @@ class AwaitGradient:
     """What comes next needs the gradient; all before it needs the batch alone, and runs beside forward and backward."""
 
 
-Step: TypeAlias = "Work | Post | Wait | AwaitGradient"
+@dataclass(frozen=True, slots=True)
+class HostSync:
+    """The host waits for the GPU, because what comes next depends on the data."""
+
+
+Step: TypeAlias = "Work | Post | Wait | AwaitGradient | HostSync"
 Script: TypeAlias = tuple[Step, ...]
 
 

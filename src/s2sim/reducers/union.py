@@ -55,6 +55,7 @@ class Union(Reducer):
         "github.com/GeKeShi/Sparse_Sketch_Reducer (OminiReducer); Fei et al., OmniReduce, SIGCOMM 2021"
     )
     lossless: ClassVar[bool] = True
+    row_keyed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.prefetch and self.layers == "all":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import floor, isfinite
 from typing import TYPE_CHECKING
 
 from s2sim.report.grid import Column, Grid
@@ -105,6 +105,64 @@ def _comparison_grid(rows: Sequence[Row]) -> Grid:
 def comparison_grids(result: Result) -> list[Grid]:
     """Return the table of each number of workers, a line a reducer."""
     return [_comparison_grid(rows) for rows in _by_workers(result).values()]
+
+
+def _bound_text(row: Row) -> tuple[str, str, str]:
+    """Return a bound on the error of an element, for how many it holds at least, and for how many it was found to."""
+    if row.bound is None:
+        return (UNDEFINED,) * 3
+    bound = row.bound
+    return error_text(bound.element), _share_text(bound.share), _share_text(bound.share_found)
+
+
+def _share_text(share: float) -> str:
+    """Return a share for reading, never rounded up to all.
+
+    >>> _share_text(1.0), _share_text(0.99996), _share_text(0.741)
+    ('all', '99.99%', '74.10%')
+    """
+    return "all" if share == 1 else f"{floor(share * 1e4) / 1e2:.2f}%"
+
+
+def _mechanics_grid(rows: Sequence[Row]) -> Grid:
+    library = rows[0].real_library
+    columns = (
+        Column("reducer", numeric=False),
+        Column("rounds"),
+        Column("host\nsyncs"),
+        Column("total,\nideal"),
+        Column(f"total,\n{library}"),
+        Column("library\ncosts"),
+        Column("largest\nerror of an\nelement"),
+        Column("bound\non it"),
+        Column("holds at\nleast for"),
+        Column("found\nfor"),
+        Column("L2 error\nby law"),
+    )
+    return Grid(
+        f"{_marked_workers(rows[0])}: rounds, messages that wait for one another; {library}: what that library executes; "
+        "errors of the compressed over their L2 norm",
+        columns,
+        tuple(
+            (
+                row.option_string,
+                f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds),
+                str(row.host_syncs),
+                format_seconds(row.total_ideal_s),
+                format_seconds(row.total_real_s),
+                format_seconds(row.total_real_s - row.total_ideal_s),
+                error_text(row.error_compressed.largest),
+                *_bound_text(row),
+                error_text(None if row.bound is None else row.bound.relative_l2),
+            )
+            for row in rows
+        ),
+    )
+
+
+def mechanics_grids(result: Result) -> list[Grid]:
+    """Return, for each number of workers, what each reducer waits for, what a real library makes of it, and bounds."""
+    return [_mechanics_grid(rows) for rows in _by_workers(result).values()]
 
 
 def scaling_grid(result: Result) -> Grid:

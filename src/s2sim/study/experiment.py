@@ -39,6 +39,7 @@ from s2sim.topology.hardware import load_gpu
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from s2sim.gradients.gradient import Gradient
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
     from s2sim.study.progress import Progress
@@ -70,7 +71,7 @@ def run(
     workers : int or sequence of int
         Number of ranks; several give several rows a reducer.
     reducers : sequence of str, optional
-        Option strings; without them the six that `s2sim run` compares.
+        Option strings; without them those that `s2sim run` compares.
     spec : RunSpec, optional
         The whole experiment as a value, instead of the other arguments.
     progress : Progress, optional
@@ -131,7 +132,7 @@ def _run(spec: RunSpec, progress: Progress, timelines: dict[str, Timeline] | Non
             for rank in range(count):
                 gradients.append(trace.gradient(0, rank))
                 progress.advance()
-            records = record_as_asked(spec, reducers, gradients, progress.advance)
+            records = record_as_asked(spec, reducers, gradients, _earlier(trace, reducers, count), progress.advance)
             executed[count] = _executed(spec, records, clusters[count], gpu)
             rows += [_marked(row, beyond) for row in _rows(spec, records, clusters[count], executed[count])]
             recorded[count] = records
@@ -187,6 +188,13 @@ def _with_dense(texts: Sequence[str]) -> dict[str, Reducer]:
         if other != text or texts.count(text) > 1:
             raise OptionError(f"the same reducer was asked for twice: {other} and {text}")
     return made
+
+
+def _earlier(trace: AnyTrace, reducers: Mapping[str, Reducer], ranks: int) -> list[Gradient] | None:
+    """Return the gradients of another step, from which warm reducers carry over; None if there is none, or no need."""
+    if trace.steps == 1 or not any(reducer.warm for reducer in reducers.values()):
+        return None
+    return [trace.gradient(1, rank) for rank in range(ranks)]
 
 
 def _warn_of_later_steps(reducers: Mapping[str, Reducer]) -> None:
@@ -249,6 +257,14 @@ def _notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequen
             for kind in kinds
             if kind not in able
         ]
+    warm = [item.option_string for item in recorded if item.reducer.warm]
+    if warm:
+        source = "the trace's second step" if trace.steps > 1 and not spec.scaled else "the same step, the only one"
+        notes.append(f"{', '.join(warm)}: what a later step carries over is taken from {source}")
+    by_row = [item.option_string for item in recorded if item.reducer.row_keyed]
+    names = [layer.name for layer in trace.manifest.layers if layer.sparse]
+    if by_row and names:
+        notes.append(f"{', '.join(by_row)}: row-sparse layers ({', '.join(names)}) by row, one key and bit for each")
     notes += [f"{item.option_string}: {note}" for item in recorded for note in item.reducer.notes()]
     notes += library_notes(library, shape, recorded)
     if len(spec.workers) > 1:

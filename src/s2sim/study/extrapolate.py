@@ -39,12 +39,19 @@ def make_scaling(spec: RunSpec, like: Gradient, workers: int) -> Scaling | None:
 
 
 def record_as_asked(
-    spec: RunSpec, reducers: Mapping[str, Reducer], gradients: Sequence[Gradient], on_reducer: Callable[[], None]
+    spec: RunSpec,
+    reducers: Mapping[str, Reducer],
+    gradients: Sequence[Gradient],
+    earlier: Sequence[Gradient] | None,
+    on_reducer: Callable[[], None],
 ) -> list[Recorded]:
-    """Run each reducer on the gradients, one a rank; its scripts have the size that ``spec`` asks for."""
+    """Run each reducer on the gradients, one a rank; its scripts have the size that ``spec`` asks for.
+
+    Warm ones carry over from ``earlier``; where sizes are scaled, from the same gradients.
+    """
     scaling = make_scaling(spec, gradients[0], len(gradients))
     if scaling is None:
-        return record(reducers, gradients, seed=spec.seed, on_reducer=on_reducer)
+        return record(reducers, gradients, seed=spec.seed, earlier=earlier, on_reducer=on_reducer)
     return record_scaled(reducers, gradients, scaling, seed=spec.seed, on_reducer=on_reducer)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.cluster.plan import make_plan
 from s2sim.cluster.replay import replay
+from s2sim.collectives.libraries import IDEAL, choose_library
 from s2sim.study.result import LoweringRow
 from s2sim.study.wire import ring_traffic
 from s2sim.units import PS_PER_S
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from s2sim.collectives.timing import Timer
     from s2sim.reducers.script import Recording
     from s2sim.topology.hardware import Gpu
+
+REAL_LIBRARY = "nccl"
+"""What a run over the ideal library is shown beside."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,16 @@ class Executed:
     def ideal(self) -> Replay:
         """In time, if everything ran as asked."""
         return self.replay if self.plan == self.ideal_plan else self._replayed(self.ideal_plan)
+
+    @cached_property
+    def real_library(self) -> Library:
+        """The library asked for, or the usual one where that is ideal."""
+        return choose_library(REAL_LIBRARY) if self.library == IDEAL else self.library
+
+    @cached_property
+    def real(self) -> Replay:
+        """In time, as a library that exists executes it."""
+        return self.replay if self.library != IDEAL else self._replayed(make_plan(self.recording, self.real_library))
 
     def watched_by(self, watcher: Watcher) -> None:
         """Replay it once more, message by message, for somebody who watches."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.timing import link_bytes
+from s2sim.reducers.rounds import count_rounds
 from s2sim.study.communication_bound import communication_bound
 from s2sim.study.result import CollectiveRow, Row
 from s2sim.study.wire import ring_traffic, schedule_traffic
@@ -86,6 +87,7 @@ def make_row(
     dense_replay, dense_sent = dense
     most_sent = int(sent.max())
     base = compute_ps or 0
+    rounds = count_rounds(recorded.recording)
     return Row(
         reducer=recorded.reducer.name,
         option_string=recorded.option_string,
@@ -103,6 +105,10 @@ def make_row(
         error=recorded.errors.whole,
         error_compressed=recorded.errors.compressed,
         error_per_layer=recorded.errors.layers,
+        bound=recorded.bound,
+        rounds=rounds.after_gradient,
+        rounds_before_gradient=rounds.before_gradient,
+        host_syncs=rounds.host_syncs + executed.plan.host_syncs,
         lower_bound_s=bound.seconds,
         lower_bound_why=bound.derivation,
         speedup_vs_dense=_ratio(base + dense_replay.total_ps, base + replay.total_ps),
@@ -123,6 +129,8 @@ def make_row(
         lowering=executed.lowering(),
         total_ideal_s=executed.ideal.total_ps / PS_PER_S,
         order_gap_s=executed.order_gap_s(),
+        real_library=executed.real_library.option_string,
+        total_real_s=executed.real.total_ps / PS_PER_S,
     )
 
 

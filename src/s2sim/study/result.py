@@ -67,6 +67,29 @@ class LoweringRow:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundRow:
+    """A published bound on the error of one element, beside what was found.
+
+    Attributes
+    ----------
+    element : float
+        The bound, as a share of the L2 norm of the compressed layers' exact mean.
+    share, share_found : float
+        Share of these layers' elements for which it holds: in expectation at least, and as measured.
+    relative_l2 : float or None
+        Relative L2 error of all of them that a law predicts, as RMS over hash seeds, where one is known.
+    source : str
+        Whose theorem it is.
+    """
+
+    element: float
+    share: float
+    share_found: float
+    relative_l2: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Extrapolation:
     """The mark of a row that goes beyond what was recorded.
 
@@ -123,6 +146,12 @@ class Row:
         Of all layers, and of those that do not travel as plain float32.
     error_per_layer : dict of str to Error
         By layer name.
+    bound : BoundRow or None
+        What theory says of the error of an element, where something is known.
+    rounds, rounds_before_gradient : int
+        Messages that wait for one another: once the gradient is there, and before.
+    host_syncs : int
+        Times that the host waits for the GPU, those that the library needs included.
     lower_bound_s : float
         No communication is faster.
     lower_bound_why : str
@@ -139,6 +168,10 @@ class Row:
         Total if the library executed everything as asked.
     order_gap_s : float
         Total less what it were if launches were grouped and overlapped as in the ideal library.
+    real_library : str
+        The library asked for, or `REAL_LIBRARY` where that was the ideal one.
+    total_real_s : float
+        Total with it.
     extrapolated : Extrapolation or None
         How it goes beyond what was recorded, if it does.
     """
@@ -159,6 +192,10 @@ class Row:
     error: Error
     error_compressed: Error
     error_per_layer: dict[str, Error]
+    bound: BoundRow | None
+    rounds: int
+    rounds_before_gradient: int
+    host_syncs: int
     lower_bound_s: float
     lower_bound_why: str
     speedup_vs_dense: float
@@ -167,6 +204,8 @@ class Row:
     lowering: tuple[LoweringRow, ...]
     total_ideal_s: float
     order_gap_s: float
+    real_library: str
+    total_real_s: float
     extrapolated: Extrapolation | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -201,7 +240,13 @@ class Row:
             "ratio": self.ratio,
             "error": _error_json(self.error),
             "error_compressed": _error_json(self.error_compressed),
+            "error_largest": self.error.largest,
+            "error_compressed_largest": self.error_compressed.largest,
             "error_per_layer": {name: _error_json(error) for name, error in self.error_per_layer.items()},
+            "error_bound": None if self.bound is None else asdict(self.bound),
+            "rounds": self.rounds,
+            "rounds_before_gradient": self.rounds_before_gradient,
+            "host_syncs": self.host_syncs,
             "lower_bound_s": self.lower_bound_s,
             "lower_bound_why": self.lower_bound_why,
             "speedup_vs_dense": self.speedup_vs_dense,
@@ -209,6 +254,8 @@ class Row:
             "lowering": [asdict(item) for item in self.lowering],
             "total_ideal_s": self.total_ideal_s,
             "order_gap_s": self.order_gap_s,
+            "real_library": self.real_library,
+            "total_real_s": self.total_real_s,
             "extrapolated": None if self.extrapolated is None else asdict(self.extrapolated),
         }
 

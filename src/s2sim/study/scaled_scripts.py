@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import S2SimError, S2SimWarning
-from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.group import run_reducer
 from s2sim.reducers.measure import Error, Errors, mean_float64
 from s2sim.reducers.script import Recording, Work
 from s2sim.study.record import Recorded, record
@@ -66,10 +66,7 @@ def run_quietly(reducers: Mapping[str, Reducer], gradients: Sequence[Gradient], 
     """Return the scripts of each reducer on gradients that others have run on: its warnings have been heard."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", S2SimWarning)
-        return {
-            text: run_group(make_instances(reducer, len(gradients)), gradients, seed=seed)[1]
-            for text, reducer in reducers.items()
-        }
+        return {text: run_reducer(reducer, gradients, seed=seed).recording for text, reducer in reducers.items()}
 
 
 def grow(

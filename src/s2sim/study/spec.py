@@ -20,9 +20,16 @@ DEFAULT_REDUCERS = (
     "fp16",
     "topk:density=0.01",
     "union",
+    "union:prefetch=true",
+    "owner-reduce",
+    "gather-rows",
+    "s2-exact",
+    "s2-exact:warm=true",
     "s2:rows=3,cells=2",
     "s2:preset=authors-gnmt",
 )
+"""Compressors beside the baselines that a fair comparison has to have."""
+
 DEFAULT_TRACE = "lstm-lm"
 DEFAULT_GPU = "a100"
 
@@ -91,6 +98,11 @@ class RunSpec:
     def compute_ps(self) -> int | None:
         """Compute time in picoseconds, or None."""
         return None if self.compute is None else parse_time_ps(self.compute)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether sizes are scaled to other than those recorded."""
+        return self.scale_to is not None or self.model is not None
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as JSON values, the inverse of `spec_from_json`."""

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.reducers.error_bound import count_sketch_bound
+from s2sim.reducers.factory import make_reducer
+from s2sim.reducers.group import run_reducer
+from s2sim.reducers.measure import error_of, mean_float64, norm, share_within
+from s2sim.testing.reducers import example_gradients
+
+
+def gaussian(ranks=2, keys=4000):
+    generator = np.random.default_rng(3)
+    rows = np.arange(0, 4 * keys, 4)
+    return [
+        Gradient(("g",), (RowSparse(rows, generator.standard_normal(keys, np.float32), (4 * keys,)),))
+        for _ in range(ranks)
+    ]
+
+
+@pytest.mark.parametrize(("rows", "share"), [(1, 2 / 3), (3, 20 / 27), (5, 192 / 243)])
+def test_the_median_fails_only_if_half_of_the_rows_do(rows, share):
+    assert count_sketch_bound(rows, 300, 10).share == pytest.approx(share)
+    assert count_sketch_bound(rows, 300, 10).element == pytest.approx(0.1)
+
+
+def test_with_an_even_number_of_rows_half_of_them_may_spoil_the_middle():
+    # Both middle estimates have to be within: at most none of two rows, and one of four, may be off.
+    assert count_sketch_bound(2, 300, 10).share == pytest.approx(4 / 9)
+    assert count_sketch_bound(4, 300, 10).share == pytest.approx(16 / 81 + 4 * 8 / 81)
+
+
+@pytest.mark.parametrize("text", ["s2:rows=1,cells=1", "s2:rows=3,cells=2", "s2:rows=5,cells=2"])
+def test_the_theorem_of_the_sketch_holds(text):
+    gradients = gaussian()
+    ran = run_reducer(make_reducer(text), gradients)
+    bound, exact, mean = ran.instances[0].error_bound(), mean_float64(gradients), ran.results[0].mean
+    length = norm(exact, [0])
+    assert length == pytest.approx(np.linalg.norm(exact.layers[0]))
+    found = share_within(mean, exact, [0], bound.element * length)
+    assert bound.share <= found <= 1
+    away = np.abs(mean.layers[0].to_dense() - exact.layers[0])[::4]
+    assert found == pytest.approx(np.mean(away <= bound.element * length), abs=1e-3)
+    assert error_of(mean, exact, (0,)).whole.largest == pytest.approx(away.max() / length)
+    if bound.relative_l2 is not None:
+        assert error_of(mean, exact, (0,)).whole.relative_l2 == pytest.approx(bound.relative_l2, rel=0.1)
+
+
+def test_only_one_row_has_a_law():
+    assert count_sketch_bound(1, 100, 400).relative_l2 == 2.0
+    assert count_sketch_bound(3, 100, 400).relative_l2 is None
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_no_element_of_an_exact_sketch_is_further_off_than_half_a_unit(dtype):
+    gradients = gaussian(ranks=5)
+    ran = run_reducer(make_reducer(f"s2-exact:dtype={dtype}"), gradients)
+    bound = ran.instances[0].error_bound()
+    assert not bound.relative
+    assert bound.share == 1
+    mean, exact = ran.results[0].mean, mean_float64(gradients)
+    assert share_within(mean, exact, [0], bound.element) == 1
+    # A tenth of it, and no rounding of float32, would not do.
+    if dtype == "int32":
+        assert share_within(mean, exact, [0], bound.element / 10) < 1
+
+
+@pytest.mark.parametrize("text", ["dense", "topk:density=0.1", "s2-exact:dtype=float32", "s2:preset=authors-lstm"])
+def test_where_nothing_is_known_nothing_is_said(text):
+    assert run_reducer(make_reducer(text), example_gradients(2)).instances[0].error_bound() is None
+
+
+def test_elements_that_nobody_holds_do_not_count():
+    exact = Gradient(("a", "b"), (np.zeros((4, 1)), np.array([1.0, 3.0])))
+    mean = Gradient(("a", "b"), (RowSparse(np.array([1]), np.full((1, 1), 0.5), (4, 1)), np.array([1.0, 2.0])))
+    assert share_within(mean, exact, [0], 0.4) == 0
+    assert share_within(mean, exact, [0, 1], 0.6) == pytest.approx(2 / 3)
+    assert share_within(mean, exact, [], 0.0) == 1
