@@ -4,6 +4,7 @@ import dataclasses
 
 from s2sim.report import rows
 from s2sim.study.link_loads import FlowShare, LinkLoad
+from s2sim.study.result import StepRow
 
 
 def plain(title):
@@ -113,3 +114,39 @@ def test_layers_have_a_column_per_reducer(result):
 def test_busiest_links():
     grid = rows.links_grid([LinkLoad("node0.nic0.out", 206438400.0, 0.9632, 1, (FlowShare(3, 4, 206438400.0),))])
     assert grid.rows == (("node0.nic0.out", "206.4 MB", "96.3%", "1", "3 to 4"),)
+
+
+def test_mechanics_show_rounds_a_real_library_and_bounds(result):
+    first, second = rows.mechanics_grids(result)
+    assert [item.title.replace("\n", " ") for item in first.columns][1:6] == [
+        "rounds",
+        "host syncs",
+        "total, ideal",
+        "total, nccl",
+        "library costs",
+    ]
+    exact, lossy = first.rows
+    assert exact == ("dense", "2", "1", "1.3 ms", "2.5 ms", "1.2 ms", "-", "-", "-", "-", "-")
+    assert lossy[-4:] == ("0.0023", "74.07%", "99.99%", "0.82")
+    assert len(second.rows) == 2
+
+
+def test_rounds_before_the_gradient_are_told_apart(result):
+    early = dataclasses.replace(result.rows[0], rounds=1, rounds_before_gradient=1)
+    (grid, _) = rows.mechanics_grids(dataclasses.replace(result, rows=(early, *result.rows[1:])))
+    assert grid.rows[0][1] == "1+1"
+
+
+def test_steps_are_shown_for_those_that_have_them(result):
+    steps = tuple(StepRow(step, 0.5 / (step + 1), 0.1, 0.25 * step, 1e-3 * (step + 1), 1000) for step in range(20))
+    spec = dataclasses.replace(result.spec, steps=20)
+    followed = dataclasses.replace(result.rows[1], steps=steps, residual_trend="still grows")
+    exact = dataclasses.replace(result.rows[0], steps=tuple(dataclasses.replace(step, residual=None) for step in steps))
+    shown = dataclasses.replace(result, spec=spec, rows=(exact, followed, *result.rows[2:]))
+    (residuals,) = rows.residual_grids(shown)
+    assert residuals.rows == (
+        ("topk:density=0.01", "0", "0.5", "1.25", "1.75", "2.5", "3", "3.5", "4.25", "4.75", "still grows"),
+    )
+    first, second = rows.steps_grids(shown)
+    assert first.rows[1] == ("topk:density=0.01", "0.5", "0.025", "0.1", "1 ms", "20 ms", "1 kB", "1 kB")
+    assert second.rows == ()

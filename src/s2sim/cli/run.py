@@ -32,6 +32,7 @@ EXAMPLES = examples(
     "s2sim run --topology fat-tree --workers 16 --reducer union --library nccl --timeline run-timeline.json",
     "s2sim run --topology fat-tree --workers 128 --trace ncf --reducer union --scale-to 350M",
     "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
+    "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 20 --reducer topk --reducer s2:cells=8",
     "s2sim run --spec result.json",
 )
 
@@ -125,6 +126,15 @@ def run_command(
         ),
     ] = None,
     faults: FaultOption = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="Follow every reducer over the first K steps of the trace, lossy ones with error feedback: residual "
+            "norms by step, error, time and bytes.",
+            show_default="the first step alone",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Root of all randomness, a whole number from 0.", show_default="0")
     ] = None,
@@ -170,6 +180,7 @@ def run_command(
         "--compute": compute,
         "--max-error": max_error,
         "--fault": tuple(faults) if faults else None,
+        "--steps": steps,
         "--seed": seed,
     }
     given = {option: value for option, value in given.items() if value is not None}
@@ -271,6 +282,9 @@ def _print(
         show_lines(["", *bottleneck_lines(result)])
     if "lowering" in shown:
         _print_lowering(result)
+    if result.spec.steps > 1:
+        show_grids(rows.residual_grids(result))
+        show_grids(rows.steps_grids(result))
     if per_layer:
         show_grids(rows.layers_grids(result))
     if len(result.spec.workers) > 1:

@@ -35,8 +35,9 @@ _WRAPPERS: dict[str, type[Wrapper]] = {"ef": ErrorFeedback, "warm": Warm}
 
 
 def make_reducer(text: str) -> Reducer:
-    """Return the reducer of an option string; ``ef=true`` adds error feedback to a lossy one, ``warm=true`` makes it a
-    later step of one that carries sizes over.
+    """Return the reducer of an option string.
+
+    ``ef=true`` adds error feedback to a lossy one, ``warm=true`` makes it a later step of one that carries sizes over.
 
     >>> make_reducer("topk:density=0.05")
     TopK(density=0.05)

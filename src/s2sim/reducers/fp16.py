@@ -30,6 +30,7 @@ class Fp16(Reducer):
     name: ClassVar[str] = "fp16"
     summary: ClassVar[str] = "one all-reduce of the whole gradient in float16, divided before it is summed"
     source: ClassVar[str] = "PyTorch torch.distributed.algorithms.ddp_comm_hooks.default_hooks.fp16_compress_hook"
+    rounds_only: ClassVar[bool] = True
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Divide, round, sum, widen."""

@@ -104,10 +104,10 @@ def worst_error(results: Sequence[Reduced], exact: Gradient, compressed: Sequenc
 
 
 def share_within(mean: Gradient, exact: Gradient, compressed: Iterable[int], limit: float) -> float:
-    """Return which share of the compressed layers' elements in ``mean`` is no further than ``limit`` from ``exact``.
+    """Return which share of the compressed layers' elements in ``mean`` is within ``limit`` of ``exact``.
 
-    Elements that ``mean`` does not hold, in rows that no rank has sent, do not count. Rounding a sum and its quotient to
-    float32 is allowed on top: 2^-23 of an element.
+    Elements that ``mean`` does not hold, in rows that no rank has sent, do not count. Rounding a sum and its quotient
+    to float32 is allowed on top: 2^-23 of an element.
     """
     held = within = 0
     for index in compressed:

@@ -115,6 +115,8 @@ class Reducer(ABC):
         What it is called, what it does in one line, and whose it is.
     lossless : bool
         Whether the aggregate is exact but for the rounding of float32 sums.
+    rounds_only : bool
+        Whether all that a lossy one loses is rounding, so that nobody would keep a residual of it.
     row_keyed : bool
         Whether a row-sparse layer is sent by row: one key for all values of a row, not one for each.
     carries : bool
@@ -127,6 +129,7 @@ class Reducer(ABC):
     summary: ClassVar[str]
     source: ClassVar[str]
     lossless: ClassVar[bool] = False
+    rounds_only: ClassVar[bool] = False
     row_keyed: ClassVar[bool] = False
     carries: ClassVar[bool] = False
     warm: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.hashing import HashKind
+from s2sim.codecs.hashing import HashKind  # noqa: TC001  (options are built from annotations)
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse, as_row_sparse
 from s2sim.gradients.seeds import named_generator

@@ -81,6 +81,7 @@ class S2Exact(Reducer):
     name: ClassVar[str] = "s2-exact"
     summary: ClassVar[str] = "a sketch that is peeled and a bitmap, all-reduced together: exact but for rounding"
     source: ClassVar[str] = "Li et al., arXiv:2402.07529; Goodrich and Mitzenmacher, Allerton 2011"
+    rounds_only: ClassVar[bool] = True
     row_keyed: ClassVar[bool] = True
     carries: ClassVar[bool] = True
 

@@ -66,6 +66,11 @@ class Wrapper(Reducer):
         return self.inner.lossless
 
     @property
+    def rounds_only(self) -> bool:  # type: ignore[override]
+        """Whether the inner reducer loses rounding alone."""
+        return self.inner.rounds_only
+
+    @property
     def row_keyed(self) -> bool:  # type: ignore[override]
         """Whether the inner reducer is."""
         return self.inner.row_keyed

@@ -140,8 +140,8 @@ def _mechanics_grid(rows: Sequence[Row]) -> Grid:
         Column("L2 error\nby law"),
     )
     return Grid(
-        f"{_marked_workers(rows[0])}: rounds, messages that wait for one another; {library}: what that library executes; "
-        "errors of the compressed over their L2 norm",
+        f"{_marked_workers(rows[0])}; rounds: messages that wait for one another; errors of the compressed over their "
+        "L2 norm",
         columns,
         tuple(
             (
@@ -163,6 +163,77 @@ def _mechanics_grid(rows: Sequence[Row]) -> Grid:
 def mechanics_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, what each reducer waits for, what a real library makes of it, and bounds."""
     return [_mechanics_grid(rows) for rows in _by_workers(result).values()]
+
+
+_SHOWN_STEPS = 9
+
+
+def _some_steps(count: int) -> list[int]:
+    """Return the steps to show: all, or about as many as fit beside each other, the first and last among them.
+
+    >>> _some_steps(3), _some_steps(20)
+    ([0, 1, 2], [0, 2, 5, 7, 10, 12, 14, 17, 19])
+    """
+    if count <= _SHOWN_STEPS:
+        return list(range(count))
+    return [round(index * (count - 1) / (_SHOWN_STEPS - 1)) for index in range(_SHOWN_STEPS)]
+
+
+def residual_grids(result: Result) -> list[Grid]:
+    """Return, for each number of workers, the residual norms of all reducers that have residuals, by step."""
+    shown = _some_steps(result.spec.steps)
+    return [
+        Grid(
+            f"{workers_text(count)}: L2 norm of the residuals over that of the gradients, by step",
+            (
+                Column("reducer, with ef=true", numeric=False),
+                *(Column(f"step {step}") for step in shown),
+                Column("trend"),
+            ),
+            tuple(
+                (row.option_string, *(error_text(row.steps[step].residual) for step in shown), row.residual_trend or "")
+                for row in rows
+                if row.residual_trend is not None
+            ),
+        )
+        for count, rows in _by_workers(result).items()
+        if any(row.residual_trend is not None for row in rows)
+    ]
+
+
+def steps_grids(result: Result) -> list[Grid]:
+    """Return, for each number of workers, what changes from the first step of every reducer to its last."""
+    columns = (
+        Column("reducer", numeric=False),
+        Column("error,\nfirst step"),
+        Column("error,\nlast step"),
+        Column("error of\nall steps' sum"),
+        Column("total,\nfirst step"),
+        Column("total,\nlast step"),
+        Column("sent a rank,\nfirst step"),
+        Column("sent a rank,\nlast step"),
+    )
+    return [
+        Grid(
+            f"{workers_text(count)}: first and last of {result.spec.steps} steps",
+            columns,
+            tuple(
+                (
+                    row.option_string,
+                    error_text(row.steps[0].error),
+                    error_text(row.steps[-1].error),
+                    error_text(row.steps[-1].error_so_far),
+                    format_seconds(row.steps[0].total_s),
+                    format_seconds(row.steps[-1].total_s),
+                    format_bytes(row.steps[0].bytes_sent_per_rank),
+                    format_bytes(row.steps[-1].bytes_sent_per_rank),
+                )
+                for row in rows
+                if row.steps
+            ),
+        )
+        for count, rows in _by_workers(result).items()
+    ]
 
 
 def scaling_grid(result: Result) -> Grid:

@@ -29,6 +29,7 @@ from s2sim.study.progress import Silent
 from s2sim.study.result import Result, Row
 from s2sim.study.scan import Scan, scan_rates
 from s2sim.study.spec import RunSpec
+from s2sim.study.steps import check_steps, follow, trend
 from s2sim.study.timeline import watch
 from s2sim.study.verdict import give_verdict
 from s2sim.topology.catalogue import load_shape
@@ -39,9 +40,11 @@ from s2sim.topology.hardware import load_gpu
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from s2sim.cluster.replay import Replay
     from s2sim.gradients.gradient import Gradient
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
+    from s2sim.reducers.script import Recording
     from s2sim.study.progress import Progress
     from s2sim.study.record import Recorded
     from s2sim.study.timeline import Timeline
@@ -117,8 +120,10 @@ def _run(spec: RunSpec, progress: Progress, timelines: dict[str, Timeline] | Non
         check_algorithm(spec.collective)
     clusters = {count: _cluster(spec, shape, count) for count in spec.workers}
     warn_of_idle_overrides(spec.overrides, clusters[max(spec.workers)])
-    _warn_of_later_steps(reducers)
+    if spec.steps == 1:
+        _warn_of_later_steps(reducers)
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
+    check_steps(trace, spec.steps)
     beyond = look_beyond(spec, reducers, trace, Stage(shape, library, gpu, spec.seed), progress)
     recorded: dict[int, list[Recorded]] = {}
     rows: list[Row] = []
@@ -141,6 +146,8 @@ def _run(spec: RunSpec, progress: Progress, timelines: dict[str, Timeline] | Non
         if timelines is not None:
             pairs = zip(recorded[largest], executed[largest], strict=True)
             timelines |= {item.option_string: watch(each) for item, each in pairs}
+        if spec.steps > 1:
+            _follow_steps(spec, trace, recorded, executed, rows, progress)
         scan = scan_rates(spec, clusters[largest], recorded[largest], gpu, progress)
     except KeyboardInterrupt:
         # Whoever does not want to wait any longer still gets the rows that are finished.
@@ -171,6 +178,31 @@ def _run(spec: RunSpec, progress: Progress, timelines: dict[str, Timeline] | Non
         verdict=verdict,
         notes=tuple(notes),
     )
+
+
+def _follow_steps(
+    spec: RunSpec,
+    trace: AnyTrace,
+    recorded: Mapping[int, Sequence[Recorded]],
+    executed: Mapping[int, Sequence[Executed]],
+    rows: list[Row],
+    progress: Progress,
+) -> None:
+    """Replace each row by one with its successive steps; a warm reducer is a later step of one without it."""
+    progress.start(spec.steps * sum(map(len, recorded.values())), "following reducers over steps")
+    for index, row in enumerate(rows):
+        pairs = zip(recorded[row.workers], executed[row.workers], strict=True)
+        item, one = next(pair for pair in pairs if pair[0].option_string == row.option_string)
+        if item.reducer.warm:
+            continue
+
+        def execute(recording: Recording, like: Executed = one) -> tuple[Replay, int]:
+            again = replace(like, recording=recording)
+            return again.replay, int(traffic(again, ring=_counts_as_ring(spec))[0].max())
+
+        steps = follow(item.reducer, trace, row.workers, spec.steps, execute, seed=spec.seed, on_step=progress.advance)
+        residuals = [step.residual for step in steps if step.residual is not None]
+        rows[index] = replace(row, steps=steps, residual_trend=trend(residuals) if residuals else None)
 
 
 def _marked(row: Row, beyond: Beyond | None) -> Row:
@@ -215,8 +247,13 @@ def _executed(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, gpu:
     return [Executed(item.recording, library, timer, gpu, faults, spec.compute_ps) for item in records]
 
 
+def _counts_as_ring(spec: RunSpec) -> bool:
+    """Return whether bytes are those of rings, the convention, rather than of the algorithm that was asked for."""
+    return spec.collective.partition(":")[0] in (AUTO, "ring")
+
+
 def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, executed: Sequence[Executed]) -> list[Row]:
-    ring = spec.collective.partition(":")[0] in (AUTO, "ring")
+    ring = _counts_as_ring(spec)
     dense = next(each for each, item in zip(executed, records, strict=True) if item.reducer.name == "dense")
     dense_sent = int(traffic(dense, ring=ring)[0].max())
     return [
@@ -235,6 +272,11 @@ def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, executed
 def _notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequence[Recorded]) -> tuple[str, ...]:
     """Return what a reader must know to read the numbers rightly."""
     notes = ["first step of the trace: residuals are empty, and what later steps carry over is exchanged and counted"]
+    if spec.steps > 1:
+        notes.append(
+            f"over {spec.steps} steps what is carried over comes from the step before, and what loses more than rounding "
+            "runs with error feedback; residuals over the root mean square of the gradients' norms"
+        )
     if trace.manifest.kind == "synthetic":
         notes.append("the gradients are synthetic: errors and sizes are those of made-up data")
     if spec.compute is None:

@@ -121,6 +121,34 @@ class Extrapolation:
 
 
 @dataclass(frozen=True, slots=True)
+class StepRow:
+    """One of successive steps.
+
+    Attributes
+    ----------
+    step : int
+        From 0.
+    error : float or None
+        Relative L2 error of this step's aggregate, in which residuals of earlier steps arrive late.
+    error_so_far : float or None
+        The same of the sum of all steps so far.
+    residual : float or None
+        L2 norm of all ranks' residuals over that of their gradients; None without error feedback.
+    total_s : float
+        Of the communication phase.
+    bytes_sent_per_rank : int
+        Largest over ranks.
+    """
+
+    step: int
+    error: float | None
+    error_so_far: float | None
+    residual: float | None
+    total_s: float
+    bytes_sent_per_rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One reducer on one number of workers.
 
@@ -174,6 +202,10 @@ class Row:
         Total with it.
     extrapolated : Extrapolation or None
         How it goes beyond what was recorded, if it does.
+    steps : tuple of StepRow
+        Successive steps, lossy reducers with error feedback; empty unless they were asked for.
+    residual_trend : str or None
+        Where residuals go over these steps; None without residuals.
     """
 
     reducer: str
@@ -207,6 +239,8 @@ class Row:
     real_library: str
     total_real_s: float
     extrapolated: Extrapolation | None = None
+    steps: tuple[StepRow, ...] = ()
+    residual_trend: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the row with the keys that other programs rely on."""
@@ -257,6 +291,8 @@ class Row:
             "real_library": self.real_library,
             "total_real_s": self.total_real_s,
             "extrapolated": None if self.extrapolated is None else asdict(self.extrapolated),
+            "steps": [asdict(step) for step in self.steps],
+            "residual_trend": self.residual_trend,
         }
 
 

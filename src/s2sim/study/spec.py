@@ -70,6 +70,8 @@ class RunSpec:
         Name or path of a layer table to which the trace's statistics are scaled.
     faults : tuple of str
         Option strings of what goes wrong.
+    steps : int
+        Steps of the trace over which reducers are followed, with error feedback; 1 for the first alone.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
@@ -89,6 +91,7 @@ class RunSpec:
     scale_to: str | None = None
     model: str | None = None
     faults: tuple[str, ...] = ()
+    steps: int = 1
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -116,9 +119,9 @@ def _check_types(spec: RunSpec) -> None:
     for name in ("workers", "reducers", "overrides", "faults"):
         if not isinstance(getattr(spec, name), tuple):
             raise OptionError(f"{name} = {getattr(spec, name)!r} must be a tuple, even of one")
-    for number in (*spec.workers, spec.seed):
+    for number in (*spec.workers, spec.seed, spec.steps):
         if not isinstance(number, int) or isinstance(number, bool):
-            raise OptionError(f"{number!r} is not a whole number, as numbers of workers and seeds are")
+            raise OptionError(f"{number!r} is not a whole number, as numbers of workers, seeds and steps are")
 
 
 def _check_values(spec: RunSpec) -> None:
@@ -141,6 +144,8 @@ def _check_values(spec: RunSpec) -> None:
         raise OptionError(f"--seed {spec.seed} must not be negative")
     if spec.compute is not None:
         parse_time_ps(spec.compute)
+    if spec.steps < 1:
+        raise OptionError(f"--steps {spec.steps}: at least 1 step is needed")
     make_faults(spec.faults)
     _check_size(spec)
 
@@ -150,6 +155,11 @@ def _check_size(spec: RunSpec) -> None:
         parse_parameters(spec.scale_to)
         if spec.model is not None:
             raise OptionError(f"--scale-to {spec.scale_to} and --model {spec.model} both set the size: give one")
+    if spec.scaled and spec.steps > 1:
+        raise OptionError(
+            f"--steps {spec.steps} follows what is carried over on recorded gradients, --scale-to and --model scale "
+            "scripts without any: leave one of them out"
+        )
 
 
 def spec_from_json(value: Any, origin: str) -> RunSpec:

@@ -1,0 +1,140 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+import s2sim
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.load import load_trace
+from s2sim.study import experiment
+from s2sim.study.progress import Silent
+from s2sim.study.steps import trend
+
+TRACE = "synthetic:density=0.05,overlap=0.5,rows=400,width=8,dense=300,steps=7"
+REDUCERS = ("dense", "union", "fp16", "topk:density=0.02", "s2:rows=3,cells=6", "s2-exact", "s2-exact:warm=true")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    result = s2sim.run("fat-tree", workers=3, trace=TRACE, reducers=REDUCERS, steps=7)
+    return {row.option_string: row for row in result.rows}
+
+
+def flat(gradient):
+    return np.concatenate(
+        [np.ravel(layer.to_dense() if isinstance(layer, RowSparse) else layer) for layer in gradient.layers]
+    ).astype(np.float64)
+
+
+def test_every_step_is_there_and_the_first_is_that_of_a_run(rows):
+    alone = {row.option_string: row for row in s2sim.run("fat-tree", workers=3, trace=TRACE, reducers=REDUCERS).rows}
+    for text, row in rows.items():
+        assert dataclasses.replace(row, steps=(), residual_trend=None) == alone[text]
+        if text == "s2-exact:warm=true":
+            assert row.steps == ()
+            continue
+        assert [step.step for step in row.steps] == list(range(7))
+        assert row.steps[0].error == pytest.approx(row.error.relative_l2, rel=1e-12)
+        assert row.steps[0].error_so_far == pytest.approx(row.error.relative_l2, rel=1e-12)
+        assert row.steps[0].bytes_sent_per_rank == row.bytes_sent_per_rank
+        # Keeping a residual takes time.
+        assert (row.steps[0].total_s > row.total_s) == (row.residual_trend is not None)
+
+
+def test_only_what_loses_more_than_rounding_has_residuals(rows):
+    assert {text for text, row in rows.items() if row.residual_trend} == {"topk:density=0.02", "s2:rows=3,cells=6"}
+    for text in ("dense", "union", "fp16", "s2-exact"):
+        assert all(step.residual is None for step in rows[text].steps)
+        assert rows[text].steps[-1].error_so_far < 1e-3
+
+
+def test_exact_sketches_are_cold_once(rows):
+    first, *later = rows["s2-exact"].steps
+    assert max(step.total_s for step in later) < first.total_s
+
+
+def test_residuals_equal_a_naive_oracle(rows):
+    """Top-k of every rank's gradient and residual, by sorting; what is not among them stays."""
+    trace = load_trace(TRACE, workers=3)
+    residuals = [0.0] * 3
+    delivered = wanted = 0.0
+    squares, norms, so_far = [], [], []
+    for step in range(7):
+        gradients = [flat(trace.gradient(step, rank)) for rank in range(3)]
+        squares.append(sum(float(each @ each) for each in gradients))
+        corrected = [each + residual for each, residual in zip(gradients, residuals, strict=True)]
+        sent = []
+        for each in corrected:
+            kept = np.zeros_like(each)
+            largest = np.argsort(-np.abs(each), kind="stable")[: int(np.ceil(0.02 * len(each)))]
+            kept[largest] = each[largest]
+            sent.append(kept)
+        residuals = [each - own for each, own in zip(corrected, sent, strict=True)]
+        norms.append(np.sqrt(sum(float(each @ each) for each in residuals)))
+        delivered, wanted = delivered + sum(sent) / 3, wanted + sum(gradients) / 3
+        so_far.append(np.linalg.norm(delivered - wanted) / np.linalg.norm(wanted))
+    found = rows["topk:density=0.02"].steps
+    assert [step.residual for step in found] == pytest.approx(norms / np.sqrt(np.mean(squares)), rel=1e-5)
+    assert [step.error_so_far for step in found] == pytest.approx(so_far, rel=1e-5)
+
+
+def test_what_was_not_delivered_so_far_is_the_mean_residual():
+    """On one rank the residual's norm is the error of the sum, in other units."""
+    (_, row) = s2sim.run("single-switch", workers=1, trace=TRACE, reducers=["topk:density=0.05"], steps=5).rows
+    trace = load_trace(TRACE, workers=1)
+    gradients = [flat(trace.gradient(step, 0)) for step in range(5)]
+    usual = np.sqrt(np.mean([each @ each for each in gradients]))
+    for step, total in zip(row.steps, np.cumsum(gradients, axis=0), strict=True):
+        assert step.residual * usual == pytest.approx(step.error_so_far * np.linalg.norm(total), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("residuals", "word"),
+    [
+        ([1.0] * 6, "settled"),
+        ([4, 3, 2, 2, 2, 2, 1], "settled"),
+        (1 - 0.5 ** np.arange(1, 20), "settled"),
+        (np.arange(1, 9), "still grows"),
+        (np.sqrt(np.arange(1, 9)), "still grows"),
+        (1.5 ** np.arange(12), "diverges"),
+        ([0.0] * 9, "settled"),
+        ([1, 2, 3, 4, 5], "too few steps"),
+        ([], "too few steps"),
+    ],
+)
+def test_trends(residuals, word):
+    assert trend(list(residuals)) == word
+
+
+def test_a_sketch_with_too_few_cells_diverges():
+    (_, row) = s2sim.run("single-switch", workers=2, trace=TRACE, reducers=["s2:rows=1,columns=20"], steps=7).rows
+    assert row.residual_trend == "diverges"
+    assert row.steps[-1].error_so_far > 1
+
+
+def test_a_trace_with_fewer_steps_is_refused():
+    with pytest.raises(OptionError, match=r"--steps 8: trace synthetic.* has 7; lstm-lm-steps has 20"):
+        s2sim.run("fat-tree", workers=2, trace=TRACE, steps=8)
+
+
+@pytest.mark.parametrize(("options", "said"), [({"steps": 0}, "at least 1"), ({"steps": 2.0}, "whole number")])
+def test_bad_numbers_are_refused(options, said):
+    with pytest.raises(OptionError, match=said):
+        s2sim.run("fat-tree", workers=2, trace=TRACE, **options)
+
+
+@pytest.mark.parametrize("size", [{"scale_to": "1M"}, {"model": "gnmt-8"}])
+def test_scaled_scripts_have_no_residuals_to_follow(size):
+    with pytest.raises(OptionError, match="leave one of them out"):
+        s2sim.run("fat-tree", workers=2, trace=TRACE, steps=2, **size)
+
+
+def test_ctrl_c_keeps_the_rows_that_are_finished(monkeypatch):
+    def interrupted(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiment, "follow", interrupted)
+    result = s2sim.run("fat-tree", workers=2, trace=TRACE, reducers=["union"], steps=3, progress=Silent())
+    assert [row.option_string for row in result.rows] == ["dense", "union"]
+    assert experiment.INTERRUPTED_NOTE in result.notes
