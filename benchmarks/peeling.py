@@ -1,7 +1,9 @@
 """Time, memory, success and accuracy of the exact sketch, whose cells are peeled.
 
 Times are CPU time of one thread, a key; the unit in brackets is one vectorised read of the dense array that the keys
-come from (``np.count_nonzero(array.view(np.int32))``) in the same run. Run with ``python benchmarks/peeling.py``.
+come from (``np.count_nonzero(array.view(np.int32))``) in the same run. "decode" is given the keys: it hashes, peels and
+converts to float32. "find" is what finding the keys in the bitmap of that array takes on top. "extra MB" is the most
+that decoding allocates at once beyond its output. Run with ``python benchmarks/peeling.py``.
 """
 
 from __future__ import annotations
@@ -11,13 +13,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from measure import cpu_seconds, peak_bytes
 
+from s2sim.codecs.bitmap import pack_positions, unpack_positions
 from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.fixed_point import exponents_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 DENSITY = 0.05
+
+LEAST_KEYS = 300_000
+"""Keys of one measurement: fewer are decoded several times in it."""
 
 
 def spread_keys(count: int) -> NDArray[np.uint32]:
@@ -35,15 +43,24 @@ def speed(count: int, width: int, dtype: CellType) -> str:
     sketch = ExactSketch.for_keys(count, width, dtype)
     exponents = exponents_for(sketch.maxima(keys, values), dtype) if sketch.groups else None
     cells = sketch.encode(keys, values, exponents)
-    encode = cpu_seconds(lambda: sketch.encode(keys, values, exponents))
-    decode = cpu_seconds(lambda: sketch.decode(cells, keys, exponents))
+    encode = repeated(lambda: sketch.encode(keys, values, exponents), count)
+    decode = repeated(lambda: sketch.decode(cells, keys, exponents), count)
+    elements = int(keys[-1]) + 1
+    bitmap = pack_positions(keys.astype(np.int64), elements)
+    find = repeated(lambda: unpack_positions(bitmap, elements).astype(np.uint32), count)
     decoded = sketch.decode(cells, keys, exponents)
     extra = peak_bytes(lambda: sketch.decode(cells, keys, exponents)) - decoded.values.nbytes
     return (
         f"{count:10,d} {width:5d} {dtype:8s}{encode / count * 1e9:8.1f} ({encode / read:6.1f})"
-        f"{decode / count * 1e9:9.1f} ({decode / read:6.1f}){decode * 1e3:10.2f}{decoded.rounds:7d}"
-        f"{len(decoded.left):6d}{extra / 1e6:9.2f}"
+        f"{decode / count * 1e9:9.1f} ({decode / read:6.1f}){find / count * 1e9:9.1f}{decode * 1e3:10.2f}"
+        f"{decoded.rounds:7d}{len(decoded.left):6d}{extra / 1e6:9.2f}"
     )
+
+
+def repeated(function: Callable[[], object], count: int) -> float:
+    """Return the CPU time of one call that handles ``count`` keys."""
+    calls = -(-LEAST_KEYS // count)
+    return cpu_seconds(lambda: [function() for _ in range(calls)]) / calls
 
 
 def success(count: int, seeds: int) -> str:
@@ -84,8 +101,13 @@ def error(ranks: int, overlap: float, tail: float | None, dtype: CellType) -> fl
 def main() -> None:
     """Print the tables of times, successes and errors."""
     print(f"keys at density {DENSITY:g}, NumPy {np.__version__}")
-    print("      keys width cells   encode ns (x read)   decode ns (x read)   decode ms rounds  left extra MB")
+    print("      keys width cells    encode ns (read)  decode ns (read)  find ns decode ms rounds  left extra MB")
     for count, width, dtype in (
+        (3_000, 1, "int32"),
+        (3_000, 1, "int64"),
+        (3_000, 1, "float32"),
+        (10_000, 1, "int32"),
+        (30_000, 1, "int32"),
         (100_000, 1, "int32"),
         (1_000_000, 1, "int32"),
         (1_000_000, 1, "int64"),

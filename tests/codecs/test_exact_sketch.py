@@ -157,6 +157,22 @@ def test_leftover_keys_are_the_naive_core_and_all_others_are_exact():
     assert not decoded.clean
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+@pytest.mark.parametrize("width", [1, 2])
+def test_leftover_keys_of_several_blocks_in_any_order(dtype, width):
+    keys = np.random.default_rng(0).permutation(20_000).astype(np.uint32)
+    values = np.random.default_rng(1).integers(-99, 100, (20_000, width)).astype(np.float32)
+    sketch = ExactSketch(PeelTable(5, 4000 * 122 // 300), width, dtype)
+    exponents = agreed(sketch, [(keys, values)])
+    decoded = sketch.decode(sketch.encode(keys, values, exponents), keys, exponents)
+    assert 0 < len(decoded.left) < 20_000
+    assert np.array_equal(decoded.left, sketch.unreadable(keys))
+    read = np.delete(np.arange(20_000), decoded.left)
+    assert np.array_equal(decoded.values[read], values[read])
+    assert not decoded.values[decoded.left].any()
+    assert not decoded.clean
+
+
 def test_units_carried_over_serve_until_a_sum_may_not_fit():
     """All ranks learn the same flags from the sum; unmarked groups are right, and the marked one is that which grew."""
     keys = np.arange(100_000, dtype=np.uint32)
@@ -221,6 +237,17 @@ def test_memory_stays_within_output_and_eight_megabytes():
         tracemalloc.stop()
         assert encode_peak <= cells.nbytes + 8e6
         assert decode_peak <= cells.nbytes + decoded.values.nbytes + 8e6
+
+
+def test_memory_of_decoding_does_not_grow_with_the_keys():
+    keys = np.arange(0, 20 * 3_000_000, 20, dtype=np.uint32)
+    sketch = ExactSketch.for_keys(len(keys))
+    cells, exponents = np.zeros(sketch.shape, np.int32), np.zeros(sketch.groups, np.int16)
+    tracemalloc.start()
+    decoded = sketch.decode(cells, keys, exponents)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= decoded.values.nbytes + 8e6
 
 
 def test_misfits_are_refused():

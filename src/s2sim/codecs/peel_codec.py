@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.codecs.base import Combination, float32_vector
-from s2sim.codecs.bitmap import check_bitmap, pack_nonzero, unpack_positions
+from s2sim.codecs.bitmap import CHUNK_ELEMENTS, check_bitmap, count, pack_nonzero, position_parts
 from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.fixed_point import MAX_EXPONENT, exponents_for
 from s2sim.codecs.hashing import check_key_space
@@ -74,8 +74,10 @@ class PeeledSketch:
         vector = float32_vector(array, self.name)
         check_key_space(0, len(vector))
         support = pack_nonzero(vector)
-        places = unpack_positions(support, len(vector))
-        keys, values = places.astype(np.uint32), vector.take(places)[:, None]
+        keys = _keys_of(support)
+        values = np.empty((len(keys), 1), np.float32)
+        for chunk in _chunks_of(keys):
+            values[chunk, 0] = vector.take(keys[chunk])
         sketch = self._sketch(len(keys) if self.keys is None else self.keys, self.cells)
         if self.keys is None:
             cells_per_key = self.cells
@@ -101,11 +103,11 @@ class PeeledSketch:
         check_key_space(0, payload.elements)
         sketch = self._sketch_of(cells)
         exponents = self._check_units(units, sketch)
-        places = unpack_positions(support, payload.elements)
-        decoded = sketch.decode(cells[:, :, None], places.astype(np.uint32), exponents)
+        keys = _keys_of(support)
+        decoded = sketch.decode(cells[:, :, None], keys, exponents)
         if len(decoded.left):
             raise CodecError(
-                f"{len(decoded.left)} of {len(places)} keys cannot be read from {cells.size} cells: "
+                f"{len(decoded.left)} of {len(keys)} keys cannot be read from {cells.size} cells: "
                 "encode with more cells, or with keys= for the union of all ranks"
             )
         if exponents is not None and not decoded.clean:
@@ -113,7 +115,8 @@ class PeeledSketch:
                 "the cells hold more than the elements of the bitmap: cells and bitmap do not belong together"
             )
         array = np.zeros(payload.elements, np.float32)
-        array[places] = decoded.values[:, 0]
+        for chunk in _chunks_of(keys):
+            array[keys[chunk]] = decoded.values[chunk, 0]
         return array
 
     def _sketch(self, keys: int, cells_per_key: float) -> ExactSketch:
@@ -149,3 +152,17 @@ class PeeledSketch:
         if (units[0] != -units[1]).any() or (units > MAX_EXPONENT).any():
             raise CodecError("ranks have encoded in different units: give all of them the same bound")
         return units[0] if sketch.groups else None
+
+
+def _keys_of(support: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return the positions of the set bits, few of them at once as the 64-bit numbers they come in."""
+    keys, done = np.empty(count(support), np.uint32), 0
+    for positions in position_parts(support):
+        keys[done : done + len(positions)] = positions
+        done += len(positions)
+    return keys
+
+
+def _chunks_of(keys: NDArray[np.uint32]) -> list[slice]:
+    """Return slices of ``keys`` of at most `CHUNK_ELEMENTS`: as indices, keys take eight bytes each."""
+    return [slice(start, start + CHUNK_ELEMENTS) for start in range(0, len(keys), CHUNK_ELEMENTS)]

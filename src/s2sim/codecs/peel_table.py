@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -47,9 +47,10 @@ _SMALL = 14.0
 
 _MAX_BLOCKS = 1 << 16
 _MAX_COLUMNS = 1 << 16
-_LOW = np.uint64(0xFFFFFFFF)
-_SHIFT = np.uint64(32)
-_GOLDEN = np.uint32(0x9E3779B1)
+# Arrays, because NumPy takes twice as long to prepare a scalar.
+_LOW = np.array(0xFFFFFFFF, np.uint64)
+_SHIFT = np.array(32, np.uint64)
+_GOLDEN = np.array(0x9E3779B1, np.uint32)
 _PAIR_WORD = np.uint32(0x85EBCA77)
 
 
@@ -70,6 +71,37 @@ def cells_for(keys: float, cells_per_key: float = CELLS_PER_KEY) -> int:
 def _seed_word(seed: int) -> np.uint32:
     word: np.uint32 = np.random.SeedSequence([seed, *b"peel table"]).generate_state(1)[0]
     return word
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Numbers of keys, sorted by block in each of several chunks of them.
+
+    Attributes
+    ----------
+    numbers : array, shape (k,)
+        One for each key.
+    stops : int64 array, shape (chunks, blocks + 1)
+        Where in these the first block of each chunk begins, and each ends.
+    """
+
+    numbers: NDArray[Any]
+    stops: NDArray[np.int64]
+
+    def take(self, block: int) -> NDArray[Any]:
+        """Return the numbers of the keys of one block, in the order of the keys."""
+        return np.concatenate([self.numbers[:0], *(self.numbers[run] for run in self._of(block))])
+
+    def put(self, block: int, numbers: NDArray[Any]) -> None:
+        """Replace the numbers that `take` returns."""
+        done = 0
+        for run in self._of(block):
+            following = done + run.stop - run.start
+            self.numbers[run] = numbers[done:following]
+            done = following
+
+    def _of(self, block: int) -> list[slice]:
+        return [slice(start, stop) for start, stop in self.stops[:, block : block + 2].tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,51 +173,65 @@ class PeelTable:
         columns : int64 array, shape (3, b)
             The key's cell in each third, as an index into the block's cells.
         """
-        for places in self._places(keys):
-            yield places, self._columns(keys.take(places))
+        if self.blocks == 1:
+            yield np.arange(len(keys)), self.columns_of(keys)
+            return
+        runs = self.sorted_runs(keys, np.arange(len(keys), dtype=np.uint32))
+        for block in range(self.blocks):
+            places = runs.take(block).astype(np.int64)
+            yield places, self.columns_of(keys.take(places))
+
+    def sorted_runs(self, keys: NDArray[np.uint32], numbers: NDArray[Any]) -> Runs:
+        """Return a number for each of ``keys``, both of shape (k,), such that a block's can be taken at once.
+
+        The numbers are sorted where they are, chunk by chunk; `restore` puts what they were replaced by in order.
+        """
+        stops = [np.zeros((0, self.blocks + 1), np.int64)]
+        for chunk, order, ends in self._orders(keys):
+            numbers[chunk] = numbers[chunk].take(order)
+            stops.append(chunk.start + np.concatenate(([0], ends))[None])
+        return Runs(numbers, np.concatenate(stops))
+
+    def restore(self, keys: NDArray[np.uint32], numbers: NDArray[Any]) -> None:
+        """Put ``numbers`` that `sorted_runs` has sorted back in the order of the keys."""
+        for chunk, order, _ in self._orders(keys):
+            numbers[chunk][order] = numbers[chunk].copy()
+
+    def columns_of(self, keys: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Return the cells of each of ``keys`` in its block, int64 of shape (3, k)."""
+        count = np.array(self.columns, np.uint64)
+        # Keys of one block differ in these low halves, because they do in their mix.
+        inner = self._scaled(keys, self.blocks)
+        inner &= _LOW
+        inner32 = inner.astype(np.uint32)
+        columns = np.empty((THIRDS, len(keys)), np.uint64)
+        for digit in columns[:2]:
+            inner *= count
+            np.right_shift(inner, _SHIFT, out=digit)
+            inner &= _LOW
+        # The third column is random given the first two, and differs among the few keys that agree in these.
+        pair = np.multiply(columns[0], count, out=inner)
+        pair += columns[1]
+        mixed = mix32(pair.astype(np.uint32), _PAIR_WORD)
+        inner32 *= _GOLDEN
+        mixed += inner32
+        columns[2] = mixed
+        columns[2] *= count
+        columns[2] >>= _SHIFT
+        columns[1] += count
+        columns[2] += count + count
+        return columns.view(np.int64)
 
     def _scaled(self, keys: NDArray[np.uint32], parts: int) -> NDArray[np.uint64]:
         """Return the part of each key in the high halves, and its place in there in the low halves."""
         scaled = mix32(keys, _seed_word(self.seed)).astype(np.uint64)
-        scaled *= np.uint64(parts)
+        scaled *= np.array(parts, np.uint64)
         return scaled
 
-    def _places(self, keys: NDArray[np.uint32]) -> Iterator[NDArray[np.int64]]:
-        # Chunks are sorted in cache, by counting; what is kept of them takes four bytes a key.
-        chunks = [self._sorted(keys, start) for start in range(0, max(1, len(keys)), _CHUNK_KEYS)]
-        for block in range(self.blocks):
-            yield np.concatenate([order[stops[block] : stops[block + 1]] for order, stops in chunks]).astype(np.int64)
-
-    def _sorted(self, keys: NDArray[np.uint32], start: int) -> tuple[NDArray[np.uint32], list[int]]:
-        """Return the places of one chunk of keys, block by block, and where each block begins."""
-        blocks = self.parts(keys[start : start + _CHUNK_KEYS], self.blocks).astype(np.uint16)
-        order = np.argsort(blocks, kind="stable")
-        order += start
-        return order.astype(np.uint32), [0, *np.cumsum(np.bincount(blocks, minlength=self.blocks)).tolist()]
-
-    def _columns(self, keys: NDArray[np.uint32]) -> NDArray[np.int64]:
-        count = np.uint64(self.columns)
-        # Keys of one block differ in these low halves, because they do in their mix.
-        inner = self._scaled(keys, self.blocks) & _LOW
-        inner32 = inner.astype(np.uint32)
-        columns = np.empty((THIRDS, len(keys)), np.int64)
-        inner *= count
-        first = inner >> _SHIFT
-        columns[0] = first
-        inner &= _LOW
-        inner *= count
-        inner >>= _SHIFT
-        columns[1] = inner
-        columns[1] += self.columns
-        # The third column is random given the first two, and differs among the few keys that agree in these.
-        first *= count
-        first += inner
-        mixed = mix32(first.astype(np.uint32), _PAIR_WORD)
-        inner32 *= _GOLDEN
-        mixed += inner32
-        third = mixed.astype(np.uint64)
-        third *= count
-        third >>= _SHIFT
-        columns[2] = third
-        columns[2] += 2 * self.columns
-        return columns
+    def _orders(self, keys: NDArray[np.uint32]) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield which keys are sorted at once, their order, block by block, and where in there each block ends."""
+        for start in range(0, len(keys), _CHUNK_KEYS):
+            chunk = slice(start, start + _CHUNK_KEYS)
+            blocks = self.parts(keys[chunk], self.blocks).astype(np.uint16)
+            # Chunks are sorted in cache, by counting.
+            yield chunk, np.argsort(blocks, kind="stable"), np.cumsum(np.bincount(blocks, minlength=self.blocks))

@@ -15,18 +15,41 @@ with the length of the chain of subtractions, which is at most one a round here,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-_SLICE_BYTES = 3 << 19
+_SLICE_BYTES = 5 << 18
 """Bytes of a block's cells that are peeled at once where a key has several values: they stay in cache."""
+
+# An array, as all numbers in the rounds' arithmetic are: NumPy takes twice as long to prepare a scalar.
+_SHIFT = np.array(32, np.uint64)
+
+
+class Round(NamedTuple):
+    """The keys that are read at once, because each is alone in a cell after the rounds before.
+
+    Attributes
+    ----------
+    keys : int64 array, shape (f,)
+        Their indices.
+    cells : int64 array, shape (f,)
+        The cell that each is read from.
+    columns : int64 array, shape (3, f)
+        All cells of each.
+    contents : uint32 or uint64 array, shape (f,)
+        The numbers there, see `peel`.
+    """
+
+    keys: NDArray[np.int64]
+    cells: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    contents: NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,11 +77,34 @@ class PeelOrder:
 
     def left(self, count: int) -> NDArray[np.int64]:
         """Return which of ``count`` keys are not read (the 2-core of the table), int64, increasing."""
-        if len(self.keys) == count:
-            return np.empty(0, np.int64)
         unread = np.ones(count, np.bool_)
         unread[self.keys] = False
         return np.flatnonzero(unread)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """Some of the values of each key of a block.
+
+    Attributes
+    ----------
+    part : slice
+        Which of a key's values.
+    values : array, shape (k, part)
+        Of the cells' type; zeros for keys that cannot be read. The next part may overwrite it.
+    clean : bool
+        Whether nothing is left in the cells. If all keys are read, integers leave nothing unless other keys were added.
+    read : int
+        How many keys were read.
+    rounds : int
+        Rounds that waited for each other.
+    """
+
+    part: slice
+    values: NDArray[Any]
+    clean: bool
+    read: int
+    rounds: int
 
 
 def peel_order(columns: NDArray[np.int64], cells: int) -> PeelOrder:
@@ -79,72 +125,87 @@ def peel_order(columns: NDArray[np.int64], cells: int) -> PeelOrder:
     >>> order.keys, order.left(4)
     (array([0, 1]), array([2, 3]))
     """
-    count = columns.shape[1]
-    # One number a cell: how many keys it has, above the sum of their indices. A cell with one key names it.
-    one = np.uint32(1 << max(1, (count - 1).bit_length()))
-    marks = np.arange(count, dtype=np.uint32)
-    marks += one
-    state = np.zeros(cells, np.uint32)
+    keys, sources, stops = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [0]
+    for found, where, *_ in peel(columns, degrees(columns, cells)):
+        keys.append(found)
+        sources.append(where)
+        stops.append(stops[-1] + len(found))
+    return PeelOrder(np.concatenate(keys), np.concatenate(sources), tuple(stops[1:]))
+
+
+def degrees(columns: NDArray[np.int64], cells: int) -> NDArray[np.uint32]:
+    """Return one number a cell: how many keys it has and, if it is one, which.
+
+    It is the number of keys, above the sum of their indices: uint32 of shape (cells,). Parameters as in `peel_order`.
+    """
+    marks = np.arange(columns.shape[1], dtype=np.uint32)
+    marks += _one(columns)
+    numbers = np.zeros(cells, np.uint32)
     for third in columns:
-        np.add.at(state, third, marks)
-    claims = np.empty(count, np.int32)
-    keys: list[NDArray[np.int64]] = []
-    sources: list[NDArray[np.int64]] = []
-    touched: NDArray[np.int64] = np.arange(cells)
+        np.add.at(numbers, third, marks)
+    return numbers
+
+
+def peel(columns: NDArray[np.int64], numbers: NDArray[Any]) -> Iterator[Round]:
+    """Yield the rounds in which the keys of one block are read.
+
+    Parameters
+    ----------
+    columns : int64 array, shape (3, k)
+        The cells of each key.
+    numbers : uint32 or uint64 array, shape (cells,)
+        What `degrees` gives, from which the keys are subtracted. If it is the low half of a number, then what the high
+        half holds is peeled along, modulo 2^32: the low half never gets negative, and so never borrows.
+    """
+    one = _one(columns)
+    claims = np.empty(columns.shape[1], np.int32)
+    contents, touched = numbers, None
     while True:
-        indices = state.take(touched)
+        low = contents.astype(np.uint32)
         # Cells with none or several keys wrap around or stay above: what is below is the index of a single key.
-        indices -= one
-        single = np.flatnonzero(indices < one)
+        low -= one
+        single = (low < one).nonzero()[0]
         if not len(single):
-            break
-        found, where = indices.take(single).astype(np.int64), touched.take(single)
+            return
+        found = low[single].astype(np.int64)
         # A key that is alone in several cells is read from the one that claims it last.
         turns = np.arange(len(found), dtype=np.int32)
         claims[found] = turns
-        claimed = claims.take(found) == turns
-        found, where = found[claimed], where[claimed]
-        keys.append(found)
-        sources.append(where)
-        own_marks = marks.take(found)
-        own_cells = [third.take(found) for third in columns]
-        for third in own_cells:
-            np.subtract.at(state, third, own_marks)
-        touched = np.concatenate(own_cells)
-    if not keys:
-        return PeelOrder(np.empty(0, np.int64), np.empty(0, np.int64), ())
-    return PeelOrder(
-        np.concatenate(keys), np.concatenate(sources), tuple(np.cumsum([len(part) for part in keys]).tolist())
-    )
+        claimed = (claims[found] == turns).nonzero()[0]
+        found, single = found[claimed], single[claimed]
+        where = single if touched is None else touched[single]
+        own, taken = columns.take(found, axis=1), contents[single]
+        yield Round(found, where, own, taken)
+        touched = own.reshape(-1)
+        np.subtract.at(numbers, touched, np.concatenate((taken, taken, taken)))
+        contents = numbers[touched]
 
 
-def read_values(
-    order: PeelOrder, columns: NDArray[np.int64], cells: NDArray[Any]
-) -> Iterator[tuple[slice, NDArray[Any], bool]]:
+def _one(columns: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return what one key counts in a cell: a power of two above all indices."""
+    return np.array(1 << max(1, (columns.shape[1] - 1).bit_length()), np.uint32)
+
+
+def read_values(columns: NDArray[np.int64], cells: NDArray[Any]) -> Iterator[Sums]:
     """Yield the sums of a block's keys, some of a key's values at a time, so that the work stays in cache.
 
     Integers wrap around, so that the cells may have done so as often as they like.
 
     Parameters
     ----------
-    order : PeelOrder
-        As `peel_order` makes it of ``columns``.
     columns : int64 array, shape (3, k)
         The cells of each key.
     cells : array, shape (cells, width)
         The block; it is not changed.
-
-    Yields
-    ------
-    part : slice
-        Which of a key's values.
-    values : array, shape (k, part)
-        Of the cells' type; zeros for keys that cannot be read. The next part overwrites it.
-    clean : bool
-        Whether nothing is left in the cells. If all keys are read, integers leave nothing unless other keys were added.
     """
     count, height, width = columns.shape[1], len(cells), cells.shape[1]
+    if width == 1 and cells.dtype == np.int32:
+        yield _read_packed(columns, cells)
+        return
     step = min(width, max(1, _SLICE_BYTES // max(1, height * cells.itemsize)))
+    rounds: Iterable[Round] = peel(columns, degrees(columns, height))
+    if step < width:
+        rounds = list(rounds)
     # One buffer each for all parts: fresh memory would cost as much as the reading.
     rest_buffer, values_buffer = np.empty(height * step, cells.dtype), np.empty(count * step, cells.dtype)
     for start in range(0, width, step):
@@ -154,18 +215,38 @@ def read_values(
         values = values_buffer[: count * breadth].reshape(count, breadth)
         rest[...] = cells[:, part]
         values.fill(0)
-        _move(order, columns, squeezed(rest), squeezed(values))
-        yield part, values, not rest.any()
+        read, waits = _move(rounds, squeezed(rest), squeezed(values))
+        yield Sums(part, values, not rest.any(), read, waits)
 
 
-def _move(order: PeelOrder, columns: NDArray[np.int64], cells: NDArray[Any], values: NDArray[Any]) -> None:
-    """Move the keys' sums from ``cells`` to ``values``."""
-    for start, stop in pairwise((0, *order.stops)):
-        keys = order.keys[start:stop]
-        sums = cells.take(order.cells[start:stop], axis=0)
-        values[keys] = sums
-        for third in columns:
-            np.subtract.at(cells.reshape(-1), _elements(third.take(keys), cells), sums.reshape(-1))
+def _read_packed(columns: NDArray[np.int64], cells: NDArray[np.int32]) -> Sums:
+    """Return the sums of keys of one value each, which fits in the numbers that are peeled anyway."""
+    packed = cells[:, 0].view(np.uint32).astype(np.uint64)
+    packed <<= _SHIFT
+    packed |= degrees(columns, len(cells))
+    values, read, waits = np.zeros(columns.shape[1], np.uint64), 0, 0
+    for keys, _, _, contents in peel(columns, packed):
+        values[keys] = contents
+        read += len(keys)
+        waits += 1
+    values >>= _SHIFT
+    packed >>= _SHIFT
+    return Sums(slice(0, 1), values.astype(np.uint32).view(np.int32)[:, None], not packed.any(), read, waits)
+
+
+def _move(rounds: Iterable[Round], cells: NDArray[Any], values: NDArray[Any]) -> tuple[int, int]:
+    """Move the keys' sums from ``cells`` to ``values``; return how many keys were read, in how many rounds."""
+    flat, read, waits = cells.reshape(-1), 0, 0
+    for keys, where, columns, _ in rounds:
+        values[keys] = sums = cells.take(where, axis=0)
+        if cells.ndim == 1:
+            np.subtract.at(cells, columns.reshape(-1), np.concatenate((sums, sums, sums)))
+        else:
+            for third in columns:
+                np.subtract.at(flat, _elements(third, cells), sums.reshape(-1))
+        read += len(keys)
+        waits += 1
+    return read, waits
 
 
 def add_values(cells: NDArray[Any], columns: NDArray[np.int64], values: NDArray[Any]) -> None:
