@@ -1,22 +1,23 @@
 """Encode and decode time and memory of the count sketch, as multiples of one pass over the gradient.
 
-The unit is the CPU time of ``np.count_nonzero(gradient.view(np.int32))`` in the same run: a vectorised read of the
-same memory, on one core.
+The unit is the CPU time of ``np.count_nonzero(gradient.view(np.int32))`` just before: a vectorised read of the same
+memory, on one core. All ratios are medians of such pairs.
 Where PyTorch is installed, the dense count sketch with tables of hashes, which the S2 authors' code comes from, is
-timed on one thread beside it, up to 10 million elements: its tables take 36 bytes an element.
+timed on one thread beside it, up to 10 million elements: its tables take 36 bytes an element. Its rows are summed by
+the operation that the published code has, ``bincount``, and by two others.
 
-Run with ``python benchmarks/codec.py [ELEMENTS]``.
+Run with ``python benchmarks/codec.py [ELEMENTS]``; 1e8 elements take 2 GB and a minute.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from measure import cpu_seconds, peak_bytes
+from measure import cpu_seconds, cpu_seconds_and_ratio, peak_bytes
 
 from s2sim.codecs.bitmap import count_nonzero, pack_nonzero
 from s2sim.codecs.count_sketch import Backend, CountSketch
@@ -41,21 +42,44 @@ def sparse_gradient(elements: int, density: float) -> NDArray[np.float32]:
     return gradient
 
 
-def measure(gradient: NDArray[np.float32], sketch: CountSketch) -> tuple[float, float, float]:
-    """Return milliseconds of encode and decode into reused arrays, and of decode into a new one."""
-    cells, bitmap = sketch.encode_dense(gradient)
-    output = np.empty_like(gradient)
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Encode and decode of one gradient into reused arrays, and one read of it."""
 
-    def encode() -> None:
-        cells.fill(0)
-        sketch.encode_dense(gradient, out=cells, bitmap=bitmap)
+    gradient: NDArray[np.float32]
+    sketch: CountSketch
+    cells: NDArray[np.float32]
+    bitmap: NDArray[np.uint8]
+    output: NDArray[np.float32]
 
-    n = len(gradient)
-    return (
-        1e3 * cpu_seconds(encode),
-        1e3 * cpu_seconds(lambda: sketch.decode_dense(cells, bitmap, n, out=output)),
-        1e3 * cpu_seconds(lambda: sketch.decode_dense(cells, bitmap, n)),
-    )
+    @classmethod
+    def of(cls, gradient: NDArray[np.float32], sketch: CountSketch) -> Calls:
+        """Return the calls for ``gradient``, with arrays of their own."""
+        return cls(gradient, sketch, *sketch.encode_dense(gradient), np.empty_like(gradient))
+
+    def encode(self) -> None:
+        """Encode into the cells and the bitmap."""
+        self.cells.fill(0)
+        self.sketch.encode_dense(self.gradient, out=self.cells, bitmap=self.bitmap)
+
+    def decode(self) -> None:
+        """Decode into the output."""
+        self.sketch.decode_dense(self.cells, self.bitmap, len(self.gradient), out=self.output)
+
+    def decode_new(self) -> None:
+        """Decode into a new array."""
+        self.sketch.decode_dense(self.cells, self.bitmap, len(self.gradient))
+
+    def read(self) -> None:
+        """Read the gradient once."""
+        np.count_nonzero(self.gradient.view(np.int32))
+
+
+def sketch_for(gradient: NDArray[np.float32], backend: Backend, *, windowed: bool) -> CountSketch:
+    """Return a sketch with `CELLS_PER_NONZERO` cells for each non-zero element."""
+    columns = columns_for(CELLS_PER_NONZERO, count_nonzero(gradient), ROWS)
+    windows = Windows.proportional(segment_counts(pack_nonzero(gradient)), columns) if windowed else None
+    return CountSketch(ROWS, columns, windows=windows, backend=backend)
 
 
 def extra_megabytes(gradient: NDArray[np.float32], sketch: CountSketch) -> tuple[float, float]:
@@ -66,13 +90,14 @@ def extra_megabytes(gradient: NDArray[np.float32], sketch: CountSketch) -> tuple
     return encode / 1e6, decode / 1e6
 
 
-def torch_ms(gradient: NDArray[np.float32], columns: int) -> dict[str, float]:
-    """Return milliseconds of the dense sketch with int64 and float32 tables of all elements' cells and signs."""
+def print_torch(density: float, ours: Calls) -> None:
+    """Print milliseconds of the dense sketch with int64 and float32 tables of all elements' cells and signs."""
     import torch
 
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
-    vector = torch.from_numpy(gradient)
+    vector = torch.from_numpy(ours.gradient)
+    columns = ours.sketch.columns
     cells = torch.randint(columns, (ROWS, len(vector)), generator=generator)
     signs = torch.randint(2, cells.shape, generator=generator).mul_(2).sub_(1).float()
     sketch = torch.zeros(ROWS, columns)
@@ -87,12 +112,19 @@ def torch_ms(gradient: NDArray[np.float32], columns: int) -> dict[str, float]:
         for row in range(ROWS):
             sketch[row] += torch.bincount(cells[row], weights=signs[row] * vector, minlength=columns)
 
-    return {
-        "scatter_add_": 1e3 * cpu_seconds(lambda: encode("scatter_add_")),
-        "index_add_": 1e3 * cpu_seconds(lambda: encode("index_add_")),
-        "bincount": 1e3 * cpu_seconds(encode_bincount),
-        "decode": 1e3 * cpu_seconds(lambda: (torch.gather(sketch, 1, cells) * signs).median(dim=0)),
-    }
+    def decode() -> None:
+        (torch.gather(sketch, 1, cells) * signs).median(dim=0)
+
+    results = []
+    for name, theirs, call in (
+        ("scatter_add_", lambda: encode("scatter_add_"), ours.encode),
+        ("index_add_", lambda: encode("index_add_"), ours.encode),
+        ("bincount", encode_bincount, ours.encode),
+        ("decode", decode, ours.decode),
+    ):
+        seconds, ratio = cpu_seconds_and_ratio(theirs, call)
+        results.append(f"{name} {1e3 * seconds:.1f} ms ({ratio:.1f}x)")
+    print(f"{density:7g} " + ", ".join(results))
 
 
 def main() -> None:
@@ -105,36 +137,26 @@ def main() -> None:
         if importlib.util.find_spec(name) is None:
             print(f"{name} is not installed and not measured")
     print("density backend windows  read ms  encode ms (x read)  decode ms (x read)  into new  extra MB, enc / dec")
-    ours: dict[float, tuple[float, float]] = {}
     for density in DENSITIES:
         gradient = sparse_gradient(elements, density)
-        columns = columns_for(CELLS_PER_NONZERO, count_nonzero(gradient), ROWS)
-        windows = Windows.proportional(segment_counts(pack_nonzero(gradient)), columns)
-        read = 1e3 * cpu_seconds(partial(np.count_nonzero, gradient.view(np.int32)))
         for backend in backends:
-            for layout in (None, windows):
-                sketch = CountSketch(ROWS, columns, windows=layout, backend=backend)
-                encode, decode, decode_new = measure(gradient, sketch)
-                extra = extra_megabytes(gradient, sketch)
+            for windowed in (False, True):
+                calls = Calls.of(gradient, sketch_for(gradient, backend, windowed=windowed))
+                encode, encode_reads = cpu_seconds_and_ratio(calls.encode, calls.read)
+                decode, decode_reads = cpu_seconds_and_ratio(calls.decode, calls.read)
+                windows = calls.sketch.windows
+                extra = extra_megabytes(gradient, calls.sketch)
                 print(
-                    f"{density:7g} {backend:7s} {len(layout.first_keys) if layout else 'none':>7} {read:8.2f} "
-                    f"{encode:10.2f} ({encode / read:5.1f}) {decode:11.2f} ({decode / read:5.1f}) {decode_new:9.2f}"
+                    f"{density:7g} {backend:7s} {len(windows.first_keys) if windows else 'none':>7} "
+                    f"{1e3 * encode / encode_reads:8.2f} {1e3 * encode:10.2f} ({encode_reads:5.1f}) "
+                    f"{1e3 * decode:11.2f} ({decode_reads:5.1f}) {1e3 * cpu_seconds(calls.decode_new):9.2f}"
                     f"   {extra[0]:8.2f} / {extra[1]:4.2f}"
                 )
-                if backend == "numpy" and layout:
-                    ours[density] = encode, decode
     if has_torch:
         print("PyTorch on one thread, and how many times faster NumPy with windows is")
-        for density, (encode, decode) in ours.items():
+        for density in DENSITIES:
             gradient = sparse_gradient(elements, density)
-            theirs = torch_ms(gradient, columns_for(CELLS_PER_NONZERO, count_nonzero(gradient), ROWS))
-            print(
-                f"{density:7g} "
-                + ", ".join(
-                    f"{name} {taken:.1f} ms ({taken / (decode if name == 'decode' else encode):.1f}x)"
-                    for name, taken in theirs.items()
-                )
-            )
+            print_torch(density, Calls.of(gradient, sketch_for(gradient, "numpy", windowed=True)))
 
 
 if __name__ == "__main__":

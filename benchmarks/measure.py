@@ -48,6 +48,24 @@ def cpu_seconds(function: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
+def cpu_seconds_and_ratio(function: Callable[[], object], unit: Callable[[], object]) -> tuple[float, float]:
+    """Return the median CPU seconds of a call, and of how many calls of ``unit`` just before it that is.
+
+    The two take turns, so that whatever slows the machine down for a while slows both down.
+    """
+    unit()
+    function()
+    times, ratios = [], []
+    for _ in range(REPEATS):
+        start = time.thread_time()
+        unit()
+        between = time.thread_time()
+        function()
+        times.append(time.thread_time() - between)
+        ratios.append(times[-1] / (between - start))
+    return statistics.median(times), statistics.median(ratios)
+
+
 def peak_bytes(function: Callable[[], Any]) -> int:
     """Return the most memory that was allocated at once during a call, its results included."""
     tracemalloc.start()

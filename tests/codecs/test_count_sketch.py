@@ -142,6 +142,19 @@ def test_arrays_are_reused():
     assert np.array_equal(output, sketch.decode_dense(cells, bitmap, 5000))
 
 
+@pytest.mark.parametrize("density", [0.0, 0.01, 0.4])
+def test_what_an_output_held_does_not_matter(density):
+    n = 3 * CHUNK_ELEMENTS + 77
+    array = sparse_vector(n, density)
+    # Stretches without keys before, between and behind batches of keys.
+    array[:1000] = array[n // 2 : n // 2 + 300_000] = array[-1000:] = 0
+    sketch = CountSketch(3, 5000)
+    cells, bitmap = sketch.encode_dense(array)
+    output = np.full(n, np.nan, np.float32)
+    assert np.array_equal(sketch.decode_dense(cells, bitmap, n, out=output), sketch.decode_dense(cells, bitmap, n))
+    assert not output[array == 0].any()
+
+
 def test_few_keys_in_many_columns_are_exact():
     array = sparse_vector(100_000, 0.0005)
     sketch = CountSketch(5, 50_000)

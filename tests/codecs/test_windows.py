@@ -117,6 +117,16 @@ def test_keys_beyond_the_segments_go_to_the_last_window():
     assert np.count_nonzero(cells[0, 100:]) == 2
 
 
+def test_values_that_are_not_finite_stay_in_their_windows():
+    sketch = CountSketch(1, 300, windows=Windows((0, 100), (0, 100, 300)))
+    keys = np.arange(50, 150, dtype=np.uint32)
+    values = np.where(keys < 100, np.float32(np.nan), np.float32(1))
+    cells = sketch.encode_keys(keys, values)
+    assert np.isnan(cells[0, :100]).any()
+    assert np.isfinite(cells[0, 100:]).all()
+    assert np.isnan(sketch.decode_keys(cells, keys))[:50].all()
+
+
 @pytest.mark.parametrize("keys", [[3, 2], [1, 1]])
 def test_keys_out_of_order_are_refused(keys):
     sketch = CountSketch(1, 10, windows=Windows((0, 2), (0, 5, 10)))

@@ -16,6 +16,7 @@ from s2sim.testing.codecs import check_codec
 
 pytest.importorskip("numba")
 
+from s2sim.codecs import compiled
 from s2sim.codecs.compiled import set_positions
 
 
@@ -33,6 +34,16 @@ def bits(array):
 def test_positions(n, density):
     bitmap = pack_nonzero(sparse_vector(n, density))
     assert np.array_equal(set_positions(bitmap), unpack_positions(bitmap, n))
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 64, 5003])
+@pytest.mark.parametrize("step", [1, 3])
+def test_bitmap(n, step):
+    array = sparse_vector(n * step, 0.3)[::step]
+    array[: n // 2 : 5] = np.array([-0.0, np.nan, 1e-45, np.inf, -1.0] * n, np.float32)[: len(array[: n // 2 : 5])]
+    out = np.full((n + 7) // 8, 255, np.uint8)
+    assert compiled.pack_nonzero(array, out=out) is out
+    assert np.array_equal(out, pack_nonzero(array))
 
 
 @pytest.mark.parametrize("n", [0, 1, 5000, 5 * CHUNK_ELEMENTS + 77])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,21 +20,25 @@ _LEAST_KEYS = 1 << 15
 """Keys that are worth the calls of one batch."""
 
 
-def batches(parts: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
-    """Yield the same positions, `_LEAST_KEYS` or more at once as far as there are, and at most `BATCH_KEYS`."""
-    held: list[NDArray[np.int64]] = []
+def batches(parts: Iterable[tuple[NDArray[Any], ...]]) -> Iterator[tuple[NDArray[Any], ...]]:
+    """Yield the same arrays, `_LEAST_KEYS` elements or more at once as far as there are, and at most `BATCH_KEYS`.
+
+    Each part is one array or several of the same length; a batch has as many.
+    """
+    held: list[tuple[NDArray[Any], ...]] = []
     for part in parts:
         held.append(part)
-        if sum(map(len, held)) >= _LEAST_KEYS:
+        if sum(len(first) for first, *_ in held) >= _LEAST_KEYS:
             yield from _cut(held)
             held = []
-    yield from _cut(held)
+    if held:
+        yield from _cut(held)
 
 
-def _cut(held: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
-    joined = held[0] if len(held) == 1 else np.concatenate([np.empty(0, np.int64), *held])
-    for start in range(0, len(joined), BATCH_KEYS):
-        yield joined[start : start + BATCH_KEYS]
+def _cut(held: list[tuple[NDArray[Any], ...]]) -> Iterator[tuple[NDArray[Any], ...]]:
+    joined = held[0] if len(held) == 1 else tuple(map(np.concatenate, zip(*held, strict=True)))
+    for start in range(0, len(joined[0]), BATCH_KEYS):
+        yield tuple(array[start : start + BATCH_KEYS] for array in joined)
 
 
 def row_batches(

@@ -1,17 +1,17 @@
 """The inner loops of the count sketch, compiled by numba (extra ``numba``).
 
-They find the set bits that `s2sim.codecs.bitmap` finds, and make of the keys that NumPy mixed what
-`s2sim.codecs.hashing` makes of them. Each cell gets the same additions in the same order as with NumPy, so that both
-give the same bits.
+They pack and find the bits that `s2sim.codecs.bitmap` packs and finds, and make of keys what `s2sim.codecs.hashing`
+makes of them. Each cell gets the same additions in the same order as with NumPy, so that both give the same bits.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.codecs.hashing import MIX_MULTIPLIERS
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
@@ -27,8 +27,20 @@ _DE_BRUIJN = 0x03F79D71B4CB0A89
 _BIT_OF = np.argsort([_DE_BRUIJN << bit >> 58 & 63 for bit in range(64)])
 
 
+def pack_nonzero(array: NDArray[np.float32], *, out: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Write to ``out`` what `s2sim.codecs.bitmap.pack_nonzero` does, and return it; parameters as there."""
+    whole = len(array) // 8
+    _compiled(_pack)(array, out[:whole])
+    out[whole:] = np.packbits(array[8 * whole :] != 0, bitorder="little")
+    return out
+
+
 def add_rows(
-    cells: NDArray[np.float32], mixed: NDArray[np.uint32], multipliers: NDArray[np.uint32], values: NDArray[np.float32]
+    cells: NDArray[np.float32],
+    keys: NDArray[np.uint32],
+    seed_word: np.uint32,
+    multipliers: NDArray[np.uint32],
+    values: NDArray[np.float32],
 ) -> None:
     """Add each value, with its sign, to one cell of each row.
 
@@ -36,22 +48,22 @@ def add_rows(
     ----------
     cells : float32 array, shape (rows, columns)
         The sketch, or a window of it.
-    mixed : uint32 array, shape (k,)
-        Mixed keys, see `s2sim.codecs.hashing.mix32`.
-    multipliers : uint32 array, shape (rows,)
-        Odd multiplier of each row.
+    keys : uint32 array, shape (k,)
+        Keys of the values.
+    seed_word, multipliers : uint32, uint32 array of shape (rows,)
+        As `s2sim.codecs.hashing.mix_constants` returns them.
     values : float32 array, shape (k,)
         What to add.
     """
-    _compiled(_add_rows)(cells, mixed, multipliers, values)
+    _compiled(_add_rows)(cells, _compiled(_mix)(keys, seed_word), multipliers, values)
 
 
 def read_rows(
-    cells: NDArray[np.float32], mixed: NDArray[np.uint32], multipliers: NDArray[np.uint32]
+    cells: NDArray[np.float32], keys: NDArray[np.uint32], seed_word: np.uint32, multipliers: NDArray[np.uint32]
 ) -> NDArray[np.float32]:
     """Return what each row estimates for each key, float32 of shape (rows, k); parameters as in `add_rows`."""
-    estimates = np.empty((len(multipliers), len(mixed)), np.float32)
-    _compiled(_read_rows)(cells, mixed, multipliers, estimates)
+    estimates = np.empty((len(multipliers), len(keys)), np.float32)
+    _compiled(_read_rows)(cells, _compiled(_mix)(keys, seed_word), multipliers, estimates)
     return estimates
 
 
@@ -64,7 +76,7 @@ def set_positions(bitmap: NDArray[np.uint8]) -> NDArray[np.int64]:
     return positions[: _compiled(_set_positions)(words, _BIT_OF, positions)]
 
 
-@lru_cache(maxsize=3)
+@cache
 def _compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     try:
         from numba import njit
@@ -74,8 +86,28 @@ def _compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-# One row after the other: keys stay in the cache, and so do the cells of one row. Numba widens products of 32-bit
-# numbers to 64 bits; np.uint32 cuts them off again, as NumPy's arrays do.
+# Numba widens products of 32-bit numbers to 64 bits; np.uint32 cuts them off again, as NumPy's arrays do.
+
+
+def _pack(array: Any, bitmap: Any) -> None:
+    for index in range(len(bitmap)):
+        byte = np.uint32(0)
+        for bit in range(8):
+            byte |= np.uint32(array[8 * index + bit] != 0) << np.uint32(bit)
+        bitmap[index] = byte
+
+
+def _mix(keys: Any, seed_word: Any) -> Any:
+    mixed = np.empty(len(keys), np.uint32)
+    for index in range(len(keys)):
+        word = keys[index] ^ seed_word
+        word = np.uint32((word ^ (word >> np.uint32(16))) * MIX_MULTIPLIERS[0])
+        word = np.uint32((word ^ (word >> np.uint32(15))) * MIX_MULTIPLIERS[1])
+        mixed[index] = word ^ (word >> np.uint32(15))
+    return mixed
+
+
+# One row after the other: keys stay in the cache, and so do the cells of one row.
 
 
 def _add_rows(cells: Any, mixed: Any, multipliers: Any, values: Any) -> None:
@@ -91,11 +123,13 @@ def _add_rows(cells: Any, mixed: Any, multipliers: Any, values: Any) -> None:
 def _read_rows(cells: Any, mixed: Any, multipliers: Any, estimates: Any) -> None:
     columns = np.uint64(cells.shape[1])
     for row in range(len(multipliers)):
-        line, multiplier, bit = cells[row], multipliers[row], np.uint32(row)
+        line, estimate, multiplier, bit = cells[row], estimates[row], multipliers[row], np.uint32(row)
         for index in range(len(mixed)):
             column = (np.uint64(np.uint32(mixed[index] * multiplier)) * columns) >> np.uint64(32)
-            sign = np.float32(1 - 2 * np.int32((mixed[index] >> bit) & np.uint32(1)))
-            estimates[row, index] = sign * line[column]
+            estimate[index] = line[column]
+        # Cells are read one by one, but signs are vectorised in a loop of their own.
+        for index in range(len(mixed)):
+            estimate[index] *= np.float32(1 - 2 * np.int32((mixed[index] >> bit) & np.uint32(1)))
 
 
 def _set_positions(words: Any, bit_of: Any, positions: Any) -> int:

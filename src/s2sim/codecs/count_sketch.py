@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from s2sim.codecs import compiled
 from s2sim.codecs.base import float32_vector
 from s2sim.codecs.batches import BATCH_KEYS, batches, row_batches
 from s2sim.codecs.bitmap import BLOCK_ELEMENTS, bitmap_bytes, check_bitmap, check_size, pack_nonzero, position_parts
-from s2sim.codecs.compiled import add_rows, read_rows, set_positions
-from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mixed_keys
+from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
 from s2sim.codecs.windows import check_increasing
 from s2sim.errors import CodecError, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from s2sim.codecs.bitmap import Find
     from s2sim.codecs.windows import Windows
+
+_LINE_CELLS = 16
+"""Cells in a line of 64 bytes of a cache."""
 
 Backend: TypeAlias = Literal["numpy", "numba"]
 """What adds to the cells and reads them: vectorised NumPy, or loops that numba compiles. The results are equal."""
@@ -128,8 +131,8 @@ class CountSketch:
         cells = self.empty() if out is None else self._check_cells(out)
         bitmap = np.empty(bitmap_bytes(n), np.uint8) if bitmap is None else bitmap
         check_size(bitmap, n)
-        for part in batches(self._packed(array, bitmap)):
-            self._add(cells, part.astype(np.uint32), array.take(part))
+        for keys, values in batches(self._packed(array, bitmap)):
+            self._add(cells, keys, values)
         return cells, bitmap
 
     def encode_rows(
@@ -232,25 +235,32 @@ class CountSketch:
         cells = self._check_cells(cells)
         check_bitmap(bitmap, n)
         check_key_space(0, n)
-        if out is None:
-            array = np.zeros(n, np.float32)
-        else:
-            array = _check_output(out, n)
-            array.fill(0)
-        for part in batches(position_parts(bitmap, find=self._find)):
-            array[part] = self._estimate(cells, part.astype(np.uint32))
+        array = np.zeros(n, np.float32) if out is None else _check_output(out, n)
+        cleared = n if out is None else 0
+        for (positions,) in batches((part,) for part in position_parts(bitmap, find=self._find)):
+            estimates = self._estimate(cells, positions.astype(np.uint32))
+            # Clear a stretch just before it is written to: the estimates then go to the cache and not to memory.
+            stop = int(positions[-1]) + 1
+            array[cleared:stop].fill(0)
+            cleared = max(cleared, stop)
+            array[positions] = estimates
+        array[cleared:].fill(0)
         return array
 
     @property
     def _find(self) -> Find | None:
-        return set_positions if self.backend == "numba" else None
+        return compiled.set_positions if self.backend == "numba" else None
 
-    def _packed(self, array: NDArray[np.float32], bitmap: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
-        """Yield the positions of the non-zero elements, whose bits are set in ``bitmap``."""
+    def _packed(
+        self, array: NDArray[np.float32], bitmap: NDArray[np.uint8]
+    ) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.float32]]]:
+        """Yield the keys and values of the non-zero elements, whose bits are set in ``bitmap``."""
+        pack = compiled.pack_nonzero if self.backend == "numba" else pack_nonzero
         for start in range(0, len(array), BLOCK_ELEMENTS):
             piece = array[start : start + BLOCK_ELEMENTS]
-            packed = pack_nonzero(piece, out=bitmap[start // 8 : start // 8 + bitmap_bytes(len(piece))])
-            yield from position_parts(packed, start, find=self._find)
+            packed = pack(piece, out=bitmap[start // 8 : start // 8 + bitmap_bytes(len(piece))])
+            for positions in position_parts(packed, start, find=self._find):
+                yield positions.astype(np.uint32), array.take(positions)
 
     def _check_cells(self, cells: NDArray[np.float32]) -> NDArray[np.float32]:
         if cells.dtype != np.float32 or cells.shape != (self.rows, self.columns):
@@ -268,16 +278,26 @@ class CountSketch:
         if self.windows is not None:
             check_increasing(keys)
 
-    def _windows(self, keys: NDArray[np.uint32]) -> Iterable[tuple[slice, slice]]:
-        """Return (slice of ``keys``, slice of columns) for each window that has some of the keys."""
-        return [(slice(None), slice(None))] if self.windows is None else self.windows.split(keys)
+    def _windows(
+        self, cells: NDArray[np.float32], keys: NDArray[np.uint32]
+    ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        """Yield (slice of ``keys``, the cells that they go to) for each window that has some of the keys."""
+        if self.windows is None:
+            yield slice(None), cells
+            return
+        for some, columns in self.windows.split(keys):
+            window = cells[:, columns]
+            if window.shape[1] <= _LINE_CELLS * (some.stop - some.start):
+                # Most of its lines are needed: reading them in order takes less time than many misses at random.
+                window.max()
+            yield some, window
 
     def _add(self, cells: NDArray[np.float32], keys: NDArray[np.uint32], values: NDArray[np.float32]) -> None:
-        for some, columns in self._windows(keys):
+        for some, window in self._windows(cells, keys):
             if self.backend == "numba":
-                add_rows(cells[:, columns], *mixed_keys(keys[some], self.rows, self.seed), values[some])
+                compiled.add_rows(window, keys[some], *mix_constants(self.rows, self.seed), values[some])
             else:
-                self._add_vectorised(cells[:, columns], keys[some], values[some])
+                self._add_vectorised(window, keys[some], values[some])
 
     def _add_vectorised(
         self, cells: NDArray[np.float32], keys: NDArray[np.uint32], values: NDArray[np.float32]
@@ -289,11 +309,11 @@ class CountSketch:
 
     def _estimate(self, cells: NDArray[np.float32], keys: NDArray[np.uint32]) -> NDArray[np.float32]:
         parts = []
-        for some, columns in self._windows(keys):
+        for some, window in self._windows(cells, keys):
             if self.backend == "numba":
-                estimates = [*read_rows(cells[:, columns], *mixed_keys(keys[some], self.rows, self.seed))]
+                estimates = [*compiled.read_rows(window, keys[some], *mix_constants(self.rows, self.seed))]
             else:
-                estimates = self._estimates(cells[:, columns], keys[some])
+                estimates = self._estimates(window, keys[some])
             parts.append(median(estimates))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

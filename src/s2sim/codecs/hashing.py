@@ -36,6 +36,10 @@ MAX_ROWS = 16
 KEY_SPACE = 1 << 32
 """Keys are 32-bit: elements of all layers of one sketch together."""
 
+MIX_MULTIPLIERS = (np.uint32(0x21F0AAAD), np.uint32(0xD35A2D97))
+"""Constants of low avalanche bias, from the searches collected in C. Wellons's hash-prospector
+(github.com/skeeto/hash-prospector)."""
+
 MERSENNE_61 = (1 << 61) - 1
 
 _SIGN_BIT = np.uint32(1 << 31)
@@ -66,8 +70,12 @@ def check_key_space(first: int, stop: int) -> None:
 
 
 @lru_cache(maxsize=64)
-def _mix_constants(rows: int, seed: int) -> tuple[np.uint32, NDArray[np.uint32]]:
-    """Return what a key is XORed with, and the odd multiplier of each row; the first row takes the hash as it is."""
+def mix_constants(rows: int, seed: int) -> tuple[np.uint32, NDArray[np.uint32]]:
+    """Return what family ``mix`` XORs keys with, and the odd multiplier of each row.
+
+    Row j goes to the column of the high bits of mix32(key, seed word) * multiplier[j], with the sign of bit j of the
+    mixed key. The first row takes it as it is.
+    """
     words = np.random.SeedSequence([seed, *b"count-sketch mix"]).generate_state(MAX_ROWS)
     multipliers = words[:rows] | np.uint32(1)
     multipliers[0] = 1
@@ -85,26 +93,16 @@ def _polynomial_constants(rows: int, seed: int) -> NDArray[np.int64]:
 def mix32(keys: NDArray[np.uint32], seed_word: np.uint32) -> NDArray[np.uint32]:
     """Return a bijective mix of 32-bit keys, uint32 of the same shape.
 
-    Two rounds of xor-shift and multiply, with constants of low avalanche bias from the searches collected in
-    C. Wellons's hash-prospector (github.com/skeeto/hash-prospector).
+    Two rounds of xor-shift and multiply, and a last xor-shift.
     """
     mixed = keys ^ seed_word
     shifted = mixed >> np.uint32(16)
     mixed ^= shifted
-    mixed *= np.uint32(0x21F0AAAD)
+    mixed *= MIX_MULTIPLIERS[0]
     mixed ^= np.right_shift(mixed, np.uint32(15), out=shifted)
-    mixed *= np.uint32(0xD35A2D97)
+    mixed *= MIX_MULTIPLIERS[1]
     mixed ^= np.right_shift(mixed, np.uint32(15), out=shifted)
     return mixed
-
-
-def mixed_keys(keys: NDArray[np.uint32], rows: int, seed: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return what family ``mix`` makes of keys (uint32, shape (k,)) for all rows, and each row's multiplier.
-
-    Row j goes to the column of the high bits of mixed * multiplier[j], with the sign of bit j of mixed.
-    """
-    seed_word, multipliers = _mix_constants(rows, seed)
-    return mix32(keys, seed_word), multipliers
 
 
 def hash_rows(
@@ -136,7 +134,8 @@ def hash_rows(
 def _mix_rows(
     keys: NDArray[np.uint32], rows: int, columns: int, seed: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
-    mixed, multipliers = mixed_keys(keys, rows, seed)
+    seed_word, multipliers = mix_constants(rows, seed)
+    mixed = mix32(keys, seed_word)
     for row, multiplier in enumerate(multipliers):
         scaled = (mixed if row == 0 else mixed * multiplier).astype(np.uint64)
         scaled *= np.uint64(columns)
