@@ -21,6 +21,7 @@ def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=
         iteration_s=None,
         bytes_sent_per_rank=18_740_000,
         bytes_received_per_rank=18_740_000,
+        payload_bytes_per_rank=9_517_056,
         ratio=ratio,
         error=Error(error, cosine),
         error_compressed=Error(error, cosine),

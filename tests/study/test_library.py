@@ -137,7 +137,7 @@ def test_notes_say_what_differs(results):
     assert "OR, which MPI has and NCCL has not" in ideal
     assert "OR, which" not in nccl + gloo
     (different,) = (note for note in results["nccl"].notes if "nccl sends something else than is asked" in note)
-    for text in ("union", "owner-reduce", "gather-rows", "s2-exact:warm=true", "s2:rows=3,cells=2"):
+    for text in ("union", "owner-reduce", "gather-rows", "s2-exact", "s2"):
         assert text in different
     assert "gloo works in host memory: buffers are copied out and back over each GPU's PCIe" in gloo
     assert "host memory" not in nccl

@@ -110,7 +110,7 @@ def collective_command(
 
     algbw and busbw are those of nccl-tests.
     """
-    from s2sim.cli.output import STDOUT, check_target
+    from s2sim.cli.output import STDOUT, check_picture_target, check_target
     from s2sim.cli.progress import make_progress
     from s2sim.report.text import collective_summary
     from s2sim.units import parse_size_bytes
@@ -123,7 +123,7 @@ def collective_command(
         check_target(option, target)
     check_target("--timeline", timeline, stdout=False)
     if png is not None:
-        views.check_picture_target(png)
+        check_picture_target(png)
     if STDOUT in (json, goal) and (json == goal or show):
         raise OptionError("standard output takes one thing: give a file for the other, or leave --show out")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from s2sim import __version__
-from s2sim.cli import collective, flows, listing, run, topology, trace
+from s2sim.cli import codec, collective, flows, listing, run, topology, trace
 from s2sim.cli.options import examples, help_without_command
 from s2sim.errors import S2SimError, S2SimWarning
 
@@ -32,6 +32,7 @@ app = typer.Typer(
         "s2sim run --topology fat-tree --workers 64",
         "s2sim run --topology tcp-10g --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2",
         "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
+        "s2sim codec compare --trace lstm-lm --workers 1,8,64",
         "s2sim list reducers",
     ),
 )
@@ -39,6 +40,7 @@ app.command("run", epilog=run.EXAMPLES)(run.run_command)
 app.command("collective", epilog=collective.EXAMPLES)(collective.collective_command)
 app.command("flows", epilog=flows.EXAMPLES)(flows.flows_command)
 app.command("list", epilog=listing.EXAMPLES)(listing.list_command)
+app.add_typer(codec.app, name="codec")
 app.add_typer(trace.app, name="trace")
 app.add_typer(topology.app, name="topology")
 

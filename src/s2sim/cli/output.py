@@ -115,23 +115,36 @@ def write_text(text: str, target: str) -> None:
     """Write to standard output (``-``) or to a file, which is replaced only as a whole."""
     if target == STDOUT:
         sys.stdout.write(text)
-        return
+    else:
+        write_bytes(text.encode(), target)
+
+
+def check_picture_target(target: str) -> None:
+    """Refuse a picture that cannot be written before anything long is computed for it."""
+    from s2sim.report.figure_file import check_picture
+
+    check_target("--png", target, stdout=False)
+    check_picture(target)
+
+
+def write_bytes(data: bytes, target: str) -> None:
+    """Write to a file, which is replaced only as a whole."""
     try:
-        _write_whole(Path(target), text)
+        _write_whole(Path(target), data)
     except OSError as error:
         raise S2SimError(f"cannot write {target}: {error.strerror or error}") from error
 
 
-def _write_whole(path: Path, text: str) -> None:
+def _write_whole(path: Path, data: bytes) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):
             # A pipe or a device: renaming over it would replace it by a file.
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(data)
             return
     target = path.resolve()
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(data)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)

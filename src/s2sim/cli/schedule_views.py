@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.errors import S2SimError
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -55,17 +53,9 @@ def listing(schedule: Schedule) -> list[str]:
     return schedule_lines(steps, rows, ranks=schedule.demand.ranks)
 
 
-def check_picture_target(target: str) -> None:
-    """Refuse a picture that cannot be written before anything long is computed for it."""
-    from s2sim.cli.output import check_target
-    from s2sim.report.figure_file import check_picture
-
-    check_target("--png", target)
-    check_picture(target)
-
-
 def draw(planned: PlannedCollective, title: str, target: str) -> None:
     """Write a picture of the messages over simulated time."""
+    from s2sim.cli.output import write_bytes
     from s2sim.collectives.duration import simulate_ps
     from s2sim.report.schedule_picture import check_drawing, draw_schedule
 
@@ -80,10 +70,7 @@ def draw(planned: PlannedCollective, title: str, target: str) -> None:
     picture = draw_schedule(
         rows, Path(target).suffix[1:].lower(), ranks=schedule.demand.ranks, helpers=schedule.helpers, title=title
     )
-    try:
-        Path(target).write_bytes(picture)
-    except OSError as error:
-        raise S2SimError(f"cannot write {target}: {error.strerror or error}") from error
+    write_bytes(picture, target)
 
 
 def write_goal(planned: PlannedCollective, target: str) -> None:

@@ -17,7 +17,7 @@ from s2sim.cli.options import (
     help_without_command,
     parse_workers,
 )
-from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.errors import S2SimWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,16 +63,13 @@ def show_command(
     json: JsonOption = None,
 ) -> None:
     """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
-    from s2sim.cli.output import STDOUT, check_target, show_lines, write_json
+    from s2sim.cli.output import STDOUT, check_picture_target, check_target, show_lines, write_json
     from s2sim.report.text import aligned
 
     count = parse_workers(workers)
     check_target("--json", json)
     if png is not None:
-        from s2sim.report.figure_file import check_picture
-
-        check_target("--png", png)
-        check_picture(png)
+        check_picture_target(png)
     if seed and placement != "random":
         warnings.warn(f"--seed {seed} changes nothing here: only placement random draws", S2SimWarning, stacklevel=2)
 
@@ -109,6 +106,7 @@ def show_command(
 def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
     """Write the picture of a cluster."""
     from s2sim.cli.cluster_graph import graph_of
+    from s2sim.cli.output import write_bytes
     from s2sim.report.picture.draw import draw_cluster
     from s2sim.report.rows import rates_text, workers_text
     from s2sim.topology.describe import first_line
@@ -121,10 +119,7 @@ def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
         facts.append(f"diameter {described['diameter_hops']} links")
     graph = graph_of(cluster, described)
     picture = draw_cluster(graph, Path(target).suffix[1:].lower(), title=first_line(cluster), facts=[", ".join(facts)])
-    try:
-        Path(target).write_bytes(picture)
-    except OSError as error:
-        raise S2SimError(f"cannot write {target}: {error.strerror or error}") from error
+    write_bytes(picture, target)
 
 
 def _places(cluster: Cluster) -> str:

@@ -36,9 +36,7 @@ class Plan:
     @property
     def host_syncs(self) -> int:
         """Times that the host waits for the GPU because of how calls are executed."""
-        return sum(
-            each.after.host_syncs + sum(step.before.host_syncs for step in each.steps) for each in self.lowered
-        )
+        return sum(each.after.host_syncs + sum(step.before.host_syncs for step in each.steps) for each in self.lowered)
 
     def closed(self, call: int, ideal: Plan) -> Plan:
         """Return the plan with one call executed as ``ideal`` has it."""

@@ -77,14 +77,19 @@ def measured_errors(values: NDArray[np.float32], rows: int, cells: float, seed: 
     """
     keys = np.arange(len(values), dtype=np.uint32)
     columns = max(1, ceil(cells * len(values) / rows))
-    norm = float(np.linalg.norm(values.astype(np.float64)))
+    norm = _norm(values.astype(np.float64))
     hash_seeds = named_generator(seed, "sketch sizing").integers(2**62, size=_SEEDS)
     errors = []
     for hash_seed in hash_seeds.tolist():
         sketch = CountSketch(rows, columns, hash_seed)
         read = sketch.decode_keys(sketch.encode_keys(keys, values), keys)
-        errors.append(float(np.linalg.norm(read.astype(np.float64) - values)) / norm)
+        errors.append(_norm(read.astype(np.float64) - values) / norm)
     return np.array(errors)
+
+
+def _norm(values: NDArray[np.float64]) -> float:
+    """Return the L2 norm, without a BLAS: its threads would spin for longer than they compute."""
+    return sqrt(float(np.square(values).sum()))
 
 
 def size_for_error(

@@ -9,6 +9,7 @@ from s2sim.cluster.plan import make_plan
 from s2sim.collectives.libraries import IDEAL
 from s2sim.errors import S2SimWarning
 from s2sim.options import split_option_string
+from s2sim.study.record import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,16 +23,17 @@ if TYPE_CHECKING:
 def library_notes(library: Library, shape: ClusterShape, recorded: Sequence[Recorded]) -> list[str]:
     """Return what differs from the ideal library, and what of the library is not counted."""
     if library.name == IDEAL.name:
-        packed = [item.option_string for item in recorded if any(call.op == "or" for call in item.recording.calls)]
+        packed = [item for item in recorded if any(call.op == "or" for call in item.recording.calls)]
         if not packed:
             return []
-        names = ", ".join(packed)
-        return [f"{names}: bits are all-reduced with OR, which MPI has and NCCL has not; there, bitmap=byte"]
+        return [f"{names_of(packed)}: bits are all-reduced with OR, which MPI has and NCCL has not; there, bitmap=byte"]
     name = library.option_string
-    differing = [item.option_string for item in recorded if _sends_other(item.recording, library)]
+    differing = [item for item in recorded if _sends_other(item.recording, library)]
     notes = []
     if differing:
-        notes.append(f"{', '.join(differing)}: {name} sends something else than is asked; --show lowering tells what")
+        notes.append(
+            f"{names_of(differing)}: {name} sends something else than is asked; s2sim run --show lowering tells what"
+        )
     if library.through_host:
         copies = (
             f"copies to and from it take no time here, because {shape.name} has no pcie.rate"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.cluster.replay import Replay
+    from s2sim.reducers.script import Recording
     from s2sim.study.lowering_rows import Executed
     from s2sim.study.record import Recorded
     from s2sim.topology.cluster import Cluster
@@ -101,6 +102,7 @@ def make_row(
         iteration_s=None if compute_ps is None else (compute_ps + replay.total_ps) / PS_PER_S,
         bytes_sent_per_rank=most_sent,
         bytes_received_per_rank=int(received.max()),
+        payload_bytes_per_rank=_payload_bytes(recorded.recording),
         ratio=dense_sent / most_sent if most_sent else None,
         error=recorded.errors.whole,
         error_compressed=recorded.errors.compressed,
@@ -132,6 +134,12 @@ def make_row(
         real_library=executed.real_library.option_string,
         total_real_s=executed.real.total_ps / PS_PER_S,
     )
+
+
+def _payload_bytes(recording: Recording) -> int:
+    """Return what the rank with most hands to its collectives."""
+    sizes = np.array([call.bytes_by_rank for call in recording.calls], np.int64)
+    return int(sizes.sum(axis=0).max()) if sizes.size else 0
 
 
 def _ratio(dense_ps: int, own_ps: int) -> float:

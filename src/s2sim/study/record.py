@@ -45,6 +45,17 @@ class Recorded:
     bound: BoundRow | None
 
 
+_MOST_NAMES = 6
+
+
+def names_of(recorded: Sequence[Recorded]) -> str:
+    """Return what was asked for, for a note; of many only whose options they are."""
+    texts = [item.option_string for item in recorded]
+    if len(texts) > _MOST_NAMES:
+        texts = list(dict.fromkeys(text.partition(":")[0] for text in texts))
+    return ", ".join(texts)
+
+
 def record(
     reducers: Mapping[str, Reducer],
     gradients: Sequence[Gradient],

@@ -168,6 +168,8 @@ class Row:
         Compute plus total, where compute was given.
     bytes_sent_per_rank, bytes_received_per_rank : int
         Largest over ranks.
+    payload_bytes_per_rank : int
+        What a rank hands to its collectives, whatever these make of it; largest over ranks.
     ratio : float or None
         Dense bytes sent over bytes sent.
     error, error_compressed : Error
@@ -220,6 +222,7 @@ class Row:
     iteration_s: float | None
     bytes_sent_per_rank: int
     bytes_received_per_rank: int
+    payload_bytes_per_rank: int
     ratio: float | None
     error: Error
     error_compressed: Error
@@ -271,6 +274,7 @@ class Row:
             "iteration_s": self.iteration_s,
             "bytes_sent_per_rank": self.bytes_sent_per_rank,
             "bytes_received_per_rank": self.bytes_received_per_rank,
+            "payload_bytes_per_rank": self.payload_bytes_per_rank,
             "ratio": self.ratio,
             "error": _error_json(self.error),
             "error_compressed": _error_json(self.error_compressed),

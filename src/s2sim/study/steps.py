@@ -146,8 +146,6 @@ def _residual(instances: Sequence[Reducer]) -> float | None:
 def _square(gradients: Sequence[Gradient]) -> float:
     """Return the squared L2 norm of several gradients together."""
     values = (
-        (layer.values if isinstance(layer, RowSparse) else layer).reshape(-1)
-        for gradient in gradients
-        for layer in gradient.layers
+        layer.values if isinstance(layer, RowSparse) else layer for gradient in gradients for layer in gradient.layers
     )
-    return sum(float(np.dot(each.astype(np.float64), each)) for each in values)
+    return sum(float(np.square(each, dtype=np.float64).sum()) for each in values)

@@ -1,0 +1,157 @@
+"""``s2sim codec``: what compressors cost and lose, beside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from s2sim.cli import regimes
+from s2sim.cli.options import TOPOLOGY_HELP, JsonOption, SetOption, examples, help_without_command, parse_worker_list
+
+if TYPE_CHECKING:
+    from s2sim.study.result import Result, Row
+
+_EXAMPLES = examples(
+    "s2sim codec compare --trace lstm-lm --workers 1,8,64",
+    "s2sim codec compare --trace ncf --workers 8,64 --set nic.rate=25Gbps --png compare.png",
+    "s2sim codec compare --trace synthetic:density=0.01 --workers 16 --reducer union --reducer s2:cells=4 --json -",
+)
+
+app = typer.Typer(
+    help="Compare compressors: error against bytes and time, and where which of them wins.",
+    rich_markup_mode="rich",
+    epilog=_EXAMPLES,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(context: typer.Context) -> None:
+    help_without_command(context)
+
+
+PngOption = Annotated[
+    str | None,
+    typer.Option(
+        "--png",
+        metavar="FILE",
+        help="Draw error against bytes and against time; .png, .svg or .pdf (extra [bold]plot[/bold]).",
+        show_default="no picture",
+    ),
+]
+
+
+@app.command("compare", epilog=_EXAMPLES)
+def compare_command(
+    trace: Annotated[
+        str, typer.Option(help="Gradients: name of a shipped trace, path of one, or synthetic:density=0.01,...")
+    ] = "lstm-lm",
+    workers: Annotated[
+        str,
+        typer.Option(metavar="N[,N...]", help="Numbers of workers; more than the trace has ranks are extrapolated."),
+    ] = "1,8,64",
+    topology: Annotated[str, typer.Option(help=TOPOLOGY_HELP)] = "fat-tree",
+    reducer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]",
+            help="What to compare with dense; repeatable (see [bold]s2sim list reducers[/bold]).",
+            show_default="21 that cover the field, sketches of several sizes among them",
+        ),
+    ] = None,
+    overrides: SetOption = None,
+    library: Annotated[
+        str, typer.Option(metavar="NAME[:KEY=VALUE,...]", help="Communication library that executes the collectives.")
+    ] = "ideal",
+    gpu: Annotated[str, typer.Option(help="GPU that encodes and decodes.")] = "a100",
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest relative L2 error (a ratio, without unit) with which a lossy reducer may win the verdict.",
+            show_default="below 1",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
+    png: PngOption = None,
+    json: JsonOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the verdict, and no progress bar.")] = False,
+) -> None:
+    """Tabulate and plot error against bytes and against simulated time, of many sizes of every compressor.
+
+    A star marks what nothing else beats: no other has a smaller error for as few bytes, or as little time.
+    """
+    from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_bytes, write_json
+    from s2sim.cli.progress import make_progress
+    from s2sim.study.compare import COMPARED
+    from s2sim.study.experiment import INTERRUPTED_NOTE, run
+    from s2sim.study.spec import RunSpec
+
+    check_target("--json", json)
+    if png is not None:
+        check_picture_target(png)
+    spec = RunSpec(
+        topology=topology,
+        workers=parse_worker_list(workers),
+        reducers=tuple(reducer) if reducer else COMPARED,
+        trace=trace,
+        overrides=tuple(overrides or ()),
+        library=library,
+        gpu=gpu,
+        max_error=max_error,
+        seed=seed,
+    )
+    progress = make_progress(quiet=quiet)
+    try:
+        result = run(spec=spec, progress=progress, break_even=False)
+    finally:
+        progress.stop()
+    rows = _by_workers(result)
+    if png is not None:
+        from s2sim.report.figure_file import figure_bytes
+        from s2sim.report.figures.error import error_figure
+
+        write_bytes(figure_bytes(error_figure(rows), Path(png).suffix[1:].lower()), png)
+    if json is not None:
+        write_json(_to_json(result), json)
+    if json != STDOUT:
+        _print(result, quiet=quiet)
+    if INTERRUPTED_NOTE in result.notes:
+        raise typer.Exit(130)
+
+
+app.command("regimes", epilog=regimes.EXAMPLES)(regimes.regimes_command)
+
+
+def _by_workers(result: Result) -> dict[int, list[Row]]:
+    return {count: [row for row in result.rows if row.workers == count] for count in result.spec.workers}
+
+
+def _fronts(rows: list[Row]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return which reducers nothing beats by bytes, and which by time."""
+    from s2sim.study.compare import front
+
+    return front(rows, lambda row: row.bytes_sent_per_rank), front(rows, lambda row: row.total_s)
+
+
+def _to_json(result: Result) -> dict[str, Any]:
+    """Return the result of a run, each row with whether nothing beats it."""
+    value = result.to_json()
+    fronts = {count: _fronts(rows) for count, rows in _by_workers(result).items()}
+    for row in value["results"]:
+        by_bytes, by_time = fronts[row["workers"]]
+        row["best_by_bytes"], row["best_by_time"] = row["reducer"] in by_bytes, row["reducer"] in by_time
+    return value
+
+
+def _print(result: Result, *, quiet: bool) -> None:
+    from s2sim.cli.output import show_grids, show_lines, show_paragraph
+    from s2sim.report.compare import compare_grid
+
+    if quiet:
+        show_lines([result.verdict.text])
+        return
+    show_lines([result.headline])
+    show_grids([compare_grid(rows, *_fronts(rows)) for rows in _by_workers(result).values() if rows])
+    show_lines(["", *(f"Note: {note}." for note in result.notes), ""])
+    show_paragraph(result.verdict.text)

@@ -1,0 +1,200 @@
+"""``s2sim codec regimes``: who wins where, over density, overlap, rate and latency."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s2sim.cli.options import TOPOLOGY_HELP, JsonOption, SetOption, examples, parse_workers
+from s2sim.errors import OptionError
+
+if TYPE_CHECKING:
+    from s2sim.study.regime_map import RegimeMap
+    from s2sim.study.regime_spec import RegimeSpec
+
+EXAMPLES = examples(
+    "s2sim codec regimes --workers 8 --density 0.001,0.01 --overlap 0.5,1 --rate 10Gbps,100Gbps --latency 1us,50us",
+    "s2sim codec regimes --workers 16 --density 0.01,0.1 --overlap 0.5 --reducer union --reducer owner-reduce "
+    "--reducer fp16 --library nccl --png regimes.png",
+    "s2sim codec regimes --workers 8 --density 0.01 --overlap 1 --latency 1us --tail 1.5 --max-error 0.3 --json -",
+)
+
+
+def regimes_command(
+    workers: Annotated[str, typer.Option(metavar="N", help="Number of workers (ranks, GPUs).")] = "16",
+    topology: Annotated[str, typer.Option(help=TOPOLOGY_HELP)] = "fat-tree",
+    density: Annotated[
+        str, typer.Option(metavar="D[,D...]", help="Shares of the rows that one rank holds, above 0 and at most 1.")
+    ] = "0.001,0.01,0.05,0.2",
+    overlap: Annotated[
+        str, typer.Option(metavar="O[,O...]", help="Shares of a rank's rows that all ranks hold, from 0 to 1.")
+    ] = "0,0.5,1",
+    rate: Annotated[
+        str, typer.Option(metavar="R[,R...]", help="Rates of a network interface with their units.")
+    ] = "1Gbps,10Gbps,100Gbps,400Gbps",
+    latency: Annotated[
+        str,
+        typer.Option(
+            metavar="L[,L...]",
+            help="Latencies of a network interface with their units; a way between two nodes goes through two.",
+        ),
+    ] = "1us,10us,50us",
+    reducer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]",
+            help="A reducer to compare with dense; repeatable (see [bold]s2sim list reducers[/bold]).",
+            show_default="nine that cover the field",
+        ),
+    ] = None,
+    prefetch: Annotated[
+        bool | None,
+        typer.Option(
+            "--prefetch/--no-prefetch",
+            help="Compare union:prefetch=true too, which presumes that the batch tells the rows before forward, as for "
+            "embeddings.",
+            show_default="no-prefetch",
+        ),
+    ] = None,
+    max_error: Annotated[
+        float,
+        typer.Option(
+            help="Largest relative L2 error (a ratio, without unit) with which a reducer may win; s2 is sized for it."
+        ),
+    ] = 0.1,
+    library: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]",
+            help="Communication library that executes the collectives (see [bold]s2sim list libraries[/bold]).",
+        ),
+    ] = "ideal",
+    gpu: Annotated[
+        str, typer.Option(help="GPU that encodes and decodes (see [bold]s2sim list hardware[/bold]).")
+    ] = "a100",
+    tail: Annotated[
+        str, typer.Option(help="Values of the gradients: gaussian, or the exponent of a power law, for example 1.5.")
+    ] = "gaussian",
+    rows: Annotated[int, typer.Option(help="Rows of the gradient, a whole number.")] = 37500,
+    width: Annotated[int, typer.Option(help="Values in a row, a whole number.")] = 16,
+    overrides: SetOption = None,
+    seed: Annotated[int, typer.Option(help="Root of all randomness, a whole number from 0.")] = 0,
+    png: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the map; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
+            show_default="no picture",
+        ),
+    ] = None,
+    json: JsonOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the summary, and no progress bar.")] = False,
+) -> None:
+    """Map which reducer wins at which density, overlap, rate and latency, and by how much over dense.
+
+    Every reducer runs once on synthetic gradients of each density and overlap; what it sends is then replayed at every
+    rate and latency of the network interfaces.
+    """
+    from s2sim.cli.output import STDOUT, check_target, write_json
+    from s2sim.cli.progress import make_progress
+    from s2sim.study.regime_spec import DENSE, RegimeSpec, default_reducers
+
+    if reducer and prefetch is not None:
+        option = "--prefetch" if prefetch else "--no-prefetch"
+        raise OptionError(
+            f"{option} changes nothing beside --reducer: give --reducer union:prefetch=true, or leave one out"
+        )
+    check_target("--json", json)
+    reducers = tuple(reducer) if reducer else default_reducers(max_error, prefetch=bool(prefetch))
+    spec = RegimeSpec(
+        topology=topology,
+        workers=parse_workers(workers),
+        densities=_numbers("--density", density),
+        overlaps=_numbers("--overlap", overlap),
+        rates=_texts("--rate", rate, "1Gbps,100Gbps"),
+        latencies=_texts("--latency", latency, "1us,50us"),
+        reducers=reducers if DENSE in reducers else (DENSE, *reducers),
+        tail=tail,
+        rows=rows,
+        width=width,
+        overrides=tuple(overrides or ()),
+        library=library,
+        gpu=gpu,
+        max_error=max_error,
+        seed=seed,
+    )
+    if png is not None:
+        _check_png(png, spec)
+
+    from s2sim.study.regimes import run_regimes
+
+    progress = make_progress(quiet=quiet)
+    try:
+        result = run_regimes(spec, progress)
+    finally:
+        progress.stop()
+    if json is not None:
+        write_json(result.to_json(), json)
+    if png is not None:
+        _draw(result, png)
+    if json != STDOUT:
+        _print(result, quiet=quiet)
+    if not result.complete:
+        raise typer.Exit(130)
+
+
+def _texts(option: str, text: str, example: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(","))
+    if not all(parts):
+        raise OptionError(
+            f"{option} {text!r} has an empty place: write values between commas, as in {option} {example}"
+        )
+    return parts
+
+
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    example = "0.01,0.1" if option == "--density" else "0,0.5"
+    values = []
+    for part in _texts(option, text, example):
+        try:
+            values.append(float(part))
+        except ValueError:
+            raise OptionError(f"{option}: {part!r} is not a number; write for example {option} {example}") from None
+    return tuple(values)
+
+
+def _check_png(target: str, spec: RegimeSpec) -> None:
+    """Refuse a picture that cannot be written or read before anything long is computed for it."""
+    from s2sim.cli.output import check_picture_target
+    from s2sim.report.regimes_picture import check_picture_size
+
+    check_picture_target(target)
+    check_picture_size(spec.cells)
+
+
+def _draw(result: RegimeMap, target: str) -> None:
+    from s2sim.cli.output import write_bytes
+    from s2sim.report.regimes_picture import draw_regimes
+
+    picture = draw_regimes(result, Path(target).suffix[1:].lower())
+    write_bytes(picture, target)
+
+
+def _print(result: RegimeMap, *, quiet: bool) -> None:
+    from s2sim.cli.output import show_grids, show_lines, show_paragraph
+    from s2sim.report.regimes import names_line, regime_grids
+
+    if quiet:
+        show_lines([result.summary])
+        return
+    show_lines([result.headline])
+    show_grids(regime_grids(result))
+    show_lines([""])
+    names = names_line(result.spec.reducers)
+    if names is not None:
+        show_paragraph(names)
+    show_lines([f"Note: {note}." for note in result.notes])
+    show_lines([""])
+    show_paragraph(result.summary)

@@ -1,0 +1,52 @@
+"""One colour and one marker for each family of reducers, the same in all figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a family is drawn.
+
+    Attributes
+    ----------
+    colour : str
+        As ``#RRGGBB``.
+    marker : str
+        Of matplotlib, so that nobody depends on the colour alone.
+    """
+
+    colour: str
+    marker: str
+
+
+# Seven colours of Okabe and Ito, "Color universal design" (2008), with the wine of Tol's "muted" scheme
+# (SRON/EPS/TN/09-002) in place of their yellow, which is lost on white.
+LOOKS = {
+    "dense": Look("#000000", "s"),
+    "fp16": Look("#56B4E9", "D"),
+    "topk": Look("#E69F00", "^"),
+    "union": Look("#009E73", "o"),
+    "owner-reduce": Look("#0072B2", "P"),
+    "gather-rows": Look("#CC79A7", "X"),
+    "s2": Look("#D55E00", "v"),
+    "s2-exact": Look("#882255", "*"),
+}
+
+OTHER = Look("#BBBBBB", "h")
+"""For reducers of other packages."""
+
+
+def family_of(option_string: str) -> str:
+    """Return the family that an option string begins with.
+
+    >>> family_of("s2:cells=2")
+    's2'
+    """
+    return option_string.partition(":")[0]
+
+
+def look_of(family: str) -> Look:
+    """Return how the family of a row's ``reducer`` is drawn."""
+    return LOOKS.get(family, OTHER)

@@ -1,0 +1,72 @@
+"""Which rows belong together: sweeps of one option of a reducer, single points, and what is exact."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.study.result import Row
+
+EXACT = 1e-6
+"""A relative L2 error up to this is what float32 rounds, whatever the reducer."""
+
+
+def is_exact(row: Row) -> bool:
+    """Return whether the error of a row is rounding, or none."""
+    return row.error.relative_l2 is not None and row.error.relative_l2 <= EXACT
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Rows that are drawn as one line, or one row.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+        In the order of the swept option.
+    swept : str or None
+        The option in which they differ; None of a single row.
+    """
+
+    rows: tuple[Row, ...]
+    swept: str | None
+
+    def labels(self) -> list[str]:
+        """Return what stands beside each point: the whole option string beside the first, then the values alone."""
+        first = self.rows[0]
+        if self.swept is None:
+            return [first.option_string]
+        named = first.option_string
+        if f"{self.swept}=" not in named:
+            named = f"{named} ({self.swept}={first.options[self.swept]:g})"
+        return [named, *(f"{row.options[self.swept]:g}" for row in self.rows[1:])]
+
+
+def find_series(rows: Sequence[Row]) -> list[Series]:
+    """Return all rows of one number of workers, those together that differ in one number among their options."""
+    left = list(rows)
+    found: list[Series] = []
+    while sweeps := _sweeps(left):
+        longest = max(sweeps, key=lambda series: len(series.rows))
+        found.append(longest)
+        taken = {row.option_string for row in longest.rows}
+        left = [row for row in left if row.option_string not in taken]
+    return [*found, *(Series((row,), None) for row in left)]
+
+
+def _sweeps(rows: Sequence[Row]) -> list[Series]:
+    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        for key, value in row.options.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                others = repr(sorted((name, repr(other)) for name, other in row.options.items() if name != key))
+                groups[row.reducer, key, others].append(row)
+
+    def ordered(group: list[Row], key: str) -> Series:
+        return Series(tuple(sorted(group, key=lambda row: float(row.options[key]))), key)
+
+    return [ordered(group, key) for (_, key, _), group in groups.items() if len(group) > 1]

@@ -1,0 +1,67 @@
+"""The comparison of codecs: many sizes of each reducer, and which of them nothing else beats."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from s2sim.study.result import Row
+
+COMPARED = (
+    "dense",
+    "fp16",
+    "topk:density=0.001",
+    "topk:density=0.01",
+    "topk:density=0.1",
+    "union",
+    "union:prefetch=true",
+    "owner-reduce",
+    "gather-rows",
+    "s2-exact",
+    "s2-exact:warm=true",
+    "s2-exact:dtype=int64,warm=true",
+    "s2:rows=1,cells=0.25,warm=true",
+    "s2:rows=1,cells=1,warm=true",
+    "s2:rows=1,cells=4,warm=true",
+    "s2:rows=3,cells=0.5,warm=true",
+    "s2:rows=3,cells=1,warm=true",
+    "s2:rows=3,cells=2,warm=true",
+    "s2:rows=3,cells=4,warm=true",
+    "s2:rows=3,cells=8,warm=true",
+    "s2:preset=authors-gnmt",
+)
+"""Sketches as in all steps but the first, in which they are at their best; exact ones in both."""
+
+
+def front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
+    """Return the option strings of those rows that no other beats in error and cost at once.
+
+    Rows of equal error and cost are all on the front. One whose error is undefined, 1 or more is never.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        Of one number of workers.
+    cost : callable
+        What is to be small beside the error.
+    """
+    held = sorted(rows, key=lambda row: (cost(row), _error(row)))
+    best, best_cost = inf, -inf
+    chosen = set()
+    for row in held:
+        error = _error(row)
+        if error < best or (error == best < inf and cost(row) == best_cost):
+            chosen.add(row.option_string)
+            best, best_cost = error, cost(row)
+    return frozenset(chosen)
+
+
+def _error(row: Row) -> float:
+    """Return an error to compare: exact ones differ by rounding alone, and from 1 on zeros are nearer to the mean."""
+    if row.lossless:
+        return 0.0
+    error = row.error.relative_l2
+    return inf if error is None or error >= 1 else error

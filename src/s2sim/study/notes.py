@@ -1,0 +1,85 @@
+"""What a reader must know to read a run's numbers rightly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s2sim.cluster.faults import make_faults
+from s2sim.cluster.plan import make_plan
+from s2sim.collectives.libraries import choose_library
+from s2sim.collectives.registry import ALGORITHMS
+from s2sim.collectives.timing import AUTO
+from s2sim.reducers.script import AwaitGradient
+from s2sim.study.fault_notes import fault_notes
+from s2sim.study.library_notes import library_notes
+from s2sim.study.record import names_of
+from s2sim.topology.cluster import build_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.gradients.load import AnyTrace
+    from s2sim.study.lowering_rows import Executed
+    from s2sim.study.record import Recorded
+    from s2sim.study.spec import RunSpec
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.shape import ClusterShape
+
+
+def run_notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequence[Recorded]) -> tuple[str, ...]:
+    """Return what a reader must know who sees the rows of the largest number of workers."""
+    notes = ["first step of the trace: residuals are empty, and what later steps carry over is exchanged and counted"]
+    if spec.steps > 1:
+        notes.append(
+            f"over {spec.steps} steps what is carried over comes from the step before, and what loses more than "
+            "rounding runs with error feedback; residuals over the root mean square of the gradients' norms"
+        )
+    if trace.manifest.kind == "synthetic":
+        notes.append("the gradients are synthetic: errors and sizes are those of made-up data")
+    if spec.compute is None:
+        notes.append("communication phase only: s2sim run --compute 120ms compares whole iterations")
+    else:
+        notes.append(f"iteration = {spec.compute} of compute + communication phase, without overlap")
+    early = [item for item in recorded if AwaitGradient() in item.recording.scripts[0]]
+    if early:
+        hidden = "as far as it is long enough" if spec.compute else "which is taken to be long enough without --compute"
+        notes.append(
+            f"{names_of(early)}: the batch alone tells the rows, as for embeddings; merging them runs beside forward "
+            f"and backward, {hidden}"
+        )
+    if spec.max_error is None:
+        notes.append("a relative L2 error of 1 or more never wins; --max-error sets a stricter limit")
+    library = choose_library(spec.library)
+    plans = [make_plan(item.recording, library) for item in recorded]
+    kinds = sorted({demand.kind for plan in plans for lowered in plan.lowered for demand in lowered.demands})
+    if spec.collective != AUTO:
+        able = ALGORITHMS.get(spec.collective.partition(":")[0]).kinds
+        notes += [
+            f"{spec.collective} does not run {kind}: the fastest that does ran instead"
+            for kind in kinds
+            if kind not in able
+        ]
+    warm = [item for item in recorded if item.reducer.warm]
+    if warm:
+        source = "the trace's second step" if trace.steps > 1 and not spec.scaled else "the same step, the only one"
+        notes.append(f"{names_of(warm)}: what a later step carries over is taken from {source}")
+    by_row = [item for item in recorded if item.reducer.row_keyed]
+    names = [layer.name for layer in trace.manifest.layers if layer.sparse]
+    if by_row and names:
+        notes.append(f"{names_of(by_row)}: row-sparse layers ({', '.join(names)}) by row, one key and bit for each")
+    notes += [f"{item.option_string}: {note}" for item in recorded for note in item.reducer.notes()]
+    notes += library_notes(library, shape, recorded)
+    if len(spec.workers) > 1:
+        notes.append(f"verdict and break-even are for {recorded[0].recording.workers} workers")
+    return tuple(notes)
+
+
+def notes_on_faults(
+    spec: RunSpec, shape: ClusterShape, cluster: Cluster, records: Sequence[Recorded], executed: Sequence[Executed]
+) -> tuple[str, ...]:
+    """Return what each fault did to each reducer."""
+    if not spec.faults:
+        return ()
+    healthy = build_cluster(shape, cluster.workers, placement=spec.placement, seed=spec.seed)
+    replays = {item.option_string: each.replay for item, each in zip(records, executed, strict=True)}
+    return fault_notes(make_faults(spec.faults), healthy, cluster, replays)

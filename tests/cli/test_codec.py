@@ -1,0 +1,88 @@
+import json
+
+import pytest
+
+TRACE = ("--trace", "synthetic:density=0.02,overlap=0.5,rows=2000,width=16")
+FEW = ("--reducer", "union", "--reducer", "topk:density=0.01", "--reducer", "s2:cells=2,warm=true")
+
+
+def test_the_group_without_a_command_shows_its_help(s2sim):
+    code, out, _ = s2sim("codec")
+    assert code == 2
+    assert "compare" in out
+    assert "regimes" in out
+
+
+def test_compare_has_a_table_for_each_number_of_workers(s2sim, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "170")
+    code, out, err = s2sim("codec", "compare", *TRACE, "--workers", "1,8", *FEW)
+    assert (code, err) == (0, "")
+    assert "1 worker; best" in out
+    assert "8 workers; best" in out
+    for text in ("largest", "payload", "nccl", "rounds", "s2:cells=2,warm=true"):
+        assert text in out
+    # Break-even is what s2sim run looks for.
+    assert "pays below" not in out
+
+
+def test_json_says_what_nothing_beats(s2sim):
+    code, out, _ = s2sim("codec", "compare", *TRACE, "--workers", "8", *FEW, "--json", "-")
+    value = json.loads(out)
+    assert code == 0
+    best = {row["reducer"]: (row["best_by_bytes"], row["best_by_time"]) for row in value["results"]}
+    assert set(best) == {"dense", "union", "topk:density=0.01", "s2:cells=2,warm=true"}
+    # Nothing exact sends less.
+    assert best["union"][0]
+    assert not best["dense"][0]
+    assert any(by_time for _, by_time in best.values())
+    assert all(row["payload_bytes_per_rank"] > 0 for row in value["results"])
+    assert value["spec"]["trace"] == TRACE[1]
+
+
+def test_quiet_prints_the_verdict_alone(s2sim):
+    code, out, _ = s2sim("codec", "compare", *TRACE, "--workers", "4", *FEW, "--quiet")
+    assert code == 0
+    assert out.startswith("4 workers: ")
+    assert len(out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_a_picture_is_written(s2sim, tmp_path, suffix):
+    target = tmp_path / f"compare.{suffix}"
+    code, _, err = s2sim("codec", "compare", *TRACE, "--workers", "1,8", *FEW, "--png", str(target), "-q")
+    assert (code, err) == (0, "")
+    assert target.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
+
+
+def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatch):
+    from s2sim.study import experiment
+
+    real = experiment.record_as_asked
+
+    def interrupted(spec, reducers, gradients, *more):
+        if len(gradients) > 1:
+            raise KeyboardInterrupt
+        return real(spec, reducers, gradients, *more)
+
+    monkeypatch.setattr(experiment, "record_as_asked", interrupted)
+    code, out, _ = s2sim("codec", "compare", *TRACE, "--workers", "1,8", *FEW)
+    assert code == 130
+    assert "1 worker; best" in out
+    assert "8 workers; best" not in out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--png", "x.gif"), "must end in .png, .svg, .pdf"),
+        (("--png", "nowhere/x.png"), "there is no directory nowhere"),
+        (("--workers", "0"), "at least 1 worker"),
+        (("--reducer", "s3"), "s3"),
+        (("--trace", "nothing"), "nothing"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(s2sim, options, said):
+    code, _, err = s2sim("codec", "compare", *options)
+    assert code == 2
+    assert said in err
+    assert len(err.splitlines()) == 1

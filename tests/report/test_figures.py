@@ -1,0 +1,310 @@
+"""Figures hold what rows say, and can be read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import s2sim
+from s2sim.errors import OptionError
+from s2sim.reducers.factory import REDUCERS
+from s2sim.reducers.measure import Error
+from s2sim.report.figure_file import FORMATS, figure_bytes, one_look
+from s2sim.report.figures.axes import log_limits, log_ticks
+from s2sim.report.figures.break_even import break_even_figure, spread
+from s2sim.report.figures.breakdown import PHASES, breakdown_figure
+from s2sim.report.figures.colours import LOOKS, OTHER, look_of
+from s2sim.report.figures.error import error_figure
+from s2sim.report.figures.families import find_series, is_exact
+from s2sim.study.rate_curve import rate_curves
+
+SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
+CELLS = (0.25, 1, 4, 16)
+ASKED = (
+    "fp16",
+    *(f"topk:density={density}" for density in (0.001, 0.003, 0.01)),
+    "topk:density=0.01,ef=true",
+    *("union", "owner-reduce", "gather-rows", "s2-exact"),
+    *(f"s2:cells={cells}" for cells in reversed(CELLS)),
+    "s2:preset=authors-gnmt",
+)
+RATES_BPS = tuple(1.25e8 * 2.0**step for step in range(11))
+
+
+@pytest.fixture(scope="module")
+def result():
+    return s2sim.run("fat-tree", workers=8, trace=SMALL, reducers=ASKED)
+
+
+@pytest.fixture(scope="module")
+def rows(result):
+    return result.rows
+
+
+@pytest.fixture(scope="module")
+def curves(result):
+    return rate_curves(result.spec, RATES_BPS)
+
+
+@pytest.fixture(scope="module")
+def figures(result, curves):
+    return {
+        "breakdown": breakdown_figure(result.rows),
+        "break-even": break_even_figure(curves, result.verdict.break_even),
+        "error": error_figure({8: result.rows}),
+    }
+
+
+def colour(artist):
+    from matplotlib.colors import to_hex
+
+    return to_hex(artist.get_color() if hasattr(artist, "get_color") else artist.get_facecolor()).upper()
+
+
+def texts(figure):
+    from matplotlib.text import Text
+
+    return [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+
+
+def points(axes):
+    """Return the points of all lines with a marker, as (x, y) by family or option string."""
+    return [(line.get_label(), x, y) for line in axes.lines for x, y in line.get_xydata().tolist()]
+
+
+def test_bars_are_as_long_as_the_phases_and_follow_each_other(figures, rows):
+    (axes,) = figures["breakdown"].axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == [row.option_string for row in rows]
+    bars = {container.get_label(): container.patches for container in axes.containers}
+    assert tuple(bars) == PHASES
+    for number, row in enumerate(rows):
+        encode, communication, decode = (bars[phase][number] for phase in PHASES)
+        assert encode.get_width() == pytest.approx(row.encode_s)
+        assert communication.get_width() == pytest.approx(row.communication_s)
+        assert decode.get_width() == pytest.approx(row.decode_s)
+        assert communication.get_x() == pytest.approx(row.encode_s)
+        assert decode.get_x() + decode.get_width() == pytest.approx(row.total_s)
+        (bound,) = axes.collections[number].get_segments()
+        assert bound[:, 0].tolist() == [row.encode_s + row.lower_bound_s] * 2
+        assert colour(encode) == colour(communication) == colour(decode) == look_of(row.reducer).colour
+    assert axes.get_xlim()[0] == 0
+    assert axes.get_xscale() == "linear"
+
+
+def test_beside_each_bar_stand_speed_up_and_error(figures, rows):
+    found = [text.get_text() for text in figures["breakdown"].axes[0].texts]
+    for text, row in zip(found, rows, strict=True):
+        assert f"{row.speedup_vs_dense:.2f}x" in text
+        assert text.endswith("exact" if is_exact(row) else f"error {row.error.relative_l2:.3g}")
+
+
+@pytest.mark.parametrize("quantity", ["bytes_sent_per_rank", "total_s"])
+def test_points_are_at_the_errors_of_the_rows(figures, rows, quantity):
+    column = ["bytes_sent_per_rank", "total_s"].index(quantity)
+    main, band = figures["error"].axes[column], figures["error"].axes[2 + column]
+    expected = sorted((getattr(row, quantity), row.error.relative_l2) for row in rows if not is_exact(row))
+    assert sorted((x, y) for _, x, y in points(main)) == expected
+    exact = [row for row in rows if is_exact(row)]
+    assert {name: x for name, x, _ in points(band)} == {row.option_string: getattr(row, quantity) for row in exact}
+    assert {"dense", "union", "owner-reduce", "gather-rows", "s2-exact"} <= {row.option_string for row in exact}
+    assert main.get_xlim() == band.get_xlim()
+    assert main.get_xscale() == main.get_yscale() == band.get_xscale() == "log"
+    for _, x, y in points(main):
+        assert main.get_xlim()[0] < x < main.get_xlim()[1]
+        assert main.get_ylim()[0] < y < main.get_ylim()[1]
+
+
+def test_a_swept_option_is_one_line_in_its_order(figures, rows):
+    main = figures["error"].axes[0]
+    (line,) = (line for line in main.lines if line.get_label() == "s2" and len(line.get_xdata()) == len(CELLS))
+    of = {row.option_string: row for row in rows}
+    assert line.get_xdata().tolist() == [of[f"s2:cells={cells}"].bytes_sent_per_rank for cells in CELLS]
+    labels = [text.get_text() for text in main.texts]
+    assert {"s2:cells=0.25", "1", "4", "16", "s2:preset=authors-gnmt", "fp16"} <= set(labels)
+    assert len(labels) == len(points(main))
+
+
+def test_rows_that_differ_in_more_than_a_number_are_no_sweep(rows):
+    of = {row.option_string: row for row in rows}
+    (sweep,) = (series for series in find_series(rows) if series.rows[0].reducer == "topk" and series.swept)
+    assert [row.option_string for row in sweep.rows] == [f"topk:density={density}" for density in (0.001, 0.003, 0.01)]
+    assert of["topk:density=0.01,ef=true"] not in sweep.rows
+    assert sum(len(series.rows) for series in find_series(rows)) == len(rows)
+
+
+def test_every_number_of_workers_has_its_panels(rows):
+    more = tuple(replace(row, workers=16) for row in rows)
+    figure = error_figure({8: rows, 16: more})
+    assert len(figure.axes) == 2 * 4
+    assert [text.get_text().partition(";")[0] for text in texts(figure) if "workers" in text.get_text()] == [
+        "8 workers",
+        "16 workers",
+    ]
+
+
+def test_without_exact_rows_there_is_no_band(rows):
+    lossy = [row for row in rows if not is_exact(row)]
+    assert len(error_figure({8: lossy}).axes) == 2
+    assert len(points(error_figure({8: [row for row in rows if is_exact(row)]}).axes[0])) == 0
+
+
+def test_what_a_logarithmic_axis_cannot_show_is_said(rows):
+    dense, fp16, first, second, *others = rows
+    broken = [
+        dense,
+        replace(fp16, error=Error(None, None, None)),
+        replace(first, error=Error(inf, None, None)),
+        replace(second, bytes_sent_per_rank=0),
+        *others,
+    ]
+    figure = error_figure({8: broken})
+    (note,) = (text.get_text() for text in texts(figure) if "not shown" in text.get_text())
+    assert "fp16 (error undefined)" in note
+    assert f"{first.option_string} (error undefined)" in note
+    assert f"{second.option_string} (takes nothing)" in note
+    shown = len(points(figure.axes[0])) + len(points(figure.axes[2]))
+    assert shown == len(rows) - 3
+
+
+def test_one_worker_has_figures_too():
+    lone = s2sim.run("fat-tree", workers=1, trace=SMALL, reducers=["union"]).rows
+    assert "1 worker" in breakdown_figure(lone).axes[0].get_title(loc="left")
+    figure = error_figure({1: lone})
+    # Nothing is sent: what the rank would hand to a network stands in its place.
+    (point,) = points(figure.axes[1])
+    assert point[1] == lone[1].payload_bytes_per_rank
+    assert any("dense (takes nothing)" in text.get_text() for text in texts(figure))
+
+
+def test_curves_are_the_speed_ups_and_cross_one_where_the_verdict_says(figures, curves, result):
+    (axes,) = figures["break-even"].axes
+    lines = {line.get_label(): line for line in axes.lines}
+    shown = [crossing for crossing in result.verdict.break_even if crossing.at_Bps < RATES_BPS[-1]]
+    assert shown
+    for reducer, speedups in curves.speedups.items():
+        assert lines[reducer].get_xdata().tolist() == list(RATES_BPS)
+        assert lines[reducer].get_ydata().tolist() == list(speedups)
+        assert colour(lines[reducer]) == look_of(reducer.partition(":")[0]).colour
+    for crossing in shown:
+        gains = np.log(curves.speedups[crossing.reducer])
+        (after,) = np.flatnonzero((gains[:-1] > 0) != (gains[1:] > 0)) + 1
+        assert RATES_BPS[after - 1] <= crossing.at_Bps <= RATES_BPS[after]
+    rings = axes.collections[-1].get_offsets()
+    assert rings.tolist() == [[crossing.at_Bps, 1.0] for crossing in shown]
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    assert "nic.rate" in axes.get_xlabel()
+    names = {text.get_text().partition(", ")[0] for text in axes.texts}
+    assert {"dense", "union"} <= names
+
+
+def test_texts_do_not_overlap(figures):
+    from matplotlib.text import Text
+
+    for name, figure in figures.items():
+        with one_look():
+            figure.draw_without_rendering()
+        # Without the line that joins it with its point.
+        shown = [(text.get_text(), Text.get_window_extent(text)) for text in texts(figure)]
+        for (first, box), (second, other) in combinations(shown, 2):
+            # A pixel: fonts are hinted.
+            width = min(box.x1, other.x1) - max(box.x0, other.x0)
+            height = min(box.y1, other.y1) - max(box.y0, other.y0)
+            assert width < 1 or height < 1, f"{name}: {first!r} over {second!r}"
+        size = figure.bbox
+        assert [
+            text for text, box in shown if not (size.x0 <= box.x0 and box.x1 <= size.x1 and size.y0 <= box.y0)
+        ] == []
+
+
+@pytest.mark.parametrize("name", ["breakdown", "break-even", "error"])
+def test_figures_become_the_same_files_each_time(figures, name):
+    with one_look():
+        for file_format in FORMATS:
+            first, second = (figure_bytes(figures[name], file_format[1:]) for _ in range(2))
+            assert first == second
+            assert len(first) > 5000
+
+
+def test_rows_of_several_numbers_of_workers_do_not_mix(rows):
+    with pytest.raises(OptionError, match="found 8, 16"):
+        breakdown_figure([rows[0], replace(rows[0], workers=16)])
+    with pytest.raises(OptionError, match="no rows"):
+        breakdown_figure([])
+
+
+def test_iterations_and_extrapolations_say_so(curves):
+    compared = s2sim.run("fat-tree", workers=16, trace="cnn", reducers=["fp16"], compute="1ms").rows
+    title = breakdown_figure(compared).axes[0].get_title(loc="left")
+    assert title.startswith("16 workers, extrapolated")
+    assert "of iterations" in title
+    (axes,) = break_even_figure(replace(curves, extrapolated=True, compute=True)).axes
+    assert "extrapolated" in axes.get_title(loc="left")
+    assert "iterations" in axes.get_ylabel()
+
+
+# Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency" (2009):
+# linear RGB as it is seen without one kind of cone.
+SIGHTS = {
+    "all": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+TO_XYZ = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+# Differences of about 2.3 can just be seen.
+CLEARLY_DIFFERENT = 12.0
+
+
+def lab(code, sight):
+    """Return CIE L*a*b* of a colour as it is seen."""
+    levels = np.array([int(code[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    linear = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.array(sight) @ linear, 0, 1)
+    xyz = np.array(TO_XYZ) @ seen / [0.95047, 1, 1.08883]
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_families_are_told_apart_by_everybody(sight):
+    seen = [lab(look.colour, SIGHTS[sight]) for look in (*LOOKS.values(), OTHER)]
+    assert min(np.linalg.norm(one - other) for one, other in combinations(seen, 2)) > CLEARLY_DIFFERENT
+
+
+def test_every_reducer_has_a_look_of_its_own():
+    looks = [look_of(name) for name in REDUCERS.names()]
+    assert OTHER not in looks
+    assert len({look.marker for look in (*looks, OTHER)}) == len({look.colour for look in (*looks, OTHER)})
+    assert len({look.colour for look in looks}) == len(looks)
+
+
+positive = st.floats(1e-12, 1e12)
+
+
+@given(positive, st.floats(1.5, 1e9), st.sampled_from([1.0, 1.25e8]), st.sampled_from([5, 7]))
+def test_ticks_are_in_sight_and_few(low, factor, unit, most):
+    ticks = log_ticks(low, low * factor, unit, most)
+    assert ticks == sorted(set(ticks))
+    assert len(ticks) <= most
+    assert all(low * 0.999 <= tick <= low * factor * 1.001 for tick in ticks)
+
+
+def test_limits_hold_what_can_be_shown():
+    low, high = log_limits([0.0, 2.0, inf, float("nan"), 50.0], include=1.0)
+    assert 0 < low < 1
+    assert 50 < high < 100
+    assert log_limits([0.0]) == (1.0, 10.0)
+
+
+@given(st.lists(st.floats(-0.5, 1.5), min_size=1, max_size=12))
+def test_names_keep_their_distance(wanted):
+    places = spread(sorted(wanted), 0.05)
+    assert all(after - before > 0.05 - 1e-9 for before, after in pairwise(places))
+    assert places[0] >= -1e-9
+    assert places[-1] <= 1 + 1e-9
