@@ -177,7 +177,7 @@ def test_one_worker_has_figures_too():
     assert "1 worker" in breakdown_figure(lone).axes[0].get_title(loc="left")
     figure = error_figure({1: lone})
     # Nothing is sent: what the rank would hand to a network stands in its place.
-    (point,) = points(figure.axes[1])
+    (point,) = points(figure.axes[2])
     assert point[1] == lone[1].payload_bytes_per_rank
     assert any("dense (takes nothing)" in text.get_text() for text in texts(figure))
 

@@ -13,7 +13,7 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.study.break_even import find_crossings, scanned_rates
+from s2sim.study.break_even import _signs, find_crossings, scanned_rates
 from s2sim.study.communication_bound import stages
 from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, load_spec, spec_from_json
 
@@ -110,15 +110,41 @@ def test_break_even_is_where_a_new_run_says_so(result):
 def test_all_crossings_of_a_known_curve_are_found():
     """Dense takes 1e12 / rate + 1e6 ps; the other pays between two rates by construction."""
 
-    def times_at(rate, _):
-        dense = 1e18 / rate + 1e6
-        return round(dense), round(dense - 1e5 * (np.log10(rate) - 8.2) * (10.1 - np.log10(rate)))
+    def dense_at(rate):
+        return round(1e18 / rate + 1e6)
 
-    crossings, ends = find_crossings(["x"], times_at, "nic.rate", scanned_rates())
+    replayed = []
+
+    def time_at(rate, _):
+        replayed.append(rate)
+        return round(1e18 / rate + 1e6 - 1e5 * (np.log10(rate) - 8.2) * (10.1 - np.log10(rate)))
+
+    crossings, ends = find_crossings(["x"], dense_at, time_at, "nic.rate", scanned_rates())
     assert [crossing.pays for crossing in crossings] == ["above", "below"]
     assert [np.log10(crossing.at_Bps) for crossing in crossings] == pytest.approx([8.2, 10.1], abs=1e-3)
     assert ends == {"x": (False, False)}
     assert scanned_rates()[0] < 10**8.2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_not_replayed_is_told_by_what_is(seed):
+    """Times as of links that take turns at being the slowest: signs are those of replays at all rates."""
+    generator = np.random.default_rng(seed)
+    rates = np.geomspace(1e6, 1e12, 12)
+
+    def drawn():
+        latency, size, other, fixed = 10.0 ** generator.uniform((5, 14, 14, 5), (8, 18, 18, 8))
+        return [round(latency + max(size / rate, other / (rate + 1e9), fixed)) for rate in rates]
+
+    dense, own = drawn(), drawn()
+    replayed = []
+    found = _signs(rates.tolist(), dense, lambda place: replayed.append(place) or own[place])
+    assert found == np.sign(np.subtract(dense, own)).tolist()
+    assert len(replayed) == len(set(replayed)) <= 12
+    replayed.clear()
+    assert _signs(rates.tolist(), [10 * max(own)] * 12, lambda place: replayed.append(place) or own[place]) == [1] * 12
+    assert replayed == [0, 11]
+    assert _signs([1.0], [5], lambda _: 5) == [0]
 
 
 def test_same_spec_same_answer(result):
@@ -255,7 +281,7 @@ def test_ctrl_c_keeps_what_is_finished():
         spec = RunSpec("fat-tree", workers=(2, 8), trace=SMALL, reducers=("union",))
         return s2sim.run(spec=spec, progress=Interrupting(phase, advances))
 
-    result = interrupted("break-even", 3)
+    result = interrupted("break-even", 1)
     assert [row.workers for row in result.rows] == [2, 2, 8, 8]
     assert result.verdict.break_even == ()
     assert any("interrupted" in note for note in result.notes)

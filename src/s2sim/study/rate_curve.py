@@ -88,7 +88,7 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
     base_ps = spec.compute_ps or 0
 
     def speedup(rate_Bps: float, reducer: str) -> float:
-        dense_ps, own_ps = replays.times_at(rate_Bps, reducer)
+        dense_ps, own_ps = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, reducer)
         return (base_ps + dense_ps) / (base_ps + own_ps) if base_ps + own_ps else inf
 
     others = [item.option_string for item in recorded if item.reducer.name != "dense"]

@@ -62,11 +62,12 @@ class RateReplays:
         self._timers: dict[float, Timer] = {}
         self._totals: dict[tuple[float, str], int] = {}
 
-    def times_at(self, rate_Bps: float, reducer: str) -> tuple[int, int]:
-        """Return (dense, reducer) total times in picoseconds."""
-        return self._total(rate_Bps, self._dense), self._total(rate_Bps, reducer)
+    def dense_at(self, rate_Bps: float) -> int:
+        """Return dense's total time in picoseconds."""
+        return self.time_at(rate_Bps, self._dense)
 
-    def _total(self, rate_Bps: float, reducer: str) -> int:
+    def time_at(self, rate_Bps: float, reducer: str) -> int:
+        """Return a reducer's total time in picoseconds."""
         if rate_Bps not in self._timers:
             shape = with_rate(self._cluster.shape, self._varied, rate_Bps)
             cluster = build_cluster(shape, self._cluster.workers, placement=self._spec.placement, seed=self._spec.seed)

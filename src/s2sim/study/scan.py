@@ -53,7 +53,9 @@ def scan_rates(spec: RunSpec, cluster: Cluster, recorded: Sequence[Recorded], gp
     capped = varied == "nic.rate" and given and cluster.shape.host_cable
     highest_Bps = min(HIGHEST_BPS, cluster.shape.link.rate_Bps) if capped else HIGHEST_BPS
     rates = scanned_rates(highest_Bps)
-    progress.start(len(rates), f"looking for break-even over {varied}")
+    progress.start(len(others), f"looking for break-even over {varied}")
     replays = RateReplays(spec, cluster, recorded, gpu, varied)
-    crossings, ends = find_crossings(others, replays.times_at, varied, rates, on_rate=progress.advance)
+    crossings, ends = find_crossings(
+        others, replays.dense_at, replays.time_at, varied, rates, on_reducer=progress.advance
+    )
     return Scan(varied, crossings, ends, highest_Bps)
