@@ -21,7 +21,6 @@ def _():
     from s2sim.report.figures.break_even import break_even_figure
     from s2sim.report.figures.breakdown import breakdown_figure
     from s2sim.report.figures.error import error_figure
-    from s2sim.report.figures.families import is_exact
     from s2sim.study.rate_curve import rate_curves
     from s2sim.study.spec import RunSpec
     from s2sim.units import format_bytes, format_rate, format_seconds
@@ -35,7 +34,6 @@ def _():
         format_bytes,
         format_rate,
         format_seconds,
-        is_exact,
         mo,
         open_trace,
         rate_curves,
@@ -154,9 +152,9 @@ def _(breakdown_figure, rows):
 
 
 @app.cell(hide_code=True)
-def _(chosen, format_bytes, format_seconds, is_exact, mo, rows):
+def _(chosen, format_bytes, format_seconds, mo, rows):
     _s2 = next(row for row in rows if row.option_string == chosen)
-    _exact = min((row for row in rows if is_exact(row)), key=lambda row: row.total_s)
+    _exact = min((row for row in rows if row.exact), key=lambda row: row.total_s)
     _factor = _s2.total_s / _exact.total_s
     mo.md(
         f"The fastest exact reducer is **{_exact.option_string}**: {format_seconds(_exact.total_s)}, "
@@ -198,8 +196,8 @@ def _(RIVALS, break_even_figure, chosen, replace, result, trace, vary_rate, work
 
 
 @app.cell(hide_code=True)
-def _(chosen, curves, format_rate, is_exact, mo, rows):
-    _exact = [row.option_string for row in rows if is_exact(row) and row.reducer != "dense"]
+def _(chosen, curves, format_rate, mo, rows):
+    _exact = [row.option_string for row in rows if row.exact and row.reducer != "dense"]
     _best = [max(1.0, *at_rate) for at_rate in zip(*(curves.speedups[name] for name in _exact), strict=True)]
     _faster = [
         rate for rate, own, best in zip(curves.rates_Bps, curves.speedups[chosen], _best, strict=True) if own > best
@@ -236,8 +234,8 @@ def _(error_figure, result, workers):
 
 
 @app.cell(hide_code=True)
-def _(is_exact, mo, result):
-    _exact = min((row for row in result.rows if is_exact(row)), key=lambda row: row.total_s)
+def _(mo, result):
+    _exact = min((row for row in result.rows if row.exact), key=lambda row: row.total_s)
     _faster = [row for row in result.rows if row.total_s < _exact.total_s]
     _s2 = min((row.error.relative_l2 for row in _faster if row.reducer == "s2"), default=None)
     _others = [row for row in _faster if row.reducer != "s2"]

@@ -54,7 +54,7 @@ def test_a_picture_is_written(s2sim, tmp_path, suffix):
     assert target.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
 
 
-def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatch):
+def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatch, tmp_path):
     from s2sim.study import experiment
 
     real = experiment.record_as_asked
@@ -69,6 +69,13 @@ def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatc
     assert code == 130
     assert "1 worker; best" in out
     assert "8 workers; best" not in out
+    picture, saved = tmp_path / "x.png", tmp_path / "x.json"
+    code, out, _ = s2sim(
+        "codec", "compare", *TRACE, "--workers", "1,8", *FEW, "--png", str(picture), "--json", str(saved)
+    )
+    assert code == 130
+    assert picture.exists()
+    assert {row["workers"] for row in json.loads(saved.read_text())["results"]} == {1}
 
 
 @pytest.mark.parametrize(

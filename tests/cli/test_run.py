@@ -86,7 +86,7 @@ def test_what_was_not_chosen_is_said(s2sim, tiny):
     assert "By default" not in out
 
 
-def test_without_reducers_and_trace_eleven_are_compared_on_the_language_model(monkeypatch, s2sim):
+def test_without_reducers_and_trace_a_dozen_are_compared_on_the_language_model(monkeypatch, s2sim):
     seen = []
 
     def run(*, spec, **_):
@@ -101,13 +101,14 @@ def test_without_reducers_and_trace_eleven_are_compared_on_the_language_model(mo
         "dense",
         "fp16",
         "topk:density=0.01",
-        "union",
         "union:prefetch=true",
+        "union",
         "owner-reduce",
         "gather-rows",
         "s2-exact",
         "s2-exact:warm=true",
         "s2:rows=3,cells=2",
+        "s2:rows=3,cells=2,warm=true",
         "s2:preset=authors-gnmt",
     )
 

@@ -9,7 +9,9 @@ from s2sim.cluster.plan import asked_of
 from s2sim.cluster.replay import replay
 from s2sim.collectives.timing import Timer
 from s2sim.errors import S2SimError
-from s2sim.reducers.script import AwaitGradient, Call, Post, Recording, Wait, Work
+from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Wait, Work
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import load_gpu
 
 RATE_BPS = 50 * 2**30
@@ -218,3 +220,15 @@ def test_an_exchange_takes_the_time_of_its_blocks(workers, timer, gpu):
     # Nobody can send, or get, more than its port carries.
     most = max(sum(row) - row[rank] for rank, row in enumerate(blocks))
     assert found.total_ps - gpu.host_sync_ps >= most / RATE_BPS * 1e12
+
+
+def test_a_host_that_waits_for_the_gpu_takes_its_time():
+    timer = Timer(build_cluster(load_shape("single-switch"), 2), "auto")
+    gpu = load_gpu("a100")
+
+    def total(*steps):
+        return replay(Recording((), (steps, steps)), timer, gpu).total_ps
+
+    work = Work("encode", 10**6)
+    assert total(work, HostSync()) == total(work) + gpu.host_sync_ps
+    assert total(HostSync(), HostSync()) == 2 * gpu.host_sync_ps

@@ -145,3 +145,11 @@ def test_float32_breadth_first_stays_accurate():
     assert not len(order.left(20_000))
     got, _ = read(where, cells)
     assert np.linalg.norm(got - values) <= 2e-6 * np.linalg.norm(values)
+
+
+def test_far_more_keys_than_cells_are_all_left():
+    """Their numbers would overflow: 2^32 and more in a cell."""
+    columns = np.random.default_rng(0).integers(0, 3, (3, 200_000)) + np.array([[0], [3], [6]])
+    order = peel_order(columns, 9)
+    assert order.rounds == 0
+    assert len(order.left(200_000)) == 200_000

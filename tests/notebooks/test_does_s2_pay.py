@@ -52,14 +52,13 @@ def test_the_curves_pass_through_the_rows(defined):
 
 
 def test_the_points_are_all_rows_and_s2_is_a_line_of_all_cells(defined):
-    from s2sim.report.figures.families import is_exact
 
     rows = defined["result"].rows
     by_bytes, _, band, _ = defined["error"].axes
     shown = [point for line in by_bytes.lines for point in map(tuple, line.get_xydata().tolist())]
-    expected = [(row.bytes_sent_per_rank, row.error.relative_l2) for row in rows if not is_exact(row)]
+    expected = [(row.bytes_sent_per_rank, row.error.relative_l2) for row in rows if not row.exact]
     assert sorted(shown) == sorted(expected)
-    assert len(band.lines) == sum(is_exact(row) for row in rows)
+    assert len(band.lines) == sum(row.exact for row in rows)
     (s2,) = (line for line in by_bytes.lines if line.get_label() == "s2")
     assert len(s2.get_xdata()) == len(defined["cells"].steps)
 

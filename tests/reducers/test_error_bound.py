@@ -59,10 +59,24 @@ def test_no_element_of_an_exact_sketch_is_further_off_than_half_a_unit(dtype):
     assert not bound.relative
     assert bound.share == 1
     mean, exact = ran.results[0].mean, mean_float64(gradients)
-    assert share_within(mean, exact, [0], bound.element) == 1
-    # A tenth of it, and no rounding of float32, would not do.
-    if dtype == "int32":
-        assert share_within(mean, exact, [0], bound.element / 10) < 1
+    rounding = 2.0**-23 * np.abs(exact.layers[0]).max()
+    assert share_within(mean, exact, [0], bound.element + rounding) == 1
+    assert share_within(mean, exact, [0], rounding / 10) < 1
+
+
+def test_rows_that_are_sent_again_are_float32_sums_of_which_no_bound_is_known():
+    few, many = gaussian(keys=40), gaussian(keys=4000)
+    ran = run_reducer(make_reducer("s2-exact:warm=true"), many, earlier=few)
+    assert ran.recording.calls[-1].label == "rows sent again"
+    assert ran.instances[0].error_bound() is None
+    assert run_reducer(make_reducer("s2-exact:warm=true"), many).instances[0].error_bound() is not None
+
+
+def test_zeros_of_a_dense_layer_do_not_count():
+    zeros = np.zeros(900)
+    exact = Gradient(("a",), (np.concatenate([zeros, np.ones(100)]),))
+    mean = Gradient(("a",), (np.concatenate([zeros, np.ones(50), np.full(50, 2.0)]),))
+    assert share_within(mean, exact, [0], 0.5) == 0.5
 
 
 @pytest.mark.parametrize("text", ["dense", "topk:density=0.1", "s2-exact:dtype=float32", "s2:preset=authors-lstm"])

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from s2sim.reducers.measure import Error
-from s2sim.study.result import BoundRow, CollectiveRow, Crossing, LoweringRow, Result, Row, Verdict
+from s2sim.study.result import Crossing, Result, Row, Verdict
+from s2sim.study.row_parts import BoundRow, CollectiveRow, LoweringRow
 from s2sim.study.spec import RunSpec
 
 
@@ -30,6 +31,8 @@ def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=
         rounds=2,
         rounds_before_gradient=0,
         host_syncs=1,
+        host_syncs_ideal=1,
+        host_syncs_real=2,
         lower_bound_s=1.5e-3,
         lower_bound_why="bytes out of all 2 nodes",
         speedup_vs_dense=speedup,
@@ -47,6 +50,7 @@ def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=
         order_gap_s=1e-5,
         real_library="nccl",
         total_real_s=2.5e-3,
+        bytes_sent_real_per_rank=20_000_000,
     )
 
 

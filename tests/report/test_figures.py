@@ -21,7 +21,7 @@ from s2sim.report.figures.break_even import break_even_figure, spread
 from s2sim.report.figures.breakdown import PHASES, breakdown_figure
 from s2sim.report.figures.colours import LOOKS, OTHER, look_of
 from s2sim.report.figures.error import error_figure
-from s2sim.report.figures.families import find_series, is_exact
+from s2sim.report.figures.families import find_series
 from s2sim.study.rate_curve import rate_curves
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
@@ -101,16 +101,16 @@ def test_beside_each_bar_stand_speed_up_and_error(figures, rows):
     found = [text.get_text() for text in figures["breakdown"].axes[0].texts]
     for text, row in zip(found, rows, strict=True):
         assert f"{row.speedup_vs_dense:.2f}x" in text
-        assert text.endswith("exact" if is_exact(row) else f"error {row.error.relative_l2:.3g}")
+        assert text.endswith("exact" if row.exact else f"error {row.error.relative_l2:.3g}")
 
 
 @pytest.mark.parametrize("quantity", ["bytes_sent_per_rank", "total_s"])
 def test_points_are_at_the_errors_of_the_rows(figures, rows, quantity):
     column = ["bytes_sent_per_rank", "total_s"].index(quantity)
     main, band = figures["error"].axes[column], figures["error"].axes[2 + column]
-    expected = sorted((getattr(row, quantity), row.error.relative_l2) for row in rows if not is_exact(row))
+    expected = sorted((getattr(row, quantity), row.error.relative_l2) for row in rows if not row.exact)
     assert sorted((x, y) for _, x, y in points(main)) == expected
-    exact = [row for row in rows if is_exact(row)]
+    exact = [row for row in rows if row.exact]
     assert {name: x for name, x, _ in points(band)} == {row.option_string: getattr(row, quantity) for row in exact}
     assert {"dense", "union", "owner-reduce", "gather-rows", "s2-exact"} <= {row.option_string for row in exact}
     assert main.get_xlim() == band.get_xlim()
@@ -149,9 +149,9 @@ def test_every_number_of_workers_has_its_panels(rows):
 
 
 def test_without_exact_rows_there_is_no_band(rows):
-    lossy = [row for row in rows if not is_exact(row)]
+    lossy = [row for row in rows if not row.exact]
     assert len(error_figure({8: lossy}).axes) == 2
-    assert len(points(error_figure({8: [row for row in rows if is_exact(row)]}).axes[0])) == 0
+    assert len(points(error_figure({8: [row for row in rows if row.exact]}).axes[0])) == 0
 
 
 def test_what_a_logarithmic_axis_cannot_show_is_said(rows):

@@ -51,7 +51,7 @@ def test_a_cell_is_what_one_run_gives(library):
             "fat-tree",
             workers=8,
             reducers=REDUCERS,
-            trace=f"synthetic:density={density},overlap={overlap},rows=2000,width=8",
+            trace=f"synthetic:density={density},overlap={overlap},rows=2000,width=8,steps=2",
             overrides=("nic.count=2", f"nic.rate={rate}", f"nic.latency={latency}"),
             library=library,
             seed=3,

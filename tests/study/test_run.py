@@ -293,6 +293,57 @@ def test_ctrl_c_keeps_what_is_finished():
         interrupted("reducers", 3)
 
 
+def test_the_real_library_is_that_of_a_run_with_it():
+    reducers = ("union", "owner-reduce", "gather-rows", "s2-exact:warm=true", "s2:rows=3,cells=2")
+    ideal, nccl = (
+        s2sim.run("fat-tree", workers=8, trace=SMALL, reducers=reducers, library=text, break_even=False).rows
+        for text in ("ideal", "nccl")
+    )
+    for one, other in zip(ideal, nccl, strict=True):
+        assert one.real_library == other.real_library == "nccl"
+        assert one.total_real_s == other.total_s == other.total_real_s
+        assert one.total_ideal_s == one.total_s == other.total_ideal_s
+        assert one.bytes_sent_real_per_rank == other.bytes_sent_per_rank
+        assert one.host_syncs == one.host_syncs_ideal == other.host_syncs_ideal
+        assert one.host_syncs_real == other.host_syncs == other.host_syncs_real
+        assert other.communication_s >= other.lower_bound_s
+    # Each exchange of sizes is read by the host.
+    syncs = {row.option_string: (row.host_syncs_ideal, row.host_syncs_real) for row in ideal}
+    assert syncs["owner-reduce"] == (2, 4)
+    assert syncs["gather-rows"] == (1, 2)
+    assert syncs["union"] == (1, 1)
+    assert (ideal[1].rounds, ideal[1].rounds_before_gradient) == (2, 0)
+
+
+def test_rows_hold_what_is_known_of_their_errors():
+    rows = s2sim.run(
+        "fat-tree", workers=8, trace=SMALL, reducers=["s2:rows=1,cells=2", "s2-exact", "union"], break_even=False
+    ).rows
+    bounds = {row.option_string: row.bound for row in rows}
+    assert bounds["dense"] is bounds["union"] is None
+    assert bounds["s2-exact"].share == bounds["s2-exact"].share_found == 1
+    assert rows[2].error_compressed.largest <= bounds["s2-exact"].element
+    sketch = bounds["s2:rows=1,cells=2"]
+    assert 2 / 3 < sketch.share_found <= 1
+    assert rows[1].error_compressed.relative_l2 == pytest.approx(sketch.relative_l2, rel=0.1)
+    assert rows[1].to_json()["error_bound"]["element"] == sketch.element
+
+
+def test_notes_say_what_is_carried_over_from_where_and_by_what_layers_are_sent():
+    def notes(trace, **options):
+        reducers = ("union", "owner-reduce", "s2:cells=2", "s2-exact:warm=true")
+        found = s2sim.run("fat-tree", workers=2, trace=trace, reducers=reducers, break_even=False, **options)
+        return " ".join(found.notes)
+
+    one, two, scaled = notes(SMALL), notes(f"{SMALL},steps=2"), notes(f"{SMALL},steps=2", scale_to="1M")
+    assert "but for s2-exact:warm=true: a later step, whose sizes and units are carried over from the same" in one
+    assert "carried over from the trace's second step" in two
+    assert "carried over from the same" in scaled
+    assert "row, with a bit of a bitmap for each (union, s2-exact:warm=true)" in one
+    assert "row number (owner-reduce)" in one
+    assert "element, with a bit of a bitmap for each row (s2:cells=2)" in one
+
+
 def test_dense_always_runs_and_nothing_runs_twice():
     assert [row.option_string for row in s2sim.run("ring", workers=2, trace=SMALL, reducers=["union"]).rows] == [
         "dense",

@@ -57,7 +57,7 @@ def compare_command(
         typer.Option(
             metavar="NAME[:KEY=VALUE,...]",
             help="What to compare with dense; repeatable (see [bold]s2sim list reducers[/bold]).",
-            show_default="21 that cover the field, sketches of several sizes among them",
+            show_default="many that cover the field, sketches of several sizes among them",
         ),
     ] = None,
     overrides: SetOption = None,
@@ -83,8 +83,9 @@ def compare_command(
     """
     from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_bytes, write_json
     from s2sim.cli.progress import make_progress
+    from s2sim.study.asked import INTERRUPTED_NOTE
     from s2sim.study.compare import COMPARED
-    from s2sim.study.experiment import INTERRUPTED_NOTE, run
+    from s2sim.study.experiment import run
     from s2sim.study.spec import RunSpec
 
     check_target("--json", json)
@@ -106,14 +107,13 @@ def compare_command(
         result = run(spec=spec, progress=progress, break_even=False)
     finally:
         progress.stop()
-    rows = _by_workers(result)
+    if json is not None:
+        write_json(_to_json(result), json)
     if png is not None:
         from s2sim.report.figure_file import figure_bytes
         from s2sim.report.figures.error import error_figure
 
-        write_bytes(figure_bytes(error_figure(rows), Path(png).suffix[1:].lower()), png)
-    if json is not None:
-        write_json(_to_json(result), json)
+        write_bytes(figure_bytes(error_figure(_by_workers(result)), Path(png).suffix[1:].lower()), png)
     if json != STDOUT:
         _print(result, quiet=quiet)
     if INTERRUPTED_NOTE in result.notes:
@@ -124,14 +124,19 @@ app.command("regimes", epilog=regimes.EXAMPLES)(regimes.regimes_command)
 
 
 def _by_workers(result: Result) -> dict[int, list[Row]]:
-    return {count: [row for row in result.rows if row.workers == count] for count in result.spec.workers}
+    """Return the rows of each number of workers that is finished."""
+    held = {count: [row for row in result.rows if row.workers == count] for count in result.spec.workers}
+    return {count: rows for count, rows in held.items() if rows}
 
 
 def _fronts(rows: list[Row]) -> tuple[frozenset[str], frozenset[str]]:
     """Return which reducers nothing beats by bytes, and which by time."""
     from s2sim.study.compare import front
 
-    return front(rows, lambda row: row.bytes_sent_per_rank), front(rows, lambda row: row.total_s)
+    # One rank alone sends nothing: what it would hand to a network stands for that.
+    alone = rows[0].workers == 1
+    by_bytes = front(rows, lambda row: row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank)
+    return by_bytes, front(rows, lambda row: row.total_s)
 
 
 def _to_json(result: Result) -> dict[str, Any]:
@@ -152,6 +157,6 @@ def _print(result: Result, *, quiet: bool) -> None:
         show_lines([result.verdict.text])
         return
     show_lines([result.headline])
-    show_grids([compare_grid(rows, *_fronts(rows)) for rows in _by_workers(result).values() if rows])
+    show_grids([compare_grid(rows, *_fronts(rows)) for rows in _by_workers(result).values()])
     show_lines(["", *(f"Note: {note}." for note in result.notes), ""])
     show_paragraph(result.verdict.text)

@@ -58,7 +58,7 @@ def run_command(
             metavar="NAME[:KEY=VALUE,...]",
             help="A reducer to compare with dense, for example topk:density=0.01,ef=true; repeatable "
             "(see [bold]s2sim list reducers[/bold]).",
-            show_default="eleven that cover the field",
+            show_default="a dozen that cover the field",
         ),
     ] = None,
     trace: Annotated[
@@ -189,7 +189,8 @@ def run_command(
     check_target("--timeline", timeline, stdout=False)
     asked = _make_spec(spec, given)
 
-    from s2sim.study.experiment import INTERRUPTED_NOTE, run
+    from s2sim.study.asked import INTERRUPTED_NOTE
+    from s2sim.study.experiment import run
 
     progress = make_progress(quiet=quiet)
     try:

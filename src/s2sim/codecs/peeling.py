@@ -29,6 +29,8 @@ _SLICE_BYTES = 5 << 18
 
 # An array, as all numbers in the rounds' arithmetic are: NumPy takes twice as long to prepare a scalar.
 _SHIFT = np.array(32, np.uint64)
+_MOST_KEYS_A_CELL = 8
+"""With more there is no cell with a single key, which peeling begins with, and numbers of `degrees` may overflow."""
 
 
 class Round(NamedTuple):
@@ -157,6 +159,8 @@ def peel(columns: NDArray[np.int64], numbers: NDArray[Any]) -> Iterator[Round]:
         What `degrees` gives, from which the keys are subtracted. If it is the low half of a number, then what the high
         half holds is peeled along, modulo 2^32: the low half never gets negative, and so never borrows.
     """
+    if columns.shape[1] > _MOST_KEYS_A_CELL * len(numbers):
+        return
     one = _one(columns)
     claims = np.empty(columns.shape[1], np.int32)
     contents, touched = numbers, None

@@ -13,7 +13,7 @@ class ErrorBound:
     Attributes
     ----------
     element : float
-        The bound on the compressed layers' elements.
+        The bound on the compressed layers' elements, float32's rounding of the largest of them aside.
     relative : bool
         Whether ``element`` is a share of the L2 norm of these layers' exact mean, or has the gradients' own unit.
     share : float
@@ -36,7 +36,7 @@ def count_sketch_bound(rows: int, columns: int, keys: int) -> ErrorBound:
 
     With c = 3/e² columns, an estimate of one row is off by more than e times the L2 norm with probability at most 1/3
     (Charikar, Chen and Farach-Colton, ICALP 2002, lemma 4 in the form that codes use). The median of several rows is
-    off by more only if half of them are.
+    off by more only if half of them are; rows are taken to be independent, as those of ideal hash functions.
 
     >>> bound = count_sketch_bound(rows=3, columns=1200, keys=2400)
     >>> bound.element, round(bound.share, 3), bound.relative_l2

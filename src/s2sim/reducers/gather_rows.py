@@ -40,7 +40,7 @@ class GatherRows(Reducer):
         "Renggli et al., SparCML, SC 2019, section 5 (sparse all-gather); Horovod and PyTorch gather sparse tensors"
     )
     lossless: ClassVar[bool] = True
-    row_keyed: ClassVar[bool] = True
+    granularity: ClassVar[str] = "row number"
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Gather all rows, sum them."""

@@ -42,7 +42,7 @@ class OwnerReduce(Reducer):
         "Renggli et al., SparCML, SC 2019 (SSAR_Split_allgather); Li et al., EmbRace, ICPP 2022 (rows by all-to-all)"
     )
     lossless: ClassVar[bool] = True
-    row_keyed: ClassVar[bool] = True
+    granularity: ClassVar[str] = "row number"
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Send rows to their owners, sum one's own, gather the sums."""

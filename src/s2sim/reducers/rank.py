@@ -117,8 +117,8 @@ class Reducer(ABC):
         Whether the aggregate is exact but for the rounding of float32 sums.
     rounds_only : bool
         Whether all that a lossy one loses is rounding, so that nobody would keep a residual of it.
-    row_keyed : bool
-        Whether a row-sparse layer is sent by row: one key for all values of a row, not one for each.
+    granularity : str
+        By what a row-sparse layer is sent, for people; empty where it is not compressed as one.
     carries : bool
         Whether a later step goes otherwise than the first, because sizes are known from the step before.
     warm : bool
@@ -130,7 +130,7 @@ class Reducer(ABC):
     source: ClassVar[str]
     lossless: ClassVar[bool] = False
     rounds_only: ClassVar[bool] = False
-    row_keyed: ClassVar[bool] = False
+    granularity: ClassVar[str] = ""
     carries: ClassVar[bool] = False
     warm: ClassVar[bool] = False
 

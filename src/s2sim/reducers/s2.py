@@ -21,7 +21,7 @@ from s2sim.reducers.dense import Dense
 from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.s2_settings import Preset, Settings, make_settings
-from s2sim.reducers.s2_sizing import ROW_CHOICES, Sizing, size_for_error
+from s2sim.reducers.s2_sizing import ROW_CHOICES, SEEDS, Sizing, size_for_error
 from s2sim.reducers.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.support import BitmapFormat, post_support, union_rows
 from s2sim.reducers.union_size import estimate_rows
@@ -87,6 +87,7 @@ class S2(Reducer):
 
     name: ClassVar[str] = "s2"
     summary: ClassVar[str] = "a count sketch and a bitmap of the support, all-reduced together: one round, lossy"
+    granularity: ClassVar[str] = "element, with a bit of a bitmap for each row"
     source: ClassVar[str] = "Ge et al., S2 Reducer, arXiv:2110.02140; github.com/GeKeShi/Sparse_Sketch_Reducer"
 
     def __post_init__(self) -> None:
@@ -181,8 +182,9 @@ class S2(Reducer):
             return ()
         size = self.sizing
         shape = f"{size.rows} row{'s' if size.rows > 1 else ''} and {size.cells:.3g} cells a value"
-        band = f"{size.expected:.3g} (from {size.low:.3g} to {size.high:.3g} over hash seeds)"
-        return (f"sized to {shape}, expected to have an error of {band} on what is compressed",)
+        what = "as RMS over hash seeds, by the law for one row" if size.rows == 1 else "as the median over hash seeds"
+        band = f"{SEEDS} seeds gave {size.low:.3g} to {size.high:.3g}"
+        return (f"sized to {shape}; expected an error of {size.expected:.3g} on what is compressed, {what} ({band})",)
 
     def error_bound(self) -> ErrorBound | None:
         """Return the theorem of the sketch; None for the authors' hash functions, which do not meet its conditions."""

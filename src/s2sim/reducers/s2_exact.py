@@ -4,9 +4,9 @@ Rows are keys. Each is added to three cells of a table with about 1.3 cells for 
 says which rows there are, and peeling reads all of their sums (H. Li et al., arXiv:2402.07529). Cells are fixed-point
 numbers, whose sums are the same bits in any order.
 
-Ranks must agree on the size of the table and on the units before they encode. On a first step small messages do that:
-an estimate of the union, then the largest magnitudes. Later steps carry both over and send with the cells how much of
-the range was needed. Rows that could not be read, whose sums did not fit, or whose units turn out far too coarse are
+Ranks must agree on the size of the table and on the units before they encode. On a first step a small message does
+that: an estimate of the union, and the largest magnitudes. Later steps carry both over and send with the cells how much
+of the range was needed. Rows that could not be read, whose sums did not fit, or whose units turn out far too coarse are
 known to all ranks alike, and go in a second message, as `s2sim.reducers.union` sends all of them.
 """
 
@@ -30,10 +30,10 @@ from s2sim.reducers.combine import refuse_overflow
 from s2sim.reducers.dense import Dense
 from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.s2_exact_units import Carried, carried_exponents, unserved
+from s2sim.reducers.s2_exact_units import Carried, carried_exponents, regrouped, unserved
 from s2sim.reducers.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.support import BitmapFormat, mark_work, post_support, union_rows
-from s2sim.reducers.union_size import estimate_rows
+from s2sim.reducers.union_size import post_estimate, read_estimate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     from s2sim.reducers.rank import Pending, Program, Rank
 
 Exponents = list["NDArray[np.int16] | None"]
+_Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], Exponents, bool]
+"""The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
+step's own; if they are not, the bounds are on the rank's own values."""
+
+_MOST_VALUES = 1 << 27
+"""Values whose magnitudes a first step tells apart: 4,096 groups, 32 kB."""
 
 
 @dataclass(slots=True)
@@ -77,12 +83,14 @@ class S2Exact(Reducer):
     last_error_bounds: list[float] | None = field(init=False, repr=False, default=None)
     """How far any element of the last mean can be from the exact one in each table, float32's own rounding aside;
     None for float32 cells, of which no bound is known."""
+    last_again: int = field(init=False, repr=False, default=0)
+    """Rows that the last step sent again."""
 
     name: ClassVar[str] = "s2-exact"
     summary: ClassVar[str] = "a sketch that is peeled and a bitmap, all-reduced together: exact but for rounding"
     source: ClassVar[str] = "Li et al., arXiv:2402.07529; Goodrich and Mitzenmacher, Allerton 2011"
     rounds_only: ClassVar[bool] = True
-    row_keyed: ClassVar[bool] = True
+    granularity: ClassVar[str] = "row, with a bit of a bitmap for each"
     carries: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -104,8 +112,9 @@ class S2Exact(Reducer):
         tables = [table for table in split.tables if table.size]
         if not tables:
             return (yield from Dense().reduce(rank, gradient))
-        sketches, estimated = yield from self._agree_on_sizes(rank, tables)
-        maxima, exponents, fresh = yield from self._agree_on_units(rank, tables, sketches)
+        estimated = self.carried is None
+        agree = self._agree_cold if estimated else self._agree_warm
+        sketches, maxima, exponents, fresh = yield from agree(rank, tables)
 
         # The bitmap leaves while the cells are encoded. These are handed over at once: those of all ranks need not be
         # alive together.
@@ -127,6 +136,7 @@ class S2Exact(Reducer):
         rank.work(s2_exact_work.read(sketches, decoded))
         flags = _unserved(parts, exponents)
         again = rank.replicated(lambda: _rows_to_send_again(sketches, union, decoded, flags))
+        self.last_again = sum(map(len, again))
         self._carry(union, maxima, exponents, flags, parts)
 
         # Whether rows are missing only the data tell: the host waits for that, also if there are none.
@@ -166,54 +176,69 @@ class S2Exact(Reducer):
         return compressed_layers(gradient, self.layers)
 
     def error_bound(self) -> ErrorBound | None:
-        """Return half a unit of the coarsest group; None for float32 cells, of which no bound is known."""
-        if self.last_error_bounds is None:
+        """Return half a unit of the coarsest group.
+
+        None for float32 cells, and where rows were sent again: those are float32 sums, of which no bound is known.
+        """
+        if self.last_error_bounds is None or self.last_again:
             return None
         return ErrorBound(
             element=max(self.last_error_bounds, default=0.0),
             relative=False,
             share=1.0,
             relative_l2=None,
-            source="rounding to fixed-point units, half a unit a rank; float32's own rounding comes on top",
+            source="rounding to fixed-point units: half a unit a rank",
         )
 
-    def _agree_on_sizes(
-        self, rank: Rank, tables: Sequence[RowSparse]
-    ) -> Generator[Pending, None, tuple[list[ExactSketch], bool]]:
-        """Return the sketch of each table, the same on all ranks, and whether its size was estimated from data."""
-        if self.carried is None:
-            counts = yield from estimate_rows(rank, tables)
-        else:
-            counts = [last.union for last in self.carried]
-        sketches = [
-            ExactSketch.for_keys(
-                min(count * self.margin, table.shape[0]),
-                table.width,
-                self.dtype,
-                cells_per_key=self.cells,
-                seed=rank.seed,
-            )
-            for count, table in zip(counts, tables, strict=True)
-        ]
-        return sketches, self.carried is None
+    def _agree_cold(self, rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, _Agreed]:
+        """Exchange an estimate of the union and the largest magnitudes, at once.
 
-    def _agree_on_units(
-        self, rank: Rank, tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]
-    ) -> Generator[Pending, None, tuple[list[NDArray[np.float64]], Exponents, bool]]:
-        """Return bounds on the sums in each group, the exponents of its units, and whether they are this step's own.
-
-        If they are not, the bounds are on the rank's own values.
+        Magnitudes are those of as many groups as there could be; how many there will be is not known yet.
         """
+        own: list[NDArray[np.float64]] = []
+        widest = self._sketches(
+            [min(table.shape[0], _MOST_VALUES / table.width) for table in tables], tables, rank.seed
+        )
+        if self.dtype != "float32":
+            rank.work(s2_exact_work.maxima(tables, widest))
+            own = _maxima(tables, widest)
+        registers = post_estimate(rank, tables)
+        if not own:
+            yield registers
+            counts = read_estimate(rank, registers, tables)
+            return self._sketches(self._with_margin(counts, tables), tables, rank.seed), [], [None] * len(tables), True
+        total = rank.all_reduce(tuple(own), label="largest magnitudes")
+        yield registers & total
+        counts = read_estimate(rank, registers, tables)
+        sketches = self._sketches(self._with_margin(counts, tables), tables, rank.seed)
+        maxima = [regrouped(found, sketch.groups) for found, sketch in zip(total.value, sketches, strict=True)]
+        return sketches, maxima, [exponents_for(found, self.dtype) for found in maxima], True
+
+    def _agree_warm(self, rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, _Agreed]:
+        """Take sizes and units from the last step; exchange magnitudes where its units did not serve."""
+        assert self.carried is not None
+        counts = [last.union for last in self.carried]
+        sketches = self._sketches(self._with_margin(counts, tables), tables, rank.seed)
         if self.dtype == "float32":
-            return [], [None] * len(tables), True
-        own = [sketch.maxima(table.rows, _matrix(table)) for sketch, table in zip(sketches, tables, strict=True)]
-        known = [] if self.carried is None else [last.maxima for last in self.carried if last.maxima is not None]
+            return sketches, [], [None] * len(tables), True
+        own = _maxima(tables, sketches)
+        known = [last.maxima for last in self.carried if last.maxima is not None]
         if len(known) == len(tables):
-            return own, [carried_exponents(*pair) for pair in zip(known, sketches, strict=True)], False
+            return sketches, own, [carried_exponents(*pair) for pair in zip(known, sketches, strict=True)], False
         rank.work(s2_exact_work.maxima(tables, sketches))
         total = rank.all_reduce(tuple(own), label="largest magnitudes")
         yield total
-        return list(total.value), [exponents_for(maxima, self.dtype) for maxima in total.value], True
+        return sketches, list(total.value), [exponents_for(found, self.dtype) for found in total.value], True
+
+    def _with_margin(self, counts: Sequence[float], tables: Sequence[RowSparse]) -> list[float]:
+        return [min(count * self.margin, table.shape[0]) for count, table in zip(counts, tables, strict=True)]
+
+    def _sketches(self, keys: Sequence[float], tables: Sequence[RowSparse], seed: int) -> list[ExactSketch]:
+        """Return the sketch of each table for so many keys."""
+        return [
+            ExactSketch.for_keys(count, table.width, self.dtype, cells_per_key=self.cells, seed=seed)
+            for count, table in zip(keys, tables, strict=True)
+        ]
 
     def _carry(
         self,
@@ -238,6 +263,11 @@ class S2Exact(Reducer):
             served = [True] * len(union) if flags is None else [not flagged.any() for flagged in flags]
             bounds = [bound if good and bound.any() else None for bound, good in zip(maxima, served, strict=True)]
         self.carried = [Carried(len(rows), bound) for rows, bound in zip(union, bounds, strict=True)]
+
+
+def _maxima(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -> list[NDArray[np.float64]]:
+    """Return the largest magnitude in each group of each table."""
+    return [sketch.maxima(table.rows, _matrix(table)) for sketch, table in zip(sketches, tables, strict=True)]
 
 
 def _matrix(table: RowSparse) -> NDArray[np.float32]:

@@ -59,7 +59,8 @@ def order(
 ) -> Work:
     """Return the cost of finding the rows of the union, and in ``rounds`` rounds from which cell each is to be read.
 
-    One kernel serves all tables, as it does all blocks of one, so that the table with most rounds counts.
+    One kernel serves all tables, as it does all blocks of one, so that the table with most rounds counts. Kernels are
+    launched as if the host knew how many rounds there will be: it does not wait for the GPU to say so.
     """
     find = read_work(tables, bitmap, union, "decode")
     ordered = sum(_order_bytes(sketch, len(rows)) for sketch, rows in zip(sketches, union, strict=True))

@@ -55,7 +55,7 @@ class Union(Reducer):
         "github.com/GeKeShi/Sparse_Sketch_Reducer (OminiReducer); Fei et al., OmniReduce, SIGCOMM 2021"
     )
     lossless: ClassVar[bool] = True
-    row_keyed: ClassVar[bool] = True
+    granularity: ClassVar[str] = "row, with a bit of a bitmap for each"
 
     def __post_init__(self) -> None:
         if self.prefetch and self.layers == "all":

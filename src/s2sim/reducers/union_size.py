@@ -15,14 +15,24 @@ if TYPE_CHECKING:
     from s2sim.reducers.rank import Pending, Rank
 
 
-def estimate_rows(rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, list[float]]:
-    """Return an estimate of the rows of each table that any rank holds: HyperLogLog registers, merged by max."""
+def post_estimate(rank: Rank, tables: Sequence[RowSparse]) -> Pending:
+    """Post what tells how many rows of each table any rank holds: HyperLogLog registers, merged by max."""
     counter = HyperLogLog(seed=rank.seed)
     rank.work(s2_work.estimate(tables, counter))
-    registers = rank.all_reduce(
-        tuple(counter.registers(as_keys(table.rows)) for table in tables), "max", label="union estimate"
-    )
-    yield registers
+    registers = tuple(counter.registers(as_keys(table.rows)) for table in tables)
+    return rank.all_reduce(registers, "max", label="union estimate")
+
+
+def read_estimate(rank: Rank, registers: Pending, tables: Sequence[RowSparse]) -> list[float]:
+    """Return the rows of each table that any rank holds, about, from what `post_estimate` has posted."""
+    counter = HyperLogLog(seed=rank.seed)
     return [
         min(counter.estimate(merged), table.shape[0]) for merged, table in zip(registers.value, tables, strict=True)
     ]
+
+
+def estimate_rows(rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, list[float]]:
+    """Return the rows of each table that any rank holds, about, after waiting for it."""
+    registers = post_estimate(rank, tables)
+    yield registers
+    return read_estimate(rank, registers, tables)

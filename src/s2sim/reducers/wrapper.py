@@ -71,6 +71,6 @@ class Wrapper(Reducer):
         return self.inner.rounds_only
 
     @property
-    def row_keyed(self) -> bool:  # type: ignore[override]
-        """Whether the inner reducer is."""
-        return self.inner.row_keyed
+    def granularity(self) -> str:  # type: ignore[override]
+        """What the inner reducer sends row-sparse layers by."""
+        return self.inner.granularity

@@ -129,10 +129,11 @@ def _mechanics_grid(rows: Sequence[Row]) -> Grid:
     columns = (
         Column("reducer", numeric=False),
         Column("rounds"),
-        Column("host\nsyncs"),
+        Column("host syncs,\nideal"),
+        Column(f"host syncs,\n{library}"),
         Column("total,\nideal"),
         Column(f"total,\n{library}"),
-        Column("library\ncosts"),
+        Column(f"sent a rank,\n{library}"),
         Column("largest\nerror of an\nelement"),
         Column("bound\non it"),
         Column("holds at\nleast for"),
@@ -140,17 +141,18 @@ def _mechanics_grid(rows: Sequence[Row]) -> Grid:
         Column("L2 error\nby law"),
     )
     return Grid(
-        f"{_marked_workers(rows[0])}; rounds: messages that wait for one another; errors of the compressed over their "
-        "L2 norm",
+        f"{_marked_workers(rows[0])}; rounds: messages of the reducer that wait for others; errors of the compressed "
+        "over their L2 norm",
         columns,
         tuple(
             (
                 row.option_string,
                 f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds),
-                str(row.host_syncs),
+                str(row.host_syncs_ideal),
+                str(row.host_syncs_real),
                 format_seconds(row.total_ideal_s),
                 format_seconds(row.total_real_s),
-                format_seconds(row.total_real_s - row.total_ideal_s),
+                format_bytes(row.bytes_sent_real_per_rank),
                 error_text(row.error_compressed.largest),
                 *_bound_text(row),
                 error_text(None if row.bound is None else row.bound.relative_l2),
@@ -184,7 +186,7 @@ def residual_grids(result: Result) -> list[Grid]:
     shown = _some_steps(result.spec.steps)
     return [
         Grid(
-            f"{workers_text(count)}: L2 norm of the residuals over that of the gradients, by step",
+            f"{_marked_workers(rows[0])}: L2 norm of the residuals over that of the gradients, by step",
             (
                 Column("reducer, with ef=true", numeric=False),
                 *(Column(f"step {step}") for step in shown),
@@ -215,7 +217,7 @@ def steps_grids(result: Result) -> list[Grid]:
     )
     return [
         Grid(
-            f"{workers_text(count)}: first and last of {result.spec.steps} steps",
+            f"{_marked_workers(rows[0])}: first and last of {result.spec.steps} steps",
             columns,
             tuple(
                 (
@@ -267,7 +269,7 @@ def collectives_grids(result: Result) -> list[Grid]:
     )
     return [
         Grid(
-            f"collectives, {workers_text(count)}",
+            f"collectives, {_marked_workers(rows[0])}",
             columns,
             tuple(
                 (
@@ -301,8 +303,8 @@ def lowering_grids(result: Result) -> list[Grid]:
     )
     return [
         Grid(
-            f"lowering by {result.spec.library}, {workers_text(count)}; costs: by how much the phase would be shorter "
-            "if this alone ran as asked",
+            f"lowering by {result.spec.library}, {_marked_workers(rows[0])}; costs: by how much the phase would be "
+            "shorter if this alone ran as asked",
             columns,
             tuple(
                 (
@@ -332,7 +334,7 @@ def layers_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, the error of every layer, a column a reducer."""
     return [
         Grid(
-            f"relative L2 error (cosine) by layer, {workers_text(count)}",
+            f"relative L2 error (cosine) by layer, {_marked_workers(rows[0])}",
             (Column("layer", numeric=False), *(Column(row.option_string) for row in rows)),
             tuple((layer, *(_layer_text(row, layer) for row in rows)) for layer in rows[0].error_per_layer),
         )

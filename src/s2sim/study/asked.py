@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimWarning
 from s2sim.reducers.factory import make_reducer, option_string
 
 if TYPE_CHECKING:
@@ -26,6 +27,18 @@ def reducers_asked(texts: Sequence[str]) -> dict[str, Reducer]:
         if other != text or texts.count(text) > 1:
             raise OptionError(f"the same reducer was asked for twice: {other} and {text}")
     return made
+
+
+INTERRUPTED_NOTE = "interrupted: what was not finished is missing"
+
+
+def warn_of_later_options(reducers: Mapping[str, Reducer], *, what: str) -> None:
+    """Warn of options that act from the second step on where ``what`` takes the first."""
+    for text, reducer in reducers.items():
+        for option in reducer.later_options():
+            warnings.warn(
+                f"{text}: {option} acts from the second step on, and {what} takes the first", S2SimWarning, stacklevel=2
+            )
 
 
 def earlier_gradients(trace: AnyTrace, reducers: Mapping[str, Reducer], ranks: int) -> list[Gradient] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from s2sim.study.spec import BASELINES, PREFETCH
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -16,10 +18,8 @@ COMPARED = (
     "topk:density=0.001",
     "topk:density=0.01",
     "topk:density=0.1",
-    "union",
-    "union:prefetch=true",
-    "owner-reduce",
-    "gather-rows",
+    PREFETCH,
+    *BASELINES,
     "s2-exact",
     "s2-exact:warm=true",
     "s2-exact:dtype=int64,warm=true",
@@ -41,6 +41,8 @@ def front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
 
     Rows of equal error and cost are all on the front. One whose error is undefined, 1 or more is never.
 
+    A front is the set of Pareto-optimal rows.
+
     Parameters
     ----------
     rows : sequence of Row
@@ -61,7 +63,7 @@ def front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
 
 def _error(row: Row) -> float:
     """Return an error to compare: exact ones differ by rounding alone, and from 1 on zeros are nearer to the mean."""
-    if row.lossless:
+    if row.exact:
         return 0.0
     error = row.error.relative_l2
     return inf if error is None or error >= 1 else error

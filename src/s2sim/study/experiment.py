@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,9 @@ from s2sim.cluster.lasting import damaged_cluster
 from s2sim.collectives.libraries import choose_library
 from s2sim.collectives.registry import check_algorithm
 from s2sim.collectives.timing import AUTO, Timer
-from s2sim.errors import OptionError, S2SimWarning
+from s2sim.errors import OptionError
 from s2sim.gradients.load import load_trace
-from s2sim.study.asked import earlier_gradients, reducers_asked
+from s2sim.study.asked import INTERRUPTED_NOTE, earlier_gradients, reducers_asked, warn_of_later_options
 from s2sim.study.extrapolate import Beyond, look_beyond, record_as_asked
 from s2sim.study.hold_out import Stage
 from s2sim.study.idle import warn_of_idle_overrides
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.hardware import Gpu
     from s2sim.topology.shape import ClusterShape
-
-INTERRUPTED_NOTE = "interrupted: what was not finished is missing"
 
 
 def run(
@@ -120,7 +117,7 @@ def _run(spec: RunSpec, progress: Progress, timelines: dict[str, Timeline] | Non
     clusters = {count: _cluster(spec, shape, count) for count in spec.workers}
     warn_of_idle_overrides(spec.overrides, clusters[max(spec.workers)])
     if spec.steps == 1:
-        _warn_of_later_steps(reducers)
+        warn_of_later_options(reducers, what="a run")
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
     check_steps(trace, spec.steps)
     beyond = look_beyond(spec, reducers, trace, Stage(shape, library, gpu, spec.seed), progress)
@@ -208,10 +205,10 @@ def _run_workers(
 
 def _follow_steps(spec: RunSpec, trace: AnyTrace, found: _Found, progress: Progress) -> None:
     """Replace each row by one with its successive steps; a warm reducer is a later step of one without it."""
-    progress.start(spec.steps * len(found.rows), "following reducers over steps")
-    for index, row in enumerate(found.rows):
-        pairs = found.pairs(row.workers)
-        item, one = next(pair for pair in pairs if pair[0].option_string == row.option_string)
+    pairs = [pair for count in found.recorded for pair in found.pairs(count)]
+    progress.start(spec.steps * sum(not item.reducer.warm for item, _ in pairs), "following reducers over steps")
+    for index, (item, one) in enumerate(pairs):
+        row = found.rows[index]
         if item.reducer.warm:
             continue
 
@@ -226,14 +223,6 @@ def _follow_steps(spec: RunSpec, trace: AnyTrace, found: _Found, progress: Progr
 
 def _marked(row: Row, beyond: Beyond | None) -> Row:
     return row if beyond is None else replace(row, extrapolated=beyond.mark(row))
-
-
-def _warn_of_later_steps(reducers: Mapping[str, Reducer]) -> None:
-    for text, reducer in reducers.items():
-        for option in reducer.later_options():
-            warnings.warn(
-                f"{text}: {option} acts from the second step on, and a run takes the first", S2SimWarning, stacklevel=2
-            )
 
 
 def _cluster(spec: RunSpec, shape: ClusterShape, workers: int) -> Cluster:

@@ -11,7 +11,7 @@ from s2sim.gradients.models import load_model
 from s2sim.gradients.scaling import SIZE_LAW, parse_parameters, scale_to, scale_to_model
 from s2sim.study.hold_out import HoldOut, Stage, hold_out
 from s2sim.study.record import Recorded, record
-from s2sim.study.result import Extrapolation
+from s2sim.study.row_parts import Extrapolation
 from s2sim.study.scaled_scripts import record_scaled
 
 if TYPE_CHECKING:

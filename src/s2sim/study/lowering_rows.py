@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from s2sim.cluster.plan import make_plan
 from s2sim.cluster.replay import replay
 from s2sim.collectives.libraries import IDEAL, choose_library
-from s2sim.study.result import LoweringRow
+from s2sim.study.row_parts import LoweringRow
 from s2sim.study.wire import ring_traffic
 from s2sim.units import PS_PER_S
 
@@ -83,9 +83,18 @@ class Executed:
         return choose_library(REAL_LIBRARY) if self.library == IDEAL else self.library
 
     @cached_property
+    def real_plan(self) -> Plan:
+        """What that library executes for each call."""
+        return self.plan if self.library != IDEAL else make_plan(self.recording, self.real_library)
+
+    @cached_property
     def real(self) -> Replay:
-        """In time, as a library that exists executes it."""
-        return self.replay if self.library != IDEAL else self._replayed(make_plan(self.recording, self.real_library))
+        """In time, as that library executes it."""
+        return self.replay if self.library != IDEAL else self._replayed(self.real_plan)
+
+    def sent_real(self) -> int:
+        """Return the bytes that the busiest rank sends with that library, by rings."""
+        return self._most_sent(demand for lowered in self.real_plan.lowered for demand in lowered.demands)
 
     def watched_by(self, watcher: Watcher) -> None:
         """Replay it once more, message by message, for somebody who watches."""

@@ -9,7 +9,8 @@ import numpy as np
 from s2sim.collectives.timing import link_bytes
 from s2sim.reducers.rounds import count_rounds
 from s2sim.study.communication_bound import communication_bound
-from s2sim.study.result import CollectiveRow, Row
+from s2sim.study.result import Row
+from s2sim.study.row_parts import CollectiveRow
 from s2sim.study.wire import ring_traffic, schedule_traffic
 from s2sim.units import PS_PER_S, format_rate
 
@@ -111,6 +112,8 @@ def make_row(
         rounds=rounds.after_gradient,
         rounds_before_gradient=rounds.before_gradient,
         host_syncs=rounds.host_syncs + executed.plan.host_syncs,
+        host_syncs_ideal=rounds.host_syncs + executed.ideal_plan.host_syncs,
+        host_syncs_real=rounds.host_syncs + executed.real_plan.host_syncs,
         lower_bound_s=bound.seconds,
         lower_bound_why=bound.derivation,
         speedup_vs_dense=_ratio(base + dense_replay.total_ps, base + replay.total_ps),
@@ -133,6 +136,7 @@ def make_row(
         order_gap_s=executed.order_gap_s(),
         real_library=executed.real_library.option_string,
         total_real_s=executed.real.total_ps / PS_PER_S,
+        bytes_sent_real_per_rank=executed.sent_real(),
     )
 
 

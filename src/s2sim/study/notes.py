@@ -28,12 +28,22 @@ if TYPE_CHECKING:
 
 def run_notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequence[Recorded]) -> tuple[str, ...]:
     """Return what a reader must know who sees the rows of the largest number of workers."""
+    warm = [item for item in recorded if item.reducer.warm]
     notes = ["first step of the trace: residuals are empty, and what later steps carry over is exchanged and counted"]
+    if warm:
+        source = (
+            "the trace's second step"
+            if trace.steps > 1 and not spec.scaled
+            else "the same gradients, which sizes and units then fit better than in training"
+        )
+        notes[0] += f", but for {names_of(warm)}: a later step, whose sizes and units are carried over from {source}"
     if spec.steps > 1:
         notes.append(
             f"over {spec.steps} steps what is carried over comes from the step before, and what loses more than "
-            "rounding runs with error feedback; residuals over the root mean square of the gradients' norms"
+            "rounding runs with error feedback; residuals over the L2 norm of the first step's gradients"
         )
+        if warm:
+            notes.append(f"{names_of(warm)}: a later step already, so that it is not followed over steps")
     if trace.manifest.kind == "synthetic":
         notes.append("the gradients are synthetic: errors and sizes are those of made-up data")
     if spec.compute is None:
@@ -59,19 +69,32 @@ def run_notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Seq
             for kind in kinds
             if kind not in able
         ]
-    warm = [item for item in recorded if item.reducer.warm]
-    if warm:
-        source = "the trace's second step" if trace.steps > 1 and not spec.scaled else "the same step, the only one"
-        notes.append(f"{names_of(warm)}: what a later step carries over is taken from {source}")
-    by_row = [item for item in recorded if item.reducer.row_keyed]
-    names = [layer.name for layer in trace.manifest.layers if layer.sparse]
-    if by_row and names:
-        notes.append(f"{names_of(by_row)}: row-sparse layers ({', '.join(names)}) by row, one key and bit for each")
-    notes += [f"{item.option_string}: {note}" for item in recorded for note in item.reducer.notes()]
+    notes += _granularity(trace, recorded)
+    notes += [
+        f"{item.option_string}: {note}; found {_error_text(item)}" for item in recorded for note in item.reducer.notes()
+    ]
     notes += library_notes(library, shape, recorded)
     if len(spec.workers) > 1:
         notes.append(f"verdict and break-even are for {recorded[0].recording.workers} workers")
     return tuple(notes)
+
+
+def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
+    """Return at which granularity row-sparse layers are sent, by those that compress them."""
+    names = [layer.name for layer in trace.manifest.layers if layer.sparse]
+    by_text: dict[str, list[Recorded]] = {}
+    for item in recorded:
+        if item.reducer.granularity:
+            by_text.setdefault(item.reducer.granularity, []).append(item)
+    if not names or not by_text:
+        return []
+    parts = "; ".join(f"{text} ({names_of(items)})" for text, items in by_text.items())
+    return [f"row-sparse layers ({', '.join(names)}) are sent by {parts}; dense ones, with layers=all, by element"]
+
+
+def _error_text(item: Recorded) -> str:
+    error = item.errors.compressed.relative_l2
+    return "no error that is defined" if error is None else f"{error:.3g}"
 
 
 def notes_on_faults(

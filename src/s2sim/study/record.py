@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from s2sim.errors import CodecError
 from s2sim.reducers.group import run_reducer
 from s2sim.reducers.measure import mean_float64, norm, share_within, worst_error
-from s2sim.study.result import BoundRow
+from s2sim.study.row_parts import BoundRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,15 +47,15 @@ class Recorded:
     bound: BoundRow | None
 
 
-_MOST_NAMES = 6
+_FLOAT32_ROUNDING = 2.0**-23
+_MOST_NAMES = 8
 
 
 def names_of(recorded: Sequence[Recorded]) -> str:
-    """Return what was asked for, for a note; of many only whose options they are."""
-    texts = [item.option_string for item in recorded]
-    if len(texts) > _MOST_NAMES:
-        texts = list(dict.fromkeys(text.partition(":")[0] for text in texts))
-    return ", ".join(texts)
+    """Return what was asked for, for a note; of many only how many they are."""
+    if len(recorded) > _MOST_NAMES:
+        return f"{recorded[0].option_string} and {len(recorded) - 1} more"
+    return ", ".join(item.option_string for item in recorded)
 
 
 def record(
@@ -76,21 +78,23 @@ def record(
             ran = run_reducer(reducer, gradients, seed=seed, earlier=earlier)
         except CodecError as error:
             raise CodecError(f"{text} cannot take these gradients: {error}; leave it out with --reducer") from None
-        errors = worst_error(ran.results, exact, reducer.compresses(gradients[0]))
-        found.append(Recorded(text, reducer, ran.recording, errors, _checked_bound(ran, exact)))
+        compressed = reducer.compresses(gradients[0])
+        errors = worst_error(ran.results, exact, compressed)
+        found.append(Recorded(text, reducer, ran.recording, errors, _checked_bound(ran, exact, compressed)))
         on_reducer()
     return found
 
 
-def _checked_bound(ran: Ran, exact: Gradient) -> BoundRow | None:
+def _checked_bound(ran: Ran, exact: Gradient, compressed: Sequence[int]) -> BoundRow | None:
     """Return the published bound, as a share of the norm, and for which share of the elements it holds."""
     bound = ran.instances[0].error_bound()
-    if bound is None:
+    if bound is None or not compressed:
         return None
     mean = ran.results[0].mean
-    compressed = ran.instances[0].compresses(mean)
     length = norm(exact, compressed)
-    limit = bound.element * length if bound.relative else bound.element
+    # A sum and its quotient are rounded to float32.
+    largest = max(float(np.abs(np.asarray(exact.layers[index])).max(initial=0.0)) for index in compressed)
+    limit = (bound.element * length if bound.relative else bound.element) + _FLOAT32_ROUNDING * largest
     return BoundRow(
         element=limit / length if length else 0.0,
         share=bound.share,

@@ -10,26 +10,22 @@ from typing import TYPE_CHECKING, Any
 from s2sim.errors import OptionError
 from s2sim.gradients.synthetic import SyntheticOptions
 from s2sim.options import join_option_string, non_default
-from s2sim.reducers.factory import make_reducer, option_string
-from s2sim.study.spec import DEFAULT_GPU
+from s2sim.study.asked import reducers_asked
+from s2sim.study.spec import BASELINES, DEFAULT_GPU, PREFETCH
 from s2sim.units import parse_rate_Bps, parse_time_ps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 DENSE = "dense"
-PREFETCH = "union:prefetch=true"
-"""Presumes that the batch tells the rows before forward, as it does for embeddings: an option, not a default."""
 
 # S2 is sized for the error that is allowed. Reducers that carry a size over stand as they run in all steps but the
-# first; exact S2 in its first step too, where it sends a tenth less.
+# first; exact S2 as in its first step too.
 _DEFAULTS = (
     DENSE,
     "fp16",
     "topk:density=0.01",
-    "union",
-    "owner-reduce",
-    "gather-rows",
+    *BASELINES,
     "s2-exact",
     "s2-exact:warm=true",
     "s2:error={max_error},warm=true",
@@ -122,11 +118,15 @@ class RegimeSpec:
             if field in (RATE_FIELD, LATENCY_FIELD):
                 option = "--rate" if field == RATE_FIELD else "--latency"
                 raise OptionError(f"--set {override} is what the map varies: give its values by {option}")
-        _check_reducers(self.reducers)
+        reducers_asked(self.reducers)
+        if DENSE not in self.reducers:
+            raise OptionError(f"dense, which the others are compared with, is missing from {', '.join(self.reducers)}")
 
     def gradients(self, density: float, overlap: float) -> SyntheticOptions:
-        """Return what the gradients of one density and overlap look like."""
-        return SyntheticOptions(density=density, overlap=overlap, tail=self.tail, rows=self.rows, width=self.width)
+        """Return what the gradients of one density and overlap look like: a step, and one to carry sizes over from."""
+        return SyntheticOptions(
+            density=density, overlap=overlap, tail=self.tail, rows=self.rows, width=self.width, steps=2
+        )
 
     def trace(self, density: float, overlap: float) -> str:
         """Return the option string of these gradients, as `s2sim run --trace` takes it."""
@@ -158,13 +158,3 @@ def _check_axis(option: str, values: Sequence[Any], parse: Callable[[Any], float
         if parsed in seen:
             raise OptionError(f"{option}: {seen[parsed]} and {value} are the same value: give it once")
         seen[parsed] = value
-
-
-def _check_reducers(texts: Sequence[str]) -> None:
-    asked: dict[str, str] = {}
-    for text in texts:
-        other = asked.setdefault(option_string(make_reducer(text)), text)
-        if other != text or texts.count(text) > 1:
-            raise OptionError(f"the same reducer was asked for twice: {other} and {text}")
-    if DENSE not in texts:
-        raise OptionError(f"dense, which the others are compared with, is missing from {', '.join(texts)}")

@@ -15,12 +15,14 @@ from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.gradients.load import load_trace
 from s2sim.provenance import content_hash, run_record
 from s2sim.reducers.factory import make_reducer
+from s2sim.study.asked import INTERRUPTED_NOTE, earlier_gradients, warn_of_later_options
 from s2sim.study.library_notes import library_notes, warn_of_idle_library_options
 from s2sim.study.progress import Silent
 from s2sim.study.record import record
 from s2sim.study.regime_map import Cell, Contender, RegimeMap
-from s2sim.study.regime_spec import DENSE, PREFETCH
+from s2sim.study.regime_spec import DENSE
 from s2sim.study.regime_words import summarise
+from s2sim.study.spec import PREFETCH
 from s2sim.study.wire import ring_traffic
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.hardware import Gpu
 
-INTERRUPTED_NOTE = "interrupted: what was not finished is missing"
 _FLOAT32_BYTES = 4
 
 
@@ -84,10 +85,7 @@ class _Run:
         self._library, self._gpu = choose_library(spec.library), load_gpu(spec.gpu)
         self._networks = [_make_network(spec, *values) for values in product(spec.rates, spec.latencies)]
         self._reducers = {text: make_reducer(text) for text in spec.reducers}
-        for text, reducer in self._reducers.items():
-            for option in reducer.later_options():
-                message = f"{text}: {option} acts from the second step on, and the map takes the first"
-                warnings.warn(message, S2SimWarning, stacklevel=4)
+        warn_of_later_options(self._reducers, what="the map")
         self._recorded: list[Recorded] = []
         self._refusals: dict[str, list[str]] = {}
 
@@ -125,10 +123,11 @@ class _Run:
         spec = self._spec
         trace = load_trace(spec.trace(density, overlap), workers=spec.workers, seed=spec.seed)
         gradients = [trace.gradient(0, rank) for rank in range(spec.workers)]
+        earlier = earlier_gradients(trace, self._reducers, spec.workers)
         scripts = []
         for text, reducer in self._reducers.items():
             try:
-                (found,) = record({text: reducer}, gradients, seed=spec.seed)
+                (found,) = record({text: reducer}, gradients, seed=spec.seed, earlier=earlier)
             except S2SimError as error:
                 if text == DENSE:
                     raise
@@ -173,8 +172,7 @@ class _Run:
         warm = [text for text, reducer in self._reducers.items() if reducer.warm]
         if warm:
             notes.append(
-                f"{', '.join(warm)}: as in every step but the first; what a step carries over is taken from the same "
-                "gradients"
+                f"{', '.join(warm)}: as in every step but the first; what a step carries over is taken from another one"
             )
         if PREFETCH in spec.reducers:
             notes.append(
@@ -184,8 +182,8 @@ class _Run:
         elif any(text.partition(":")[0] == "union" for text in spec.reducers):
             notes.append("union learns the rows after backward; --prefetch adds a union that knows them from the batch")
         shape = self._networks[0].timer.cluster.shape
-        first = {item.option_string: item for item in self._recorded}
-        notes += library_notes(self._library, shape, list(first.values()))
+        last = {item.option_string: item for item in self._recorded}
+        notes += library_notes(self._library, shape, list(last.values()))
         notes += [f"{text} ({'; '.join(places)})" for text, places in self._refusals.items()]
         return notes
 

@@ -7,145 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from s2sim.reducers.measure import Error
+    from s2sim.study.row_parts import BoundRow, CollectiveRow, Extrapolation, LoweringRow, StepRow
     from s2sim.study.spec import RunSpec
 
-
-@dataclass(frozen=True, slots=True)
-class CollectiveRow:
-    """One collective of a reduction, as it ran.
-
-    Attributes
-    ----------
-    kind, algorithm, label, why : str
-        What ran, what it carried, and why that algorithm.
-    bytes : int
-        Largest contribution of a rank.
-    time_s : float
-        From its launch to its end on the last rank.
-    size_from_data : bool
-        Whether the host had to wait for the GPU to know its size.
-    """
-
-    kind: str
-    algorithm: str
-    label: str
-    bytes: int
-    time_s: float
-    size_from_data: bool
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class LoweringRow:
-    """One collective as a reducer asks for it, and as the communication library executes it.
-
-    Attributes
-    ----------
-    call : str
-        What it carries.
-    asked, executes : str
-        For people.
-    bytes_ideal, bytes_sent : int
-        Sent by the rank that sends most, by ring algorithms: as asked, and as executed.
-    time_ideal_s, time_s : float
-        From its last post to its end on the last rank: if all ran as asked, and with this library.
-    gap_s : float
-        Time of the whole communication phase less its time if this collective alone were executed as asked.
-    why : str
-        What the library executes, why, and the source for it.
-    """
-
-    call: str
-    asked: str
-    executes: str
-    bytes_ideal: int
-    bytes_sent: int
-    time_ideal_s: float
-    time_s: float
-    gap_s: float
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class BoundRow:
-    """A published bound on the error of one element, beside what was found.
-
-    Attributes
-    ----------
-    element : float
-        The bound, as a share of the L2 norm of the compressed layers' exact mean.
-    share, share_found : float
-        Share of these layers' elements for which it holds: in expectation at least, and as measured.
-    relative_l2 : float or None
-        Relative L2 error of all of them that a law predicts, as RMS over hash seeds, where one is known.
-    source : str
-        Whose theorem it is.
-    """
-
-    element: float
-    share: float
-    share_found: float
-    relative_l2: float | None
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Extrapolation:
-    """The mark of a row that goes beyond what was recorded.
-
-    Attributes
-    ----------
-    law : str
-        By what law.
-    from_workers, to_workers : int
-        Ranks recorded and asked for.
-    from_parameters, to_parameters : int
-        Parameters recorded and asked for.
-    model : str or None
-        Model whose layers were asked for.
-    hold_out : str
-        What the law was made to predict from what.
-    hold_out_error_bytes, hold_out_error_time : float
-        Predicted over recorded less 1 there, for this reducer: bytes of the rank that sends most, and total time.
-    """
-
-    law: str
-    from_workers: int
-    to_workers: int
-    from_parameters: int
-    to_parameters: int
-    model: str | None
-    hold_out: str
-    hold_out_error_bytes: float
-    hold_out_error_time: float
-
-
-@dataclass(frozen=True, slots=True)
-class StepRow:
-    """One of successive steps.
-
-    Attributes
-    ----------
-    step : int
-        From 0.
-    error : float or None
-        Relative L2 error of this step's aggregate, in which residuals of earlier steps arrive late.
-    error_so_far : float or None
-        The same of the sum of all steps so far.
-    residual : float or None
-        L2 norm of all ranks' residuals over that of their gradients; None without error feedback.
-    total_s : float
-        Of the communication phase.
-    bytes_sent_per_rank : int
-        Largest over ranks.
-    """
-
-    step: int
-    error: float | None
-    error_so_far: float | None
-    residual: float | None
-    total_s: float
-    bytes_sent_per_rank: int
+ROUNDING_ERROR = 1e-6
+"""A relative L2 error up to this is what float32 rounds, whatever the reducer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +46,8 @@ class Row:
         What theory says of the error of an element, where something is known.
     rounds, rounds_before_gradient : int
         Messages that wait for one another: once the gradient is there, and before.
-    host_syncs : int
-        Times that the host waits for the GPU, those that the library needs included.
+    host_syncs, host_syncs_ideal, host_syncs_real : int
+        Times that the host waits for the GPU: with the library asked for, if all ran as asked, with ``real_library``.
     lower_bound_s : float
         No communication is faster.
     lower_bound_why : str
@@ -202,6 +68,8 @@ class Row:
         The library asked for, or `REAL_LIBRARY` where that was the ideal one.
     total_real_s : float
         Total with it.
+    bytes_sent_real_per_rank : int
+        Largest over ranks, of ring algorithms, with it.
     extrapolated : Extrapolation or None
         How it goes beyond what was recorded, if it does.
     steps : tuple of StepRow
@@ -231,6 +99,8 @@ class Row:
     rounds: int
     rounds_before_gradient: int
     host_syncs: int
+    host_syncs_ideal: int
+    host_syncs_real: int
     lower_bound_s: float
     lower_bound_why: str
     speedup_vs_dense: float
@@ -241,9 +111,15 @@ class Row:
     order_gap_s: float
     real_library: str
     total_real_s: float
+    bytes_sent_real_per_rank: int
     extrapolated: Extrapolation | None = None
     steps: tuple[StepRow, ...] = ()
     residual_trend: str | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether all that is lost is rounding: an error that float32 sums have too."""
+        return self.lossless or (self.error.relative_l2 is not None and self.error.relative_l2 <= ROUNDING_ERROR)
 
     def to_json(self) -> dict[str, Any]:
         """Return the row with the keys that other programs rely on."""
@@ -285,6 +161,8 @@ class Row:
             "rounds": self.rounds,
             "rounds_before_gradient": self.rounds_before_gradient,
             "host_syncs": self.host_syncs,
+            "host_syncs_ideal": self.host_syncs_ideal,
+            "host_syncs_real": self.host_syncs_real,
             "lower_bound_s": self.lower_bound_s,
             "lower_bound_why": self.lower_bound_why,
             "speedup_vs_dense": self.speedup_vs_dense,
@@ -294,6 +172,7 @@ class Row:
             "order_gap_s": self.order_gap_s,
             "real_library": self.real_library,
             "total_real_s": self.total_real_s,
+            "bytes_sent_real_per_rank": self.bytes_sent_real_per_rank,
             "extrapolated": None if self.extrapolated is None else asdict(self.extrapolated),
             "steps": [asdict(step) for step in self.steps],
             "residual_trend": self.residual_trend,

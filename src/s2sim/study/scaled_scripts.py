@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from s2sim.reducers.script import Call, Script, Step
 
 
+_OTHER_SEEDS = 3
+
+
 def record_scaled(
     reducers: Mapping[str, Reducer],
     gradients: Sequence[Gradient],
@@ -49,7 +52,11 @@ def record_scaled(
     # As the gradients have fitted them: what grows is their sizes, not their choices.
     fitted = {item.option_string: item.reducer for item in records}
     scripts = grow(fitted, scripts, ran, scaling, seed=seed)
-    scaled = [replace(item, recording=scripts[item.option_string]) for item in records]
+    # Bounds are those of a sketch as large as recorded, and so are the largest errors.
+    scaled = [
+        replace(item, recording=scripts[item.option_string], bound=None, errors=without_largest(item.errors))
+        for item in records
+    ]
     if scaling.weights is None:
         return scaled
     exact = mean_float64(ran)
@@ -79,13 +86,28 @@ def grow(
 ) -> dict[str, Recording]:
     """Return the scripts ``base`` of each reducer on ``gradients`` at the size that ``scaling`` asks for."""
     grown = [
-        (run_quietly(reducers, [growth.double(gradient) for gradient in gradients], seed=seed), growth.times)
+        (_run_alike(reducers, base, [growth.double(gradient) for gradient in gradients], seed=seed), growth.times)
         for growth in scaling.growths
     ]
     return {
         text: scale_recording(text, recording, [(doubled[text], times) for doubled, times in grown])
         for text, recording in base.items()
     }
+
+
+def _run_alike(
+    reducers: Mapping[str, Reducer], base: Mapping[str, Recording], gradients: Sequence[Gradient], *, seed: int
+) -> dict[str, Recording]:
+    """Return the scripts of each reducer on larger gradients, by other seeds where its calls are not those of ``base``.
+
+    An exact sketch that by a chance of less than one per cent cannot be read sends some rows again.
+    """
+    found = run_quietly(reducers, gradients, seed=seed)
+    for text, reducer in reducers.items():
+        for other in range(1, _OTHER_SEEDS + 1):
+            if _form(found[text]) != _form(base[text]):
+                found |= run_quietly({text: reducer}, gradients, seed=seed + other)
+    return found
 
 
 def scale_recording(reducer: str, base: Recording, grown: Sequence[tuple[Recording, float]]) -> Recording:
@@ -153,6 +175,15 @@ def _form(recording: Recording) -> tuple[object, ...]:
         for script in recording.scripts
     ]
     return calls, scripts
+
+
+def without_largest(errors: Errors) -> Errors:
+    """Return errors without those of single elements, which do not scale."""
+    return Errors(
+        whole=errors.whole._replace(largest=None),
+        compressed=errors.compressed._replace(largest=None),
+        layers={name: error._replace(largest=None) for name, error in errors.layers.items()},
+    )
 
 
 def weighted_errors(errors: Errors, squares: Sequence[float], compressed: Sequence[int]) -> Errors:

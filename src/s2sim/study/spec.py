@@ -15,20 +15,25 @@ from s2sim.units import parse_time_ps
 if TYPE_CHECKING:
     from pathlib import Path
 
+BASELINES = ("union", "owner-reduce", "gather-rows")
+"""What is exact and sends rows, without which no comparison of sparse compressors is fair."""
+
+PREFETCH = "union:prefetch=true"
+"""Presumes that the batch tells the rows before forward, as it does for embeddings."""
+
 DEFAULT_REDUCERS = (
     "dense",
     "fp16",
     "topk:density=0.01",
-    "union",
-    "union:prefetch=true",
-    "owner-reduce",
-    "gather-rows",
+    PREFETCH,
+    *BASELINES,
     "s2-exact",
     "s2-exact:warm=true",
     "s2:rows=3,cells=2",
+    "s2:rows=3,cells=2,warm=true",
     "s2:preset=authors-gnmt",
 )
-"""Compressors beside the baselines that a fair comparison has to have."""
+"""Compressors beside those baselines; what carries sizes over as in its first step and as in all later ones."""
 
 DEFAULT_TRACE = "lstm-lm"
 DEFAULT_GPU = "a100"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import sqrt
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.error_feedback import ErrorFeedback
 from s2sim.reducers.group import make_instances, run_group
 from s2sim.reducers.measure import error_of, mean_float64, worst_error
-from s2sim.study.result import StepRow
+from s2sim.study.row_parts import StepRow
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -41,8 +40,8 @@ def check_steps(trace: AnyTrace, steps: int) -> None:
     """Refuse more steps than a trace holds."""
     if steps > trace.steps:
         raise OptionError(
-            f"--steps {steps}: trace {trace.name} has {trace.steps}; "
-            "lstm-lm-steps has 20, and synthetic:steps=8 as many as are asked for"
+            f"--steps {steps}: trace {trace.name} has {trace.steps}; s2sim list traces tells what others have, and "
+            "synthetic:steps=8 has as many as are asked for"
         )
 
 
@@ -79,7 +78,7 @@ def follow(
 ) -> tuple[StepRow, ...]:
     """Run a reducer over the first steps of a trace, with what it carries from one to the next.
 
-    Residuals are those of all ranks together, over the root mean square of the steps' gradients.
+    Residuals are those of all ranks together, over the gradients of the first step.
 
     Parameters
     ----------
@@ -100,7 +99,7 @@ def follow(
     wanted: list[NDArray[np.float64]] = []
     delivered: list[NDArray[np.float64]] = []
     rows: list[StepRow] = []
-    squares: list[float] = []
+    usual = 0.0
     for step in range(steps):
         gradients = [trace.gradient(step, rank) for rank in range(ranks)]
         exact = mean_float64(gradients)
@@ -110,7 +109,7 @@ def follow(
         for sums, mean in ((wanted, exact), (delivered, results[0].mean)):
             for summed, layer in zip(sums, mean.layers, strict=True):
                 _add(summed, layer)
-        squares.append(_square(gradients))
+        usual = usual or sqrt(_square(gradients))
         replayed, sent = execute(recording)
         so_far = error_of(Gradient(exact.names, tuple(delivered)), Gradient(exact.names, tuple(wanted)), ())
         rows.append(
@@ -118,15 +117,12 @@ def follow(
                 step=step,
                 error=worst_error(results, exact, ()).whole.relative_l2,
                 error_so_far=so_far.whole.relative_l2,
-                residual=_residual(instances),
+                residual=_residual(instances, usual),
                 total_s=replayed.total_ps / PS_PER_S,
                 bytes_sent_per_rank=sent,
             )
         )
         on_step()
-    usual = sqrt(fmean(squares))
-    if usual:
-        rows = [row if row.residual is None else replace(row, residual=row.residual / usual) for row in rows]
     return tuple(rows)
 
 
@@ -137,10 +133,12 @@ def _add(total: NDArray[np.float64], layer: Layer) -> None:
         total += layer
 
 
-def _residual(instances: Sequence[Reducer]) -> float | None:
-    """Return the L2 norm of all ranks' residuals together; None without error feedback."""
+def _residual(instances: Sequence[Reducer], usual: float) -> float | None:
+    """Return the L2 norm of all ranks' residuals together over ``usual``; None without error feedback."""
     held = [each.residual for each in instances if isinstance(each, ErrorFeedback) and each.residual is not None]
-    return sqrt(_square(held)) if held else None
+    if not held:
+        return None
+    return sqrt(_square(held)) / usual if usual else 0.0
 
 
 def _square(gradients: Sequence[Gradient]) -> float:

@@ -17,7 +17,6 @@ from s2sim.report.figures.axes import (
     time_text,
 )
 from s2sim.report.figures.colours import look_of
-from s2sim.report.figures.families import is_exact
 from s2sim.report.rows import error_text, factor_text
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def breakdown_figure(rows: Sequence[Row]) -> Figure:
 
 
 def _summary(row: Row) -> str:
-    error = "exact" if is_exact(row) else f"error {error_text(row.error.relative_l2)}"
+    error = "exact" if row.exact else f"error {error_text(row.error.relative_l2)}"
     return f"{time_text(row.total_s)}, {factor_text(row.speedup_vs_dense)}, {error}"
 
 

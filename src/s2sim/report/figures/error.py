@@ -21,8 +21,9 @@ from s2sim.report.figures.axes import (
     time_text,
 )
 from s2sim.report.figures.colours import look_of
-from s2sim.report.figures.families import EXACT, find_series, is_exact
+from s2sim.report.figures.families import find_series
 from s2sim.report.figures.labels import place_labels
+from s2sim.study.result import ROUNDING_ERROR
 from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _MAIN, _FRAME, _LINE, _NOTE = 2.5, 1.0, 0.17, 0.3
 _MARKER_SIZE = 5.5
 _NEVER_WINS = "#f0f0f0"
-_BAND = f"exact\n(≤ {EXACT:.0e})".replace("e-0", "e-")
+_BAND = f"exact\n(≤ {ROUNDING_ERROR:.0e})".replace("e-0", "e-")
 
 
 class _Quantity(NamedTuple):
@@ -69,8 +70,8 @@ class _Panels(NamedTuple):
 def error_figure(rows_by_workers: Mapping[int, Sequence[Row]]) -> Figure:
     """Return, for each number of workers, the error against bytes and against time.
 
-    Rows that differ in one number among their options are joined by a line. Errors up to `EXACT` are rounding, which no
-    logarithmic axis should spread out: those rows stand in a band of their own.
+    Rows that differ in one number among their options are joined by a line. Errors up to `ROUNDING_ERROR` are rounding,
+    which no logarithmic axis should spread out: those rows stand in a band of their own.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def _error(row: Row) -> float:
 
 
 def _exact(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if is_exact(row)]
+    return [row for row in rows if row.exact]
 
 
 def _hidden(rows: Sequence[Row]) -> dict[str, str]:
@@ -196,7 +197,7 @@ def _label(panels: Sequence[_Panels], rows: Sequence[Row]) -> None:
     for quantity, main, _ in panels:
         points: list[tuple[float, float, str]] = []
         lines = []
-        for series in find_series([row for row in rows if not is_exact(row)]):
+        for series in find_series([row for row in rows if not row.exact]):
             places = [(quantity.of(row), _error(row)) for row in series.rows]
             points += [(*place, text) for place, text in zip(places, series.labels(), strict=True)]
             lines.append(np.array(places, np.float64))

@@ -11,14 +11,6 @@ if TYPE_CHECKING:
 
     from s2sim.study.result import Row
 
-EXACT = 1e-6
-"""A relative L2 error up to this is what float32 rounds, whatever the reducer."""
-
-
-def is_exact(row: Row) -> bool:
-    """Return whether the error of a row is rounding, or none."""
-    return row.error.relative_l2 is not None and row.error.relative_l2 <= EXACT
-
 
 @dataclass(frozen=True, slots=True)
 class Series:

@@ -1,0 +1,143 @@
+"""What result rows are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRow:
+    """One collective of a reduction, as it ran.
+
+    Attributes
+    ----------
+    kind, algorithm, label, why : str
+        What ran, what it carried, and why that algorithm.
+    bytes : int
+        Largest contribution of a rank.
+    time_s : float
+        From its launch to its end on the last rank.
+    size_from_data : bool
+        Whether the host had to wait for the GPU to know its size.
+    """
+
+    kind: str
+    algorithm: str
+    label: str
+    bytes: int
+    time_s: float
+    size_from_data: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringRow:
+    """One collective as a reducer asks for it, and as the communication library executes it.
+
+    Attributes
+    ----------
+    call : str
+        What it carries.
+    asked, executes : str
+        For people.
+    bytes_ideal, bytes_sent : int
+        Sent by the rank that sends most, by ring algorithms: as asked, and as executed.
+    time_ideal_s, time_s : float
+        From its last post to its end on the last rank: if all ran as asked, and with this library.
+    gap_s : float
+        Time of the whole communication phase less its time if this collective alone were executed as asked.
+    why : str
+        What the library executes, why, and the source for it.
+    """
+
+    call: str
+    asked: str
+    executes: str
+    bytes_ideal: int
+    bytes_sent: int
+    time_ideal_s: float
+    time_s: float
+    gap_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRow:
+    """A published bound on the error of one element, beside what was found.
+
+    Attributes
+    ----------
+    element : float
+        The bound, as a share of the L2 norm of the compressed layers' exact mean.
+    share, share_found : float
+        Share of these layers' elements for which it holds: in expectation at least, and as measured.
+    relative_l2 : float or None
+        Relative L2 error of all of them that a law predicts, as RMS over hash seeds, where one is known.
+    source : str
+        Whose theorem it is.
+    """
+
+    element: float
+    share: float
+    share_found: float
+    relative_l2: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extrapolation:
+    """The mark of a row that goes beyond what was recorded.
+
+    Attributes
+    ----------
+    law : str
+        By what law.
+    from_workers, to_workers : int
+        Ranks recorded and asked for.
+    from_parameters, to_parameters : int
+        Parameters recorded and asked for.
+    model : str or None
+        Model whose layers were asked for.
+    hold_out : str
+        What the law was made to predict from what.
+    hold_out_error_bytes, hold_out_error_time : float
+        Predicted over recorded less 1 there, for this reducer: bytes of the rank that sends most, and total time.
+    """
+
+    law: str
+    from_workers: int
+    to_workers: int
+    from_parameters: int
+    to_parameters: int
+    model: str | None
+    hold_out: str
+    hold_out_error_bytes: float
+    hold_out_error_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One of successive steps.
+
+    Attributes
+    ----------
+    step : int
+        From 0.
+    error : float or None
+        Relative L2 error of this step's aggregate, in which residuals of earlier steps arrive late.
+    error_so_far : float or None
+        The same of the sum of all steps so far.
+    residual : float or None
+        L2 norm of all ranks' residuals over that of their gradients in the first step; None without error feedback.
+    total_s : float
+        Of the communication phase.
+    bytes_sent_per_rank : int
+        Largest over ranks.
+    """
+
+    step: int
+    error: float | None
+    error_so_far: float | None
+    residual: float | None
+    total_s: float
+    bytes_sent_per_rank: int
