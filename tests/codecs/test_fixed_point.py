@@ -125,3 +125,12 @@ def test_values_beyond_the_range_end_at_its_end():
 
 def test_error_is_half_a_unit_a_rank():
     assert fp.error_bound(np.array([3, -2], np.int16), 8).tolist() == [0.5, 16.0]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("scale", [1e-45, 1e-40, 1e-38, 1e-33, 1e-30, 1.0, 1e30])
+def test_values_of_any_size_keep_their_bits(dtype, scale):
+    values = (np.random.default_rng(1).standard_normal((100, 2)) * scale).astype(np.float32)
+    exponents = fp.exponents_for(fp.group_maxima(values, one_group(values), 1), dtype)
+    got = fp.from_fixed(fp.to_fixed(values, exponents, dtype), exponents)
+    assert np.linalg.norm((got - values).astype(np.float64)) <= 1e-6 * np.linalg.norm(values.astype(np.float64))

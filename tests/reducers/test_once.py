@@ -120,3 +120,13 @@ def test_a_negative_seed_is_refused():
 def test_mistakes_of_a_caller_are_told(reducer, gradients, options, message):
     with pytest.raises(S2SimError, match=message):
         reduce_once(reducer, gradients, **options)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["topk:density=1", "s2:preset=authors-gnmt", "s2:error=0.1", "union", "s2-exact", "gather-rows"],
+)
+def test_a_sum_that_overflows_is_refused_whatever_the_reducer(text):
+    huge = np.array([3e38, -3e38, 0], np.float32)
+    with pytest.raises(S2SimError, match="overflows float32: scale the gradients down"):
+        reduce_once(text, [huge, huge])

@@ -102,6 +102,9 @@ def test_what_was_not_delivered_so_far_is_the_mean_residual():
         (np.sqrt(np.arange(1, 9)), "still grows"),
         (1.5 ** np.arange(12), "diverges"),
         ([0.0] * 9, "settled"),
+        # Noise about a level, of which the first third happens to be low or high.
+        ([0.44, 0.69, 0.64, 0.59, 0.58, 0.56, 0.60, 0.60], "settled"),
+        ([0.5, 0.5, 0.49, 0.5, 0.53, 0.56], "still grows"),
         ([1, 2, 3, 4, 5], "too few steps"),
         ([], "too few steps"),
     ],

@@ -84,9 +84,8 @@ def compare_command(
     from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_bytes, write_json
     from s2sim.cli.progress import make_progress
     from s2sim.study.asked import INTERRUPTED_NOTE
-    from s2sim.study.compare import COMPARED
     from s2sim.study.experiment import run
-    from s2sim.study.spec import RunSpec
+    from s2sim.study.spec import COMPARED, RunSpec
 
     check_target("--json", json)
     if png is not None:

@@ -8,7 +8,7 @@ import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -18,7 +18,7 @@ from s2sim.cli.options import examples, help_without_command
 from s2sim.errors import S2SimError, S2SimWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -90,6 +90,18 @@ def _show_warning(
     (file or sys.stderr).write(text)
 
 
+def _once_each(show: Callable[..., None]) -> Callable[..., None]:
+    """Return what shows a warning unless one with the same text has been shown."""
+    shown: set[str] = set()
+
+    def show_new(message: Warning | str, *more: Any, **named: Any) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            show(message, *more, **named)
+
+    return show_new
+
+
 def _silence(stream: TextIO) -> None:
     """Point a stream that nobody can read to nowhere, so that nothing fails once more when Python exits."""
     with suppress(OSError, ValueError):
@@ -145,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("standard output is closed: send it to a file, a pipe or /dev/null")
     command = typer.main.get_command(app)
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _once_each(_show_warning)
         try:
             code = command.main(args=arguments, prog_name="s2sim", standalone_mode=False)
             sys.stdout.flush()

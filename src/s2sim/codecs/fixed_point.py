@@ -37,8 +37,11 @@ RANGE_PARTS = 1 << 16
 """Parts into which `range_parts` cuts the positive range of the integers; those of 32,767 ranks add up in an int32. One
 part is never used, so that what rounding adds on as many ranks fits, too."""
 
-MAX_EXPONENT = 126
+_FLOAT32_EXPONENT = 126
 """Float32 has normal numbers up to 2^127 and down to 2^-126."""
+
+MAX_EXPONENT = 2 * _FLOAT32_EXPONENT
+"""Of a scale, which takes the smallest of all float32, 2^-149, to 62 bits and more."""
 
 
 def groups_per_block(block_keys: float, width: int) -> int:
@@ -130,7 +133,7 @@ def to_fixed(values: NDArray[np.float32], exponents: NDArray[np.int16], dtype: D
     # Scaling by a power of two is exact, and so is rounding in float32: where it has a fraction to round, it has bits
     # for it. Values may overflow here to infinity, and then end up at the limit.
     with np.errstate(over="ignore"):
-        scaled = values * _powers(exponents)[:, None]
+        scaled = _scaled(values, exponents)
     np.rint(scaled, out=scaled)
     np.clip(scaled, -limit, limit, out=scaled)
     return scaled.astype(dtype)
@@ -138,9 +141,7 @@ def to_fixed(values: NDArray[np.float32], exponents: NDArray[np.int16], dtype: D
 
 def from_fixed(integers: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[np.float32]:
     """Return the float32 values of ``integers``, shape (k, width), in units of 2^-exponents, shape (k,) or (1,)."""
-    values: NDArray[np.float32] = integers.astype(np.float32)
-    values *= _powers(-exponents)[:, None]
-    return values
+    return _scaled(integers.astype(np.float32), -exponents)
 
 
 def error_bound(exponents: NDArray[np.int16], ranks: int) -> NDArray[np.float64]:
@@ -194,5 +195,10 @@ def _limit(dtype: DTypeLike) -> int:
     return (RANGE_PARTS - 1) << _part_bits(dtype)
 
 
-def _powers(exponents: NDArray[np.int16]) -> NDArray[np.float32]:
-    return np.ldexp(np.float32(1), exponents.astype(np.int32))
+def _scaled(values: NDArray[np.float32], exponents: NDArray[np.int16]) -> NDArray[np.float32]:
+    """Return ``values`` times powers of two; in two steps where float32 does not hold the power."""
+    if np.abs(exponents).max(initial=0) > _FLOAT32_EXPONENT:
+        half = exponents // 2
+        return _scaled(_scaled(values, half), exponents - half)
+    scaled: NDArray[np.float32] = values * np.ldexp(np.float32(1), exponents.astype(np.int32))[:, None]
+    return scaled

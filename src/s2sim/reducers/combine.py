@@ -52,6 +52,9 @@ def rebuild(payload: Payload, leaves: list[Any]) -> Any:
     return leaves.pop(0)
 
 
+OVERFLOW = "a sum over ranks overflows float32: scale the gradients down"
+
+
 @contextmanager
 def refuse_overflow() -> Iterator[None]:
     """Raise `S2SimError` if a sum over ranks overflows."""
@@ -59,7 +62,7 @@ def refuse_overflow() -> Iterator[None]:
         with np.errstate(over="raise"):
             yield
     except FloatingPointError:
-        raise S2SimError("a sum over ranks overflows float32: scale the gradients down") from None
+        raise S2SimError(OVERFLOW) from None
 
 
 class Accumulator:

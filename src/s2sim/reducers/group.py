@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from s2sim.errors import S2SimError, S2SimWarning
-from s2sim.reducers.combine import OPERATIONS, Accumulator, leaves_of, read_only, rebuild
+from s2sim.gradients.gradient import RowSparse
+from s2sim.reducers.combine import OPERATIONS, OVERFLOW, Accumulator, leaves_of, read_only, rebuild
 from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Step, Wait, Work
 
 if TYPE_CHECKING:
@@ -240,15 +241,20 @@ def run_group(
         reducer.reduce(rank, gradient) for reducer, rank, gradient in zip(reducers, ranks, gradients, strict=True)
     ]
     results: dict[int, Reduced] = {}
-    while len(results) < size:
-        for rank, program in zip(ranks, programs, strict=True):
-            try:
-                rank.wait(next(program))
-            except StopIteration as stop:
-                results[rank.index] = stop.value
-        _check_together(ranks, ended=len(results))
-        group.finish()
+    # Sums that overflow show in the mean.
+    with np.errstate(over="ignore"):
+        while len(results) < size:
+            for rank, program in zip(ranks, programs, strict=True):
+                try:
+                    rank.wait(next(program))
+                except StopIteration as stop:
+                    results[rank.index] = stop.value
+            _check_together(ranks, ended=len(results))
+            group.finish()
     group.check_waited(ranks)
+    means = {id(result.mean): result.mean for result in results.values()}.values()
+    if not all(map(_is_finite, means)) and all(map(_is_finite, gradients)):
+        raise S2SimError(OVERFLOW)
     return [results[index] for index in range(size)], group.record(ranks)
 
 
@@ -287,6 +293,12 @@ def run_reducer(
             run_group(instances, earlier or gradients, seed=seed)
     results, recording = run_group(instances, gradients, seed=seed)
     return Ran(instances, results, recording)
+
+
+def _is_finite(gradient: Gradient) -> bool:
+    return all(
+        bool(np.isfinite(layer.values if isinstance(layer, RowSparse) else layer).all()) for layer in gradient.layers
+    )
 
 
 def _check_together(ranks: Sequence[_Rank], *, ended: int) -> None:

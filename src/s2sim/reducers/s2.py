@@ -11,12 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hashing import HashKind  # noqa: TC001  (options are built from annotations)
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse, as_row_sparse
 from s2sim.gradients.seeds import named_generator
 from s2sim.reducers import s2_work
+from s2sim.reducers.combine import refuse_overflow
 from s2sim.reducers.dense import Dense
 from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
 from s2sim.reducers.rank import Reduced, Reducer
@@ -29,7 +32,6 @@ from s2sim.reducers.union_size import estimate_rows
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from s2sim.gradients.gradient import Gradient
@@ -227,8 +229,6 @@ class S2(Reducer):
 
 def _union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> NDArray[np.float32]:
     """Return the sums over ranks of all elements of the union's rows, float32 of shape (values,)."""
-    import numpy as np
-
     parts = [np.zeros(0, np.float32)]
     for index in compressed:
         layers = [gradient.layers[index] for gradient in gradients]
@@ -236,7 +236,8 @@ def _union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> NDA
         rows, place = np.unique(np.concatenate([table.rows for table in tables]), return_inverse=True)
         sums = np.zeros((len(rows), tables[0].width))
         np.add.at(sums, place, np.concatenate([table.values.reshape(len(table.rows), table.width) for table in tables]))
-        parts.append(sums.astype(np.float32).reshape(-1))
+        with refuse_overflow():
+            parts.append(sums.astype(np.float32).reshape(-1))
     return np.concatenate(parts)
 
 

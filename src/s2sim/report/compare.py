@@ -19,8 +19,9 @@ def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozens
     columns = (
         Column("reducer", numeric=False),
         Column("relative\nL2 error"),
-        Column("largest\nerror"),
-        Column("bound\non it"),
+        Column("error of\ncom-\npressed"),
+        Column("its\nlargest\nelement"),
+        Column("bound on\nmost\nelements"),
         Column("payload\na rank"),
         Column("sent\na rank"),
         Column("best\nby bytes"),
@@ -33,12 +34,13 @@ def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozens
     )
     mark = "" if rows[0].extrapolated is None else ", extrapolated"
     return Grid(
-        f"{workers_text(rows[0].workers)}{mark}; best: no other has a smaller error for as little",
+        f"{workers_text(rows[0].workers)}{mark}; best: none has a smaller error for as little; errors over L2 norms",
         columns,
         tuple(
             (
                 row.option_string,
                 error_text(row.error.relative_l2),
+                error_text(row.error_compressed.relative_l2),
                 error_text(row.error_compressed.largest),
                 UNDEFINED if row.bound is None else error_text(row.bound.element),
                 format_bytes(row.payload_bytes_per_rank),

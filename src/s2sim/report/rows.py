@@ -107,12 +107,12 @@ def comparison_grids(result: Result) -> list[Grid]:
     return [_comparison_grid(rows) for rows in _by_workers(result).values()]
 
 
-def _bound_text(row: Row) -> tuple[str, str, str]:
-    """Return a bound on the error of an element, for how many it holds at least, and for how many it was found to."""
+def _bound_text(row: Row) -> tuple[str, str]:
+    """Return a bound on the error of an element, and for how many it holds at least and was found to."""
     if row.bound is None:
-        return (UNDEFINED,) * 3
+        return (UNDEFINED,) * 2
     bound = row.bound
-    return error_text(bound.element), _share_text(bound.share), _share_text(bound.share_found)
+    return error_text(bound.element), f"{_share_text(bound.share)}, {_share_text(bound.share_found)}"
 
 
 def _share_text(share: float) -> str:
@@ -129,15 +129,13 @@ def _mechanics_grid(rows: Sequence[Row]) -> Grid:
     columns = (
         Column("reducer", numeric=False),
         Column("rounds"),
-        Column("host syncs,\nideal"),
-        Column(f"host syncs,\n{library}"),
+        Column(f"host syncs,\nideal,\n{library}"),
         Column("total,\nideal"),
         Column(f"total,\n{library}"),
         Column(f"sent a rank,\n{library}"),
         Column("largest\nerror of an\nelement"),
         Column("bound\non it"),
-        Column("holds at\nleast for"),
-        Column("found\nfor"),
+        Column("which holds for\nat least, found"),
         Column("L2 error\nby law"),
     )
     return Grid(
@@ -148,8 +146,7 @@ def _mechanics_grid(rows: Sequence[Row]) -> Grid:
             (
                 row.option_string,
                 f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds),
-                str(row.host_syncs_ideal),
-                str(row.host_syncs_real),
+                f"{row.host_syncs_ideal}, {row.host_syncs_real}",
                 format_seconds(row.total_ideal_s),
                 format_seconds(row.total_real_s),
                 format_bytes(row.bytes_sent_real_per_rank),

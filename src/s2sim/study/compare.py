@@ -5,35 +5,12 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from s2sim.study.spec import BASELINES, PREFETCH
+from s2sim.study.verdict import acceptable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from s2sim.study.result import Row
-
-COMPARED = (
-    "dense",
-    "fp16",
-    "topk:density=0.001",
-    "topk:density=0.01",
-    "topk:density=0.1",
-    PREFETCH,
-    *BASELINES,
-    "s2-exact",
-    "s2-exact:warm=true",
-    "s2-exact:dtype=int64,warm=true",
-    "s2:rows=1,cells=0.25,warm=true",
-    "s2:rows=1,cells=1,warm=true",
-    "s2:rows=1,cells=4,warm=true",
-    "s2:rows=3,cells=0.5,warm=true",
-    "s2:rows=3,cells=1,warm=true",
-    "s2:rows=3,cells=2,warm=true",
-    "s2:rows=3,cells=4,warm=true",
-    "s2:rows=3,cells=8,warm=true",
-    "s2:preset=authors-gnmt",
-)
-"""Sketches as in all steps but the first, in which they are at their best; exact ones in both."""
 
 
 def front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
@@ -66,4 +43,4 @@ def _error(row: Row) -> float:
     if row.exact:
         return 0.0
     error = row.error.relative_l2
-    return inf if error is None or error >= 1 else error
+    return inf if error is None or not acceptable(row, None) else error

@@ -51,7 +51,9 @@ def record_as_asked(
     """
     scaling = make_scaling(spec, gradients[0], len(gradients))
     if scaling is None:
-        return record(reducers, gradients, seed=spec.seed, earlier=earlier, on_reducer=on_reducer)
+        return record(
+            reducers, gradients, seed=spec.seed, earlier=earlier, forgiving=spec.by_default, on_reducer=on_reducer
+        )
     return record_scaled(reducers, gradients, scaling, seed=spec.seed, on_reducer=on_reducer)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.errors import CodecError
+from s2sim.errors import CodecError, S2SimWarning
 from s2sim.reducers.group import run_reducer
 from s2sim.reducers.measure import mean_float64, norm, share_within, worst_error
 from s2sim.study.row_parts import BoundRow
@@ -64,9 +65,12 @@ def record(
     *,
     seed: int,
     earlier: Sequence[Gradient] | None = None,
+    forgiving: bool = False,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> list[Recorded]:
     """Run each reducer, by its option string, on the gradients, one a rank, with empty residuals.
+
+    One that cannot take them is an error, or if ``forgiving`` left out with a warning.
 
     A warm one carries over what it knows from ``earlier``, the gradients of another step, or from the same ones.
     """
@@ -77,7 +81,11 @@ def record(
         try:
             ran = run_reducer(reducer, gradients, seed=seed, earlier=earlier)
         except CodecError as error:
-            raise CodecError(f"{text} cannot take these gradients: {error}; leave it out with --reducer") from None
+            if not forgiving:
+                raise CodecError(f"{text} cannot take these gradients: {error}; leave it out with --reducer") from None
+            warnings.warn(f"{text} cannot take these gradients and is left out: {error}", S2SimWarning, stacklevel=2)
+            on_reducer()
+            continue
         compressed = reducer.compresses(gradients[0])
         errors = worst_error(ran.results, exact, compressed)
         found.append(Recorded(text, reducer, ran.recording, errors, _checked_bound(ran, exact, compressed)))

@@ -75,7 +75,10 @@ def _where(reducer: str, cells: Sequence[Cell]) -> str:
         return f"{reducer} wins {_cells(len(won))}, where the next takes up to {lead:.0%} longer ({_spans(won)})."
     found = [(cell.slower(each), cell) for cell in cells if (each := _find(reducer, cell)) and each.acceptable]
     if not found:
-        return f"{reducer} wins nowhere: its error is too large, or it refuses these gradients, in every cell."
+        errors = [each.error_relative_l2 for cell in cells if (each := _find(reducer, cell))]
+        known = [error for error in errors if error is not None]
+        why = f"its error is at least {min(known):.3g}" if known else "it refuses these gradients"
+        return f"{reducer} wins nowhere: {why} in every cell."
     factor, cell = min(found, key=lambda item: item[0])
     return (
         f"{reducer} wins nowhere: at best it takes {factor:.3g} times as long as {cell.winner.reducer} "

@@ -146,7 +146,7 @@ class _Run:
         demands = (demand for lowered in plan.lowered for demand in lowered.demands)
         sent = int(ring_traffic(demands, self._spec.workers)[0].max())
         error = found.errors.whole.relative_l2
-        # The limit is below 1, which no verdict allows.
+        # The limit is below 1, which no verdict allows; the only layer is compressed, or nothing is.
         acceptable = found.reducer.lossless or (error is not None and error <= self._spec.max_error)
         return _Script(found, plan, sent, acceptable)
 

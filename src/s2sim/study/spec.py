@@ -35,6 +35,29 @@ DEFAULT_REDUCERS = (
 )
 """Compressors beside those baselines; what carries sizes over as in its first step and as in all later ones."""
 
+COMPARED = (
+    "dense",
+    "fp16",
+    "topk:density=0.001",
+    "topk:density=0.01",
+    "topk:density=0.1",
+    PREFETCH,
+    *BASELINES,
+    "s2-exact",
+    "s2-exact:warm=true",
+    "s2-exact:dtype=int64,warm=true",
+    "s2:rows=1,cells=0.25,warm=true",
+    "s2:rows=1,cells=1,warm=true",
+    "s2:rows=1,cells=4,warm=true",
+    "s2:rows=3,cells=0.5,warm=true",
+    "s2:rows=3,cells=1,warm=true",
+    "s2:rows=3,cells=2,warm=true",
+    "s2:rows=3,cells=4,warm=true",
+    "s2:rows=3,cells=8,warm=true",
+    "s2:preset=authors-gnmt",
+)
+"""Sketches as in all steps but the first, in which they are at their best; exact ones in both."""
+
 DEFAULT_TRACE = "lstm-lm"
 DEFAULT_GPU = "a100"
 
@@ -106,6 +129,11 @@ class RunSpec:
     def compute_ps(self) -> int | None:
         """Compute time in picoseconds, or None."""
         return None if self.compute is None else parse_time_ps(self.compute)
+
+    @property
+    def by_default(self) -> bool:
+        """Whether nobody has named the reducers."""
+        return self.reducers in (DEFAULT_REDUCERS, COMPARED)
 
     @property
     def scaled(self) -> bool:

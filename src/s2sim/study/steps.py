@@ -52,7 +52,7 @@ def with_feedback(reducer: Reducer) -> Reducer:
 
 
 def trend(residuals: Sequence[float]) -> str:
-    """Return in a word where residuals go, by the last third of the steps against the third before.
+    """Return in a word where residuals go: whether the last third of the steps is above all before, and rises faster.
 
     >>> trend([1, 2, 2.7, 2.7, 2.7, 2.8]), trend([1, 2, 3, 4, 5, 6]), trend([1, 2, 4, 8, 16, 32]), trend([1, 2])
     ('settled', 'still grows', 'diverges', 'too few steps')
@@ -61,9 +61,10 @@ def trend(residuals: Sequence[float]) -> str:
     if third < _FEWEST_STEPS // 3:
         return "too few steps"
     first, middle, last = (fmean(residuals[len(residuals) - third * (n + 1) :][:third]) for n in (2, 1, 0))
-    if last <= middle * (1 + _SETTLED):
+    if last <= max(residuals[:-third]) * (1 + _SETTLED):
         return "settled"
-    return "diverges" if last - middle > _ACCELERATION * (middle - first) else "still grows"
+    rose = middle > first * (1 + _SETTLED)
+    return "diverges" if rose and last - middle > _ACCELERATION * (middle - first) else "still grows"
 
 
 def follow(

@@ -20,15 +20,33 @@ _WORTHWHILE = 1.01
 
 
 def acceptable(row: Row, max_error: float | None) -> bool:
-    """Return whether a reducer's error allows it to win: below 1, and not above what the user allows."""
+    """Return whether a reducer's error allows it to win: below 1, and not above what the user allows.
+
+    Also what is compressed has to be nearer to the mean than zeros are, however small a part of the whole it is.
+    """
     if row.lossless:
         return True
-    error = row.error.relative_l2
-    return error is not None and error < 1 and (max_error is None or error <= max_error)
+    error, compressed = row.error.relative_l2, row.error_compressed.relative_l2
+    return (
+        error is not None
+        and error < 1
+        and (compressed is None or compressed < 1)
+        and (max_error is None or error <= max_error)
+    )
 
 
 def _gain(row: Row, unit: str) -> str:
     return f"the {unit} {row.speedup_vs_dense:.2f}x as fast as dense"
+
+
+def _error_text(row: Row) -> str:
+    """Return why a row is rejected."""
+    error, compressed = row.error.relative_l2, row.error_compressed.relative_l2
+    if error is None:
+        return "error undefined"
+    if error < 1 and compressed is not None and compressed >= 1:
+        return f"error {compressed:.3g} of what is compressed"
+    return f"error {error:.3g}"
 
 
 def _choice(exact: Row, lossy: Row | None, unit: str, rejected: Sequence[Row]) -> str:
@@ -56,11 +74,7 @@ def _choice(exact: Row, lossy: Row | None, unit: str, rejected: Sequence[Row]) -
         sentences.append(f"On this cluster do not compress: {why}.")
     tempting = [row for row in rejected if row.speedup_vs_dense >= _WORTHWHILE]
     if tempting:
-        names = ", ".join(
-            f"{row.option_string} ({row.speedup_vs_dense:.2f}x, error "
-            f"{'undefined' if row.error.relative_l2 is None else format(row.error.relative_l2, '.3g')})"
-            for row in tempting
-        )
+        names = ", ".join(f"{row.option_string} ({row.speedup_vs_dense:.2f}x, {_error_text(row)})" for row in tempting)
         sentences.append(f"Faster, but too far from the exact mean: {names}.")
     return " ".join(sentences)
 
