@@ -14,7 +14,7 @@ from rich.text import Text
 IMAGES = Path(__file__).parent / "images"
 SHOWN = ("run", "--topology", "fat-tree", "--workers", "64")
 DRAWN = {
-    "compare.png": ("codec", "compare", "--trace", "lstm-lm", "--workers", "1,8,64"),
+    "compare.png": ("codec", "compare", "--trace", "lstm-lm", "--workers", "8,64"),
     "regimes.png": ("codec", "regimes"),
 }
 COLUMNS = 132
