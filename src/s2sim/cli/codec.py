@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
 _EXAMPLES = examples(
     "s2sim codec compare --trace lstm-lm --workers 1,8,64",
-    "s2sim codec compare --trace ncf --workers 8,64 --set nic.rate=25Gbps --png compare.png",
+    "s2sim codec compare --trace ncf --workers 16 --set nic.rate=25Gbps --png compare.png",
     "s2sim codec compare --trace synthetic:density=0.01 --workers 16 --reducer union --reducer s2:cells=4 --json -",
 )
 
 app = typer.Typer(
     help="Compare compressors: error against bytes and time, and where which of them wins.",
     rich_markup_mode="rich",
-    epilog=_EXAMPLES,
+    epilog=examples(
+        "s2sim codec compare --trace ncf --workers 8",
+        "s2sim codec regimes --workers 8 --density 0.01 --overlap 1 --rate 10Gbps,100Gbps --latency 50us",
+    ),
 )
 
 

@@ -32,7 +32,7 @@ app = typer.Typer(
         "s2sim run --topology fat-tree --workers 64",
         "s2sim run --topology tcp-10g --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2",
         "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
-        "s2sim codec compare --trace lstm-lm --workers 1,8,64",
+        "s2sim codec compare --trace lstm-lm --workers 8",
         "s2sim list reducers",
     ),
 )
