@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from s2sim.cli import regimes
-from s2sim.cli.options import TOPOLOGY_HELP, JsonOption, SetOption, examples, help_without_command, parse_worker_list
+from s2sim.cli.options import (
+    TOPOLOGY_HELP,
+    GpuOption,
+    JsonOption,
+    LibraryOption,
+    RootSeedOption,
+    SetOption,
+    examples,
+    help_without_command,
+    parse_worker_list,
+)
 
 if TYPE_CHECKING:
     from s2sim.study.result import Result, Row
@@ -64,10 +74,8 @@ def compare_command(
         ),
     ] = None,
     overrides: SetOption = None,
-    library: Annotated[
-        str, typer.Option(metavar="NAME[:KEY=VALUE,...]", help="Communication library that executes the collectives.")
-    ] = "ideal",
-    gpu: Annotated[str, typer.Option(help="GPU that encodes and decodes.")] = "a100",
+    library: LibraryOption = "ideal",
+    gpu: GpuOption = "a100",
     max_error: Annotated[
         float | None,
         typer.Option(
@@ -75,7 +83,7 @@ def compare_command(
             show_default="below 1",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
+    seed: RootSeedOption = 0,
     png: PngOption = None,
     json: JsonOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the verdict, and no progress bar.")] = False,

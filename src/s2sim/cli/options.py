@@ -124,6 +124,18 @@ CrossCheckOption = Annotated[
     bool, typer.Option("--cross-check", help="Run the other network too, and say how far apart they are.")
 ]
 
+LibraryOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME[:KEY=VALUE,...]",
+        help="Communication library that executes the collectives (see [bold]s2sim list libraries[/bold]).",
+    ),
+]
+
+GpuOption = Annotated[str, typer.Option(help="GPU that encodes and decodes (see [bold]s2sim list hardware[/bold]).")]
+
+RootSeedOption = Annotated[int, typer.Option(min=0, help="Root of all randomness, a whole number from 0.")]
+
 TimelineOption = Annotated[
     str | None,
     typer.Option(

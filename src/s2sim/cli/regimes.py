@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s2sim.cli.options import TOPOLOGY_HELP, JsonOption, SetOption, examples, parse_workers
+from s2sim.cli.options import (
+    TOPOLOGY_HELP,
+    GpuOption,
+    JsonOption,
+    LibraryOption,
+    RootSeedOption,
+    SetOption,
+    examples,
+    parse_workers,
+)
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -64,23 +73,15 @@ def regimes_command(
             help="Largest relative L2 error (a ratio, without unit) with which a reducer may win; s2 is sized for it."
         ),
     ] = 0.1,
-    library: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME[:KEY=VALUE,...]",
-            help="Communication library that executes the collectives (see [bold]s2sim list libraries[/bold]).",
-        ),
-    ] = "ideal",
-    gpu: Annotated[
-        str, typer.Option(help="GPU that encodes and decodes (see [bold]s2sim list hardware[/bold]).")
-    ] = "a100",
+    library: LibraryOption = "ideal",
+    gpu: GpuOption = "a100",
     tail: Annotated[
         str, typer.Option(help="Values of the gradients: gaussian, or the exponent of a power law, for example 1.5.")
     ] = "gaussian",
     rows: Annotated[int, typer.Option(help="Rows of the gradient, a whole number.")] = 37500,
     width: Annotated[int, typer.Option(help="Values in a row, a whole number.")] = 16,
     overrides: SetOption = None,
-    seed: Annotated[int, typer.Option(help="Root of all randomness, a whole number from 0.")] = 0,
+    seed: RootSeedOption = 0,
     png: Annotated[
         str | None,
         typer.Option(

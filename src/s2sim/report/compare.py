@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.report.grid import Column, Grid
-from s2sim.report.rows import UNDEFINED, error_text, factor_text, workers_text
+from s2sim.report.rows import UNDEFINED, error_text, factor_text, marked_workers, rounds_text
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -16,25 +16,24 @@ if TYPE_CHECKING:
 
 def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozenset[str]) -> Grid:
     """Return the table of one number of workers, with a star where nothing else has less error for as little."""
+    alone = rows[0].workers == 1
+    # Stars stand where the time is that of the library asked for.
+    ideal = all(row.total_s == row.total_ideal_s for row in rows)
     columns = (
         Column("reducer", numeric=False),
         Column("relative\nL2 error"),
         Column("error of\ncom-\npressed"),
         Column("its\nlargest\nelement"),
         Column("bound on\nmost\nelements"),
-        Column("payload\na rank"),
-        Column("sent\na rank"),
-        Column("best\nby bytes"),
+        Column("payload\na rank" if alone else "sent\na rank"),
         Column("total,\nideal"),
         Column(f"total,\n{rows[0].real_library}"),
-        Column("best\nby time"),
         Column("speed-\nup"),
         Column("rounds"),
         Column("host\nsyncs"),
     )
-    mark = "" if rows[0].extrapolated is None else ", extrapolated"
     return Grid(
-        f"{workers_text(rows[0].workers)}{mark}; best: none has a smaller error for as little; errors over L2 norms",
+        f"{marked_workers(rows[0])}; *: none has a smaller error for as little; errors over L2 norms",
         columns,
         tuple(
             (
@@ -43,16 +42,17 @@ def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozens
                 error_text(row.error_compressed.relative_l2),
                 error_text(row.error_compressed.largest),
                 UNDEFINED if row.bound is None else error_text(row.bound.element),
-                format_bytes(row.payload_bytes_per_rank),
-                format_bytes(row.bytes_sent_per_rank),
-                "*" if row.option_string in by_bytes else "",
-                format_seconds(row.total_ideal_s),
-                format_seconds(row.total_real_s),
-                "*" if row.option_string in by_time else "",
+                _starred(format_bytes(row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank), row, by_bytes),
+                _starred(format_seconds(row.total_ideal_s), row, by_time if ideal else frozenset()),
+                _starred(format_seconds(row.total_real_s), row, frozenset() if ideal else by_time),
                 factor_text(row.speedup_vs_dense),
-                f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds),
+                rounds_text(row),
                 str(row.host_syncs),
             )
             for row in rows
         ),
     )
+
+
+def _starred(text: str, row: Row, best: frozenset[str]) -> str:
+    return f"* {text}" if row.option_string in best else text

@@ -77,7 +77,7 @@ def workers_text(count: int) -> str:
     return f"{count} worker{'' if count == 1 else 's'}"
 
 
-def _marked_workers(row: Row) -> str:
+def marked_workers(row: Row) -> str:
     """Return the number of workers of a row, with a mark where the row goes beyond what was recorded."""
     return f"{workers_text(row.workers)}{'' if row.extrapolated is None else ', extrapolated'}"
 
@@ -98,13 +98,18 @@ def _comparison_grid(rows: Sequence[Row]) -> Grid:
     columns = list(_COMPARISON)
     if rows[0].iteration_s is not None:
         columns.insert(-1, (_ITERATION, lambda row: format_seconds(row.iteration_s or 0.0)))
-    title = f"{_marked_workers(rows[0])}; lower bound: of communication; speed-up: of {_compared(rows[0])} over dense"
+    title = f"{marked_workers(rows[0])}; lower bound: of communication; speed-up: of {_compared(rows[0])} over dense"
     return Grid(title, tuple(column for column, _ in columns), tuple(tuple(f(row) for _, f in columns) for row in rows))
 
 
 def comparison_grids(result: Result) -> list[Grid]:
     """Return the table of each number of workers, a line a reducer."""
     return [_comparison_grid(rows) for rows in _by_workers(result).values()]
+
+
+def rounds_text(row: Row) -> str:
+    """Return the rounds of a row, those before the gradient apart."""
+    return f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds)
 
 
 def _bound_text(row: Row) -> tuple[str, str]:
@@ -139,13 +144,13 @@ def _mechanics_grid(rows: Sequence[Row]) -> Grid:
         Column("L2 error\nby law"),
     )
     return Grid(
-        f"{_marked_workers(rows[0])}; rounds: messages of the reducer that wait for others; errors of the compressed "
+        f"{marked_workers(rows[0])}; rounds: messages of the reducer that wait for others; errors of the compressed "
         "over their L2 norm",
         columns,
         tuple(
             (
                 row.option_string,
-                f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds),
+                rounds_text(row),
                 f"{row.host_syncs_ideal}, {row.host_syncs_real}",
                 format_seconds(row.total_ideal_s),
                 format_seconds(row.total_real_s),
@@ -183,7 +188,7 @@ def residual_grids(result: Result) -> list[Grid]:
     shown = _some_steps(result.spec.steps)
     return [
         Grid(
-            f"{_marked_workers(rows[0])}: L2 norm of the residuals over that of the gradients, by step",
+            f"{marked_workers(rows[0])}: L2 norm of the residuals over that of the gradients, by step",
             (
                 Column("reducer, with ef=true", numeric=False),
                 *(Column(f"step {step}") for step in shown),
@@ -214,7 +219,7 @@ def steps_grids(result: Result) -> list[Grid]:
     )
     return [
         Grid(
-            f"{_marked_workers(rows[0])}: first and last of {result.spec.steps} steps",
+            f"{marked_workers(rows[0])}: first and last of {result.spec.steps} steps",
             columns,
             tuple(
                 (
@@ -247,7 +252,7 @@ def scaling_grid(result: Result) -> Grid:
         f"scaling: total time of the communication phase, speed-up of {_compared(result.rows[0])} over dense",
         (
             Column("reducer", numeric=False),
-            *(Column(_marked_workers(rows[0]).replace(", ", ",\n")) for rows in groups.values()),
+            *(Column(marked_workers(rows[0]).replace(", ", ",\n")) for rows in groups.values()),
         ),
         tuple((name, *(cells[name, count] for count in groups)) for name in reducers),
     )
@@ -266,7 +271,7 @@ def collectives_grids(result: Result) -> list[Grid]:
     )
     return [
         Grid(
-            f"collectives, {_marked_workers(rows[0])}",
+            f"collectives, {marked_workers(rows[0])}",
             columns,
             tuple(
                 (
@@ -300,7 +305,7 @@ def lowering_grids(result: Result) -> list[Grid]:
     )
     return [
         Grid(
-            f"lowering by {result.spec.library}, {_marked_workers(rows[0])}; costs: by how much the phase would be "
+            f"lowering by {result.spec.library}, {marked_workers(rows[0])}; costs: by how much the phase would be "
             "shorter if this alone ran as asked",
             columns,
             tuple(
@@ -331,7 +336,7 @@ def layers_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, the error of every layer, a column a reducer."""
     return [
         Grid(
-            f"relative L2 error (cosine) by layer, {_marked_workers(rows[0])}",
+            f"relative L2 error (cosine) by layer, {marked_workers(rows[0])}",
             (Column("layer", numeric=False), *(Column(row.option_string) for row in rows)),
             tuple((layer, *(_layer_text(row, layer) for row in rows)) for layer in rows[0].error_per_layer),
         )
