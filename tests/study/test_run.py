@@ -453,3 +453,14 @@ def test_wrong_types_are_told(wrong):
 def test_one_reducer_may_stand_without_a_list():
     result = s2sim.run("fat-tree", workers=2, trace=SMALL, reducers="union")
     assert [row.option_string for row in result.rows] == ["dense", "union"]
+
+
+def test_s2_without_its_honest_rivals_is_told():
+    def fair(*reducers):
+        notes = s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=reducers, break_even=False).notes
+        return [note for note in notes if "makes it fair" in note]
+
+    (note,) = fair("s2:cells=2", "union")
+    assert "--reducer owner-reduce --reducer gather-rows makes it fair" in note
+    assert fair("s2-exact:warm=true", "union:prefetch=true", "owner-reduce", "gather-rows") == []
+    assert fair("topk") == []

@@ -13,6 +13,7 @@ from s2sim.reducers.script import AwaitGradient
 from s2sim.study.fault_notes import fault_notes
 from s2sim.study.library_notes import library_notes
 from s2sim.study.record import names_of
+from s2sim.study.spec import BASELINES
 from s2sim.topology.cluster import build_cluster
 
 if TYPE_CHECKING:
@@ -70,6 +71,11 @@ def run_notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Seq
             if kind not in able
         ]
     notes += _granularity(trace, recorded)
+    names = {item.reducer.name for item in recorded}
+    missing = [name for name in BASELINES if name not in names]
+    if missing and names & {"s2", "s2-exact"}:
+        asked = " ".join(f"--reducer {name}" for name in missing)
+        notes.append(f"S2 is compared without all that is exact and simpler: {asked} makes it fair")
     notes += [
         f"{item.option_string}: {note}; found {_error_text(item)}" for item in recorded for note in item.reducer.notes()
     ]
