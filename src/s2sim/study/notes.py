@@ -71,11 +71,7 @@ def run_notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Seq
             if kind not in able
         ]
     notes += _granularity(trace, recorded)
-    names = {item.reducer.name for item in recorded}
-    missing = [name for name in BASELINES if name not in names]
-    if missing and names & {"s2", "s2-exact"}:
-        asked = " ".join(f"--reducer {name}" for name in missing)
-        notes.append(f"S2 is compared without all that is exact and simpler: {asked} makes it fair")
+    notes += _missing_rivals(recorded)
     notes += [
         f"{item.option_string}: {note}; found {_error_text(item)}" for item in recorded for note in item.reducer.notes()
     ]
@@ -96,6 +92,16 @@ def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
         return []
     parts = "; ".join(f"{text} ({names_of(items)})" for text, items in by_text.items())
     return [f"row-sparse layers ({', '.join(names)}) are sent by {parts}; dense ones, with layers=all, by element"]
+
+
+def _missing_rivals(recorded: Sequence[Recorded]) -> list[str]:
+    """Return what S2 has to be compared with to be fair, if it is not."""
+    names = {item.reducer.name for item in recorded}
+    missing = [name for name in BASELINES if name not in names]
+    if not missing or not names & {"s2", "s2-exact"}:
+        return []
+    asked = " ".join(f"--reducer {name}" for name in missing)
+    return [f"S2 is compared without all that is exact and simpler: {asked} makes it fair"]
 
 
 def _error_text(item: Recorded) -> str:
