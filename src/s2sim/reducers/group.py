@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.combine import OPERATIONS, OVERFLOW, Accumulator, leaves_of, read_only, rebuild
 from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Step, Wait, Work
@@ -256,43 +255,6 @@ def run_group(
     if not all(map(_is_finite, means)) and all(map(_is_finite, gradients)):
         raise S2SimError(OVERFLOW)
     return [results[index] for index in range(size)], group.record(ranks)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Ran:
-    """What one reducer did with one step's gradients.
-
-    Attributes
-    ----------
-    instances : list of Reducer
-        The ranks' own, with what they carry to the next step.
-    results : list of Reduced
-        What each rank ends with.
-    recording : Recording
-        The scripts.
-    """
-
-    instances: list[Reducer]
-    results: list[Reduced]
-    recording: Recording
-
-
-def run_reducer(
-    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int = 0, earlier: Sequence[Gradient] | None = None
-) -> Ran:
-    """Run one reduction with new instances, one a rank.
-
-    A warm reducer first runs a step on the gradients ``earlier``, or on the same ones where there are none, of which
-    only what it carries over is kept.
-    """
-    instances = make_instances(reducer, len(gradients))
-    if reducer.warm:
-        with warnings.catch_warnings():
-            # The step that counts warns of the same.
-            warnings.simplefilter("ignore", S2SimWarning)
-            run_group(instances, earlier or gradients, seed=seed)
-    results, recording = run_group(instances, gradients, seed=seed)
-    return Ran(instances, results, recording)
 
 
 def _is_finite(gradient: Gradient) -> bool:

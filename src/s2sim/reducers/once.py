@@ -10,8 +10,8 @@ import numpy as np
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.reducers.factory import make_reducer
-from s2sim.reducers.group import run_reducer
 from s2sim.reducers.rank import Reducer
+from s2sim.reducers.run import run_reducer
 from s2sim.reducers.traffic import recording_bytes
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Warm(Wrapper):
     """Any reducer that carries sizes over, as it runs in a later step. Written ``warm=true`` among its options.
 
-    `s2sim.reducers.group.run_reducer` runs the step before it.
+    `s2sim.reducers.run.run_reducer` runs the step before it.
     """
 
     warm: ClassVar[bool] = True

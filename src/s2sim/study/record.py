@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import CodecError, S2SimWarning
-from s2sim.reducers.group import run_reducer
 from s2sim.reducers.measure import mean_float64, norm, share_within, worst_error
+from s2sim.reducers.run import run_reducer
 from s2sim.study.row_parts import BoundRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from s2sim.gradients.gradient import Gradient
-    from s2sim.reducers.group import Ran
     from s2sim.reducers.measure import Errors
     from s2sim.reducers.rank import Reducer
+    from s2sim.reducers.run import Ran
     from s2sim.reducers.script import Recording
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import S2SimError, S2SimWarning
-from s2sim.reducers.group import run_reducer
 from s2sim.reducers.measure import Error, Errors, mean_float64
+from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Recording, Work
 from s2sim.study.record import Recorded, record
 

@@ -1,0 +1,54 @@
+"""One reducer on one step's gradients, as a first step or a later one."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s2sim.errors import S2SimWarning
+from s2sim.reducers.group import make_instances, run_group
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.rank import Reduced, Reducer
+    from s2sim.reducers.script import Recording
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ran:
+    """What one reducer did with one step's gradients.
+
+    Attributes
+    ----------
+    instances : list of Reducer
+        The ranks' own, with what they carry to the next step.
+    results : list of Reduced
+        What each rank ends with.
+    recording : Recording
+        The scripts.
+    """
+
+    instances: list[Reducer]
+    results: list[Reduced]
+    recording: Recording
+
+
+def run_reducer(
+    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int = 0, earlier: Sequence[Gradient] | None = None
+) -> Ran:
+    """Run one reduction with new instances, one a rank.
+
+    A warm reducer first runs a step on the gradients ``earlier``, or on the same ones where there are none, of which
+    only what it carries over is kept.
+    """
+    instances = make_instances(reducer, len(gradients))
+    if reducer.warm:
+        with warnings.catch_warnings():
+            # The step that counts warns of the same.
+            warnings.simplefilter("ignore", S2SimWarning)
+            run_group(instances, earlier or gradients, seed=seed)
+    results, recording = run_group(instances, gradients, seed=seed)
+    return Ran(instances, results, recording)
