@@ -112,6 +112,13 @@ def print_torch(density: float, ours: Calls) -> None:
         for row in range(ROWS):
             sketch[row] += torch.bincount(cells[row], weights=signs[row] * vector, minlength=columns)
 
+    def encode_as_csvec() -> None:
+        """As `accumulateVec` of github.com/nikitaivkin/csh, which copies both tables first."""
+        sketch.zero_()
+        own_cells, own_signs = cells.clone(), signs.clone()
+        for row in range(ROWS):
+            sketch[row] += torch.bincount(own_cells[row], weights=own_signs[row] * vector, minlength=columns)
+
     def decode() -> None:
         (torch.gather(sketch, 1, cells) * signs).median(dim=0)
 
@@ -120,6 +127,7 @@ def print_torch(density: float, ours: Calls) -> None:
         ("scatter_add_", lambda: encode("scatter_add_"), ours.encode),
         ("index_add_", lambda: encode("index_add_"), ours.encode),
         ("bincount", encode_bincount, ours.encode),
+        ("as CSVec", encode_as_csvec, ours.encode),
         ("decode", decode, ours.decode),
     ):
         seconds, ratio = cpu_seconds_and_ratio(theirs, call)
