@@ -345,3 +345,29 @@ def test_a_timeline_has_every_reducer_with_its_ranks_and_links(s2sim, tmp_path):
             last_us = max(event["ts"] + event["dur"] for event in spans)
             assert last_us == pytest.approx(rows[name.partition(":")[0]]["time_s"]["total"] * 1e6, rel=1e-9)
     assert {event["cat"] for event in events if event["ph"] == "X"} == {"message", "work"}
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_a_picture_of_where_the_time_goes_is_written(s2sim, tmp_path, suffix):
+    target = tmp_path / f"run.{suffix}"
+    code, _, err = s2sim(
+        "run",
+        "--topology",
+        "fat-tree",
+        "--workers",
+        "2,8",
+        "--trace",
+        "ncf",
+        "--reducer",
+        "union",
+        "--png",
+        target,
+        "-q",
+    )
+    assert (code, err) == (0, "")
+    assert target.stat().st_size > 5000
+
+
+def test_a_picture_that_cannot_be_written_is_refused_at_once(fails):
+    line = fails("run", "--topology", "fat-tree", "--workers", "8", "--png", "x.gif")
+    assert "must end in .png, .svg, .pdf" in line

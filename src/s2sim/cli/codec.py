@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from s2sim.cli.options import (
     GpuOption,
     JsonOption,
     LibraryOption,
+    PngOption,
     RootSeedOption,
     SetOption,
     examples,
@@ -42,17 +42,6 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def _root(context: typer.Context) -> None:
     help_without_command(context)
-
-
-PngOption = Annotated[
-    str | None,
-    typer.Option(
-        "--png",
-        metavar="FILE",
-        help="Draw error against bytes and against time; .png, .svg or .pdf (extra [bold]plot[/bold]).",
-        show_default="no picture",
-    ),
-]
 
 
 @app.command("compare", epilog=_EXAMPLES)
@@ -92,7 +81,7 @@ def compare_command(
 
     A star marks what nothing else beats: no other has a smaller error for as few bytes, or as little time.
     """
-    from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_bytes, write_json
+    from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_figure, write_json
     from s2sim.cli.progress import make_progress
     from s2sim.study.asked import INTERRUPTED_NOTE
     from s2sim.study.experiment import run
@@ -120,10 +109,9 @@ def compare_command(
     if json is not None:
         write_json(_to_json(result), json)
     if png is not None:
-        from s2sim.report.figure_file import figure_bytes
         from s2sim.report.figures.error import error_figure
 
-        write_bytes(figure_bytes(error_figure(_by_workers(result)), Path(png).suffix[1:].lower()), png)
+        write_figure(error_figure(_by_workers(result)), png)
     if json != STDOUT:
         _print(result, quiet=quiet)
     if INTERRUPTED_NOTE in result.notes:

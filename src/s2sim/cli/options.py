@@ -136,6 +136,16 @@ GpuOption = Annotated[str, typer.Option(help="GPU that encodes and decodes (see 
 
 RootSeedOption = Annotated[int, typer.Option(min=0, help="Root of all randomness, a whole number from 0.")]
 
+PngOption = Annotated[
+    str | None,
+    typer.Option(
+        "--png",
+        metavar="FILE",
+        help="Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
+        show_default="no picture",
+    ),
+]
+
 TimelineOption = Annotated[
     str | None,
     typer.Option(

@@ -19,6 +19,8 @@ from s2sim.errors import S2SimError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from matplotlib.figure import Figure
+
     from s2sim.report.grid import Grid
 
 STDOUT = "-"
@@ -125,6 +127,13 @@ def check_picture_target(target: str) -> None:
 
     check_target("--png", target, stdout=False)
     check_picture(target)
+
+
+def write_figure(figure: Figure, target: str) -> None:
+    """Write a figure to a file in the format that its name ends in."""
+    from s2sim.report.figure_file import figure_bytes
+
+    write_bytes(figure_bytes(figure, Path(target).suffix[1:].lower()), target)
 
 
 def write_bytes(data: bytes, target: str) -> None:

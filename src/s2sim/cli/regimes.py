@@ -12,6 +12,7 @@ from s2sim.cli.options import (
     GpuOption,
     JsonOption,
     LibraryOption,
+    PngOption,
     RootSeedOption,
     SetOption,
     examples,
@@ -82,14 +83,7 @@ def regimes_command(
     width: Annotated[int, typer.Option(help="Values in a row, a whole number.")] = 16,
     overrides: SetOption = None,
     seed: RootSeedOption = 0,
-    png: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw the map; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
-            show_default="no picture",
-        ),
-    ] = None,
+    png: PngOption = None,
     json: JsonOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the summary, and no progress bar.")] = False,
 ) -> None:

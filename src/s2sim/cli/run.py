@@ -11,6 +11,7 @@ from s2sim.cli.options import (
     TOPOLOGY_HELP,
     FaultOption,
     JsonOption,
+    PngOption,
     SetOption,
     TimelineOption,
     examples,
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "s2sim run --topology fat-tree --workers 64",
-    "s2sim run --topology fat-tree --workers 8,16,32,64 --reducer union --reducer s2:rows=3,cells=2 --compute 120ms",
+    "s2sim run --topology fat-tree --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2 --compute 120ms",
     "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
-    "s2sim run --topology fat-tree --workers 16 --reducer union --library nccl --timeline run-timeline.json",
+    "s2sim run --topology fat-tree --workers 16 --reducer union --library nccl --timeline timeline.json --png run.png",
     "s2sim run --topology fat-tree --workers 128 --trace ncf --reducer union --scale-to 350M",
     "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
-    "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 20 --reducer topk --reducer s2:cells=8",
+    "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 12 --reducer topk --reducer s2:cells=2",
     "s2sim run --spec result.json",
 )
 
@@ -145,6 +146,7 @@ def run_command(
         ),
     ] = None,
     timeline: TimelineOption = None,
+    png: PngOption = None,
     json: JsonOption = None,
     show: Annotated[
         list[str] | None,
@@ -162,7 +164,7 @@ def run_command(
 
     Every reducer runs once on real gradients; what it sends is then replayed over the simulated cluster.
     """
-    from s2sim.cli.output import STDOUT, check_target, write_json
+    from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_figure, write_json
     from s2sim.cli.progress import make_progress
 
     given: dict[str, Any] = {
@@ -187,6 +189,8 @@ def run_command(
     shown = _check_shown(show or [], per_layer=per_layer, silent=quiet or json == STDOUT)
     check_target("--json", json)
     check_target("--timeline", timeline, stdout=False)
+    if png is not None:
+        check_picture_target(png)
     asked = _make_spec(spec, given)
 
     from s2sim.study.asked import INTERRUPTED_NOTE
@@ -204,6 +208,11 @@ def run_command(
         write_json(to_perfetto(timelines, result.headline), timeline)
     if json is not None:
         write_json(result.to_json(), json)
+    if png is not None:
+        from s2sim.report.figures.breakdown import breakdown_figure
+
+        largest = max(row.workers for row in result.rows)
+        write_figure(breakdown_figure([row for row in result.rows if row.workers == largest]), png)
     if json != STDOUT:
         _print(result, given, shown, quiet=quiet, per_layer=per_layer, rerun=spec is not None, saved=json)
     if INTERRUPTED_NOTE in result.notes:
