@@ -102,7 +102,7 @@ class RegimeSpec:
 
     def __post_init__(self) -> None:
         if self.workers < 2:
-            raise OptionError(f"{self.workers} workers were asked for: a regime map needs at least 2 that exchange")
+            raise OptionError(f"--workers {self.workers}: a regime map needs at least 2 that exchange")
         if not 0 < self.max_error < 1:
             raise OptionError(
                 f"--max-error {self.max_error} must lie between 0 and 1: an error of 1 or more never wins"
