@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.codecs.peeling import add_values, peel_order, read_values
+from s2sim.codecs.peel_table import PeelTable
+from s2sim.codecs.peeling import add_values, enough_rounds, peel_order, read_values
 
 
 def naive_rounds(columns):
@@ -153,3 +154,23 @@ def test_far_more_keys_than_cells_are_all_left():
     order = peel_order(columns, 9)
     assert order.rounds == 0
     assert len(order.left(200_000)) == 200_000
+
+
+@pytest.mark.parametrize(
+    ("keys", "cells_per_key"), [(300, 1.8), (3_000, 1.43), (7_000, 1.43), (7_000, 1.7), (20_000, 1.3)]
+)
+def test_rounds_are_enough_nearly_always_and_not_many_more(keys, cells_per_key):
+    table = PeelTable.for_keys(keys, cells_per_key=cells_per_key)
+    assert table.blocks == 1
+    enough = enough_rounds(keys, table.block_cells)
+    generator = np.random.default_rng(0)
+    rounds = []
+    for _ in range(40):
+        chosen = generator.choice(1 << 24, keys, replace=False).astype(np.uint32)
+        rounds.append(peel_order(table.columns_of(chosen), table.block_cells).rounds)
+    assert np.mean(np.array(rounds) <= enough) >= 0.9
+    assert enough <= np.mean(rounds) + 2
+
+
+def test_a_table_that_is_too_full_has_a_limit_of_rounds():
+    assert enough_rounds(10_000, 11_000) == 64

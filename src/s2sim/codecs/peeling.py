@@ -15,6 +15,7 @@ with the length of the chain of subtractions, which is at most one a round here,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import expm1
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ _SLICE_BYTES = 5 << 18
 
 # An array, as all numbers in the rounds' arithmetic are: NumPy takes twice as long to prepare a scalar.
 _SHIFT = np.array(32, np.uint64)
+_MOST_ROUNDS = 64
 _MOST_KEYS_A_CELL = 8
 """With more there is no cell with a single key, which peeling begins with, and numbers of `degrees` may overflow."""
 
@@ -133,6 +135,28 @@ def peel_order(columns: NDArray[np.int64], cells: int) -> PeelOrder:
         sources.append(where)
         stops.append(stops[-1] + len(found))
     return PeelOrder(np.concatenate(keys), np.concatenate(sources), tuple(stops[1:]))
+
+
+def enough_rounds(keys: float, cells: int, *, chance: float = 0.01) -> int:
+    """Return the rounds after which fewer than ``chance`` keys are expected to be left, of those that can be read.
+
+    Density evolution of random tables with three cells a key (M. Molloy, "Cores in random hypergraphs and Boolean
+    formulas", Random Structures and Algorithms 2005): after t rounds a key is left with probability (1 - e^(-a q))^3,
+    where a = 3 keys / cells and q, which was 1, becomes (1 - e^(-a q))^2 in every round. Where rounds do not lead to an
+    end, because the table is too full, their number is limited.
+
+    >>> enough_rounds(7000, 10_010), enough_rounds(7000, 9_100), enough_rounds(0, 100)
+    (12, 20, 0)
+    """
+    if keys <= 0:
+        return 0
+    load, edge = 3 * keys / cells, 1.0
+    for rounds in range(1, _MOST_ROUNDS):
+        held = -expm1(-load * edge)
+        if keys * held**3 < chance:
+            return rounds
+        edge = held**2
+    return _MOST_ROUNDS
 
 
 def degrees(columns: NDArray[np.int64], cells: int) -> NDArray[np.uint32]:

@@ -22,7 +22,7 @@ from s2sim.codecs.exact_sketch import CellType, Decoded, ExactSketch
 from s2sim.codecs.fixed_point import error_bound, exponents_for, maxima_from_parts, range_parts
 from s2sim.codecs.hashing import as_keys
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
-from s2sim.codecs.peeling import peel_order
+from s2sim.codecs.peeling import enough_rounds, peel_order
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers import s2_exact_work
@@ -47,6 +47,9 @@ Exponents = list["NDArray[np.int16] | None"]
 _Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], Exponents, bool]
 """The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
 step's own; if they are not, the bounds are on the rank's own values."""
+
+_CHANCE = 0.01
+"""Keys that are expected to need more rounds than are launched."""
 
 _MOST_VALUES = 1 << 27
 """Values whose magnitudes a first step tells apart: 4,096 groups, 32 kB."""
@@ -133,7 +136,7 @@ class S2Exact(Reducer):
         yield cells
         summed, parts = cells.value
         decoded = rank.replicated(lambda: _decode(sketches, summed, union, exponents))
-        rank.work(s2_exact_work.read(sketches, decoded))
+        rank.work(s2_exact_work.read(sketches, decoded, rounds))
         flags = _unserved(parts, exponents)
         again = rank.replicated(lambda: _rows_to_send_again(sketches, union, decoded, flags))
         self.last_again = sum(map(len, again))
@@ -303,9 +306,14 @@ def _unserved(parts: Sequence[NDArray[Any]], exponents: Exponents) -> list[NDArr
 
 
 def _rounds(sketch: ExactSketch, rows: NDArray[np.int64]) -> int:
-    """Return the rounds that wait for each other when ``rows`` are peeled; blocks are peeled side by side."""
-    cells = sketch.table.block_cells
-    return max(peel_order(columns, cells).rounds for _, columns in sketch.table.by_block(as_keys(rows)))
+    """Return the rounds that wait for each other when ``rows`` are peeled; blocks are peeled side by side.
+
+    As many as nearly always suffice, because the host does not wait for the GPU to say when it has come to an end; more
+    where the hash functions at hand need more.
+    """
+    blocks, cells = sketch.table.blocks, sketch.table.block_cells
+    needed = max(peel_order(columns, cells).rounds for _, columns in sketch.table.by_block(as_keys(rows)))
+    return max(needed, enough_rounds(len(rows) / blocks, cells, chance=_CHANCE / blocks))
 
 
 def _decode(

@@ -59,8 +59,7 @@ def order(
 ) -> Work:
     """Return the cost of finding the rows of the union, and in ``rounds`` rounds from which cell each is to be read.
 
-    One kernel serves all tables, as it does all blocks of one, so that the table with most rounds counts. Kernels are
-    launched as if the host knew how many rounds there will be: it does not wait for the GPU to say so.
+    One kernel serves all tables, as it does all blocks of one, so that the table with most rounds counts.
     """
     find = read_work(tables, bitmap, union, "decode")
     ordered = sum(_order_bytes(sketch, len(rows)) for sketch, rows in zip(sketches, union, strict=True))
@@ -68,19 +67,19 @@ def order(
     return Work("decode", find.bytes_moved + ordered, find.launches + 2 + _ORDER_KERNELS * rounds + 1)
 
 
-def read(sketches: Sequence[ExactSketch], decoded: Sequence[Decoded]) -> Work:
-    """Return the cost of reading the keys' values in this order, one kernel a round."""
+def read(sketches: Sequence[ExactSketch], decoded: Sequence[Decoded], rounds: int) -> Work:
+    """Return the cost of reading the keys' values in this order, one kernel for each of ``rounds`` rounds."""
     moved = sum(
         (len(found.values) - len(found.left)) * _read_bytes(sketch)
         for sketch, found in zip(sketches, decoded, strict=True)
     )
-    return Work("decode", moved, max(1, *(found.rounds for found in decoded)))
+    return Work("decode", moved, max(1, rounds))
 
 
 def decode_own(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch], decoded: Sequence[Decoded]) -> Work:
     """Return the cost of peeling a rank's own rows out of its own cells, for error feedback."""
     ordered = sum(_order_bytes(sketch, len(table.rows)) for table, sketch in zip(tables, sketches, strict=True))
-    values = read(sketches, decoded)
+    values = read(sketches, decoded, max(found.rounds for found in decoded))
     launches = 2 + _ORDER_KERNELS * max(found.rounds for found in decoded) + 1
     return Work("encode", ordered + values.bytes_moved, launches + values.launches)
 
