@@ -11,7 +11,7 @@ from s2sim.reducers.factory import make_reducer
 from s2sim.reducers.group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64
 from s2sim.reducers.once import reduce_once
-from s2sim.reducers.s2_sizing import law_error, size_for_error
+from s2sim.reducers.s2_sizing import size_for_error
 from s2sim.testing.reducers import example_gradients
 
 
@@ -45,7 +45,7 @@ def test_one_row_follows_the_law():
     values = np.random.default_rng(1).normal(size=5000).astype(np.float32)
     sizing = size_for_error(values, 0.25, rows=(1,))
     assert (sizing.rows, sizing.cells, sizing.expected) == (1, 16.0, 0.25)
-    assert law_error(5000, 80_000) == 0.25
+    assert count_sketch_bound(1, 80_000, 5000).relative_l2 == 0.25
     assert sizing.low <= 0.25 <= sizing.high
     assert count_sketch_bound(1, 300, 1).element == pytest.approx(0.1)
 

@@ -65,11 +65,6 @@ class Sizing:
     high: float
 
 
-def law_error(keys: int, columns: int) -> float:
-    """Return the relative L2 error of one row: sqrt(keys read / columns), as RMS over hash seeds."""
-    return sqrt(keys / columns)
-
-
 def measured_errors(
     values: NDArray[np.float32], rows: int, cells: float, seed: int, *, seeds: int = SEEDS
 ) -> NDArray[np.float64]:
