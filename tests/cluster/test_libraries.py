@@ -11,7 +11,7 @@ from s2sim.collectives.demand import Demand
 from s2sim.collectives.libraries import choose_library
 from s2sim.collectives.lowered import Local
 from s2sim.collectives.timing import Timer
-from s2sim.reducers.script import Call, Post, Recording, Wait, Work
+from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
 from s2sim.topology.hardware import load_gpu
 
 RATE_BPS = 50 * 2**30

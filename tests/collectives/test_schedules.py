@@ -15,8 +15,8 @@ from s2sim.collectives.double_binary_tree import DoubleBinaryTree, _binary_tree,
 from s2sim.collectives.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.ring import Ring
 from s2sim.errors import OptionError, S2SimError
-from s2sim.reducers.script import Call
-from s2sim.reducers.traffic import ring_bytes
+from s2sim.reducers.scripts.script import Call
+from s2sim.reducers.scripts.traffic import ring_bytes
 from s2sim.testing.collectives import check_algorithm
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster

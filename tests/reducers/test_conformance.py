@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.dense import Dense
-from s2sim.reducers.factory import REDUCERS, make_reducer
 from s2sim.reducers.rank import Reduced
+from s2sim.reducers.registry import REDUCERS, make_reducer
+from s2sim.reducers.systems.dense import Dense
 from s2sim.testing.reducers import check_reducer
 
 VARIANTS = [

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, UnknownNameError
-from s2sim.reducers.factory import REDUCERS, make_reducer, option_string
+from s2sim.reducers.registry import REDUCERS, make_reducer, option_string
 
 CHOICES = {
     "dense": {},

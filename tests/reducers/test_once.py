@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.reducers.error_feedback import ErrorFeedback
 from s2sim.reducers.once import reduce_once
-from s2sim.reducers.s2 import S2
-from s2sim.reducers.topk import TopK
+from s2sim.reducers.systems.s2 import S2
+from s2sim.reducers.systems.topk import TopK
+from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
 
 EVERY = ["dense", "fp16", "topk", "topk:ef=true", "union", "s2", "s2:rows=1,columns=10", "s2:preset=authors-gnmt"]
 

@@ -1,9 +1,9 @@
 import pytest
 
-from s2sim.reducers.factory import make_reducer
-from s2sim.reducers.rounds import Rounds, count_rounds
+from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.script import Call, HostSync, Post, Recording, Wait, Work
+from s2sim.reducers.scripts.rounds import Rounds, count_rounds
+from s2sim.reducers.scripts.script import Call, HostSync, Post, Recording, Wait, Work
 from s2sim.testing.reducers import example_gradients
 
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.factory import make_reducer
-from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.once import reduce_once
-from s2sim.reducers.owners import Owners
-from s2sim.reducers.row_messages import key_bytes, pack_tables, sum_tables, unpack_tables
-from s2sim.reducers.row_work import join_work, key_work, pack_work, split_work, sum_work
-from s2sim.reducers.script import Work
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.row_sparse.messages import key_bytes, pack_tables, sum_tables, unpack_tables
+from s2sim.reducers.row_sparse.owners import Owners
+from s2sim.reducers.row_sparse.work import join_work, key_work, pack_work, split_work, sum_work
+from s2sim.reducers.scripts.script import Work
 
 EXACT = ["union", "union:prefetch=true", "owner-reduce", "gather-rows"]
 

@@ -10,10 +10,10 @@ from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hyperloglog import HyperLogLog
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.factory import make_reducer
-from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.once import reduce_once
-from s2sim.reducers.script import Post, Wait, Work
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.scripts.script import Post, Wait, Work
 from s2sim.testing.reducers import example_gradients
 
 

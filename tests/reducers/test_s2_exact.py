@@ -11,11 +11,11 @@ from s2sim.codecs.peel_table import PeelTable
 from s2sim.errors import CodecError, OptionError, S2SimError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.gradients.load import load_trace
-from s2sim.reducers.factory import make_reducer, option_string
-from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64, worst_error
 from s2sim.reducers.once import reduce_once
-from s2sim.reducers.script import HostSync, Post, Wait, Work
+from s2sim.reducers.registry import make_reducer, option_string
+from s2sim.reducers.scripts.script import HostSync, Post, Wait, Work
 from s2sim.testing.reducers import check_reducer, example_gradients
 
 AGAIN = "rows sent again"

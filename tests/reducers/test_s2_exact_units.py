@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.fixed_point import RANGE_PARTS
-from s2sim.reducers.s2_exact_units import regrouped, unserved
+from s2sim.reducers.sketching.exact_units import regrouped, unserved
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 40))

@@ -7,11 +7,11 @@ import pytest
 
 from s2sim.errors import OptionError
 from s2sim.reducers.error_bound import count_sketch_bound
-from s2sim.reducers.factory import make_reducer
-from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64
 from s2sim.reducers.once import reduce_once
-from s2sim.reducers.s2_sizing import size_for_error
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.sketching.sizing import size_for_error
 from s2sim.testing.reducers import example_gradients
 
 

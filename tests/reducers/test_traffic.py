@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from s2sim.codecs.payload import FRAME_BYTES
 from s2sim.codecs.registry import make_codec
 from s2sim.reducers.once import reduce_once
-from s2sim.reducers.script import Call, Recording
-from s2sim.reducers.traffic import chunk_bounds, recording_bytes, ring_bytes
+from s2sim.reducers.scripts.script import Call, Recording
+from s2sim.reducers.scripts.traffic import chunk_bounds, recording_bytes, ring_bytes
 
 
 def all_reduce_by_steps(elements, ranks, itemsize):

@@ -3,10 +3,10 @@ import pytest
 
 from s2sim import reduce_once
 from s2sim.errors import OptionError
-from s2sim.reducers.factory import make_reducer, option_string
-from s2sim.reducers.group import make_instances, run_group
-from s2sim.reducers.rounds import count_rounds
+from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.run import run_reducer
+from s2sim.reducers.scripts.rounds import count_rounds
 from s2sim.testing.reducers import example_gradients
 
 

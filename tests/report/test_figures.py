@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import s2sim
 from s2sim.errors import OptionError
-from s2sim.reducers.factory import REDUCERS
 from s2sim.reducers.measure import Error
+from s2sim.reducers.registry import REDUCERS
 from s2sim.report.figure_file import FORMATS, figure_bytes, one_look
 from s2sim.report.figures.axes import log_limits, log_ticks
 from s2sim.report.figures.break_even import break_even_figure, spread

@@ -15,10 +15,10 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.load import load_trace
 from s2sim.gradients.models import load_model
 from s2sim.gradients.scaling import Growth, double_rows, scale_to, scale_to_model
-from s2sim.reducers.factory import make_reducer
-from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import Error, Errors
-from s2sim.reducers.script import Call, Post, Recording, Wait, Work
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
 from s2sim.study.hold_out import Stage, hold_out
 from s2sim.study.record import record
 from s2sim.study.scaled_scripts import record_scaled, scale_recording, weighted_errors

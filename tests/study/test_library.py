@@ -12,8 +12,8 @@ import pytest
 import s2sim
 from s2sim.collectives.demand import Demand
 from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
-from s2sim.reducers.script import Call
-from s2sim.reducers.traffic import ring_bytes
+from s2sim.reducers.scripts.script import Call
+from s2sim.reducers.scripts.traffic import ring_bytes
 from s2sim.study.spec import RunSpec, spec_from_json
 from s2sim.study.wire import received_bytes, ring_traffic, sent_bytes
 

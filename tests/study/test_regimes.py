@@ -9,7 +9,7 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.reducers.factory import make_reducer
+from s2sim.reducers.registry import make_reducer
 from s2sim.study.regime_map import Cell, Contender
 from s2sim.study.regime_spec import RegimeSpec, default_reducers
 from s2sim.study.regime_words import summarise

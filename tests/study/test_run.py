@@ -355,7 +355,7 @@ def test_dense_always_runs_and_nothing_runs_twice():
 
 def test_stages_are_what_waits_for_what():
     from s2sim.gradients.load import load_trace
-    from s2sim.reducers.factory import make_reducer
+    from s2sim.reducers.registry import make_reducer
     from s2sim.study.record import record
 
     gradients = [load_trace("lstm-lm", workers=2).gradient(0, rank) for rank in range(2)]

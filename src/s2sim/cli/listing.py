@@ -28,7 +28,7 @@ def _registered(registry: Registry, describe: Callable[[Any], str]) -> Entries:
 
 
 def _reducers() -> Entries:
-    from s2sim.reducers.factory import REDUCERS
+    from s2sim.reducers.registry import REDUCERS
 
     return _registered(REDUCERS, lambda reducer: str(reducer.summary))
 

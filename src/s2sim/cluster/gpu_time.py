@@ -8,7 +8,7 @@ from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from s2sim.collectives.lowered import Local
-    from s2sim.reducers.script import Work
+    from s2sim.reducers.scripts.script import Work
     from s2sim.topology.hardware import Gpu
     from s2sim.topology.shape import LinkSpec
 

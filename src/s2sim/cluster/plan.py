@@ -12,7 +12,7 @@ from s2sim.collectives.lowering import lower
 
 if TYPE_CHECKING:
     from s2sim.collectives.library import Library
-    from s2sim.reducers.script import Call, Recording
+    from s2sim.reducers.scripts.script import Call, Recording
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from s2sim.cluster.gpu_time import work_ps
 from s2sim.cluster.lasting import Effect
 from s2sim.cluster.plan import make_plan
 from s2sim.errors import S2SimError
-from s2sim.reducers.script import AwaitGradient, HostSync, Post, Wait, Work
+from s2sim.reducers.scripts.script import AwaitGradient, HostSync, Post, Wait, Work
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from s2sim.cluster.plan import Plan
     from s2sim.cluster.watcher import Watcher
     from s2sim.collectives.timing import Timer
-    from s2sim.reducers.script import Phase, Recording, Script
+    from s2sim.reducers.scripts.script import Phase, Recording, Script
     from s2sim.topology.hardware import Gpu
 
 

@@ -9,17 +9,17 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
-from s2sim.reducers.factory import make_reducer
 from s2sim.reducers.rank import Reducer
+from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.traffic import recording_bytes
+from s2sim.reducers.scripts.traffic import recording_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
 
 
 @dataclass(frozen=True, slots=True, eq=False)

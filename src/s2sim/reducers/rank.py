@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from s2sim.gradients.gradient import Gradient, RowSparse
     from s2sim.reducers.error_bound import ErrorBound
-    from s2sim.reducers.script import Work
+    from s2sim.reducers.scripts.script import Work
 
 T = TypeVar("T")
 

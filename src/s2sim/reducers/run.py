@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimWarning
-from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.group.process_group import make_instances, run_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Reduced, Reducer
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError, S2SimWarning
-from s2sim.reducers.factory import make_reducer, option_string
+from s2sim.reducers.registry import make_reducer, option_string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.bounds import LowerBound, lower_bound
-from s2sim.reducers.script import AwaitGradient, Post, Wait
+from s2sim.reducers.scripts.script import AwaitGradient, Post, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.cluster.plan import Plan
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.cuts import Cuts
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from s2sim.cluster.replay import Replay
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
     from s2sim.study.progress import Progress
     from s2sim.study.record import Recorded
     from s2sim.study.timeline import Timeline

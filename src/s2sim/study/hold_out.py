@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
     from s2sim.topology.hardware import Gpu
     from s2sim.topology.shape import ClusterShape
 

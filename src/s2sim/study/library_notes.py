@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.collectives.library import Library
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
     from s2sim.study.record import Recorded
     from s2sim.topology.shape import ClusterShape
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.demand import Demand
     from s2sim.collectives.library import Library
     from s2sim.collectives.timing import Timer
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
     from s2sim.topology.hardware import Gpu
 
 REAL_LIBRARY = "nccl"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.timing import link_bytes
-from s2sim.reducers.rounds import count_rounds
+from s2sim.reducers.scripts.rounds import count_rounds
 from s2sim.study.communication_bound import communication_bound
 from s2sim.study.result import Row
 from s2sim.study.row_parts import CollectiveRow
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.cluster.replay import Replay
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
     from s2sim.study.lowering_rows import Executed
     from s2sim.study.record import Recorded
     from s2sim.topology.cluster import Cluster

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from s2sim.reducers.measure import Errors
     from s2sim.reducers.rank import Reducer
     from s2sim.reducers.run import Ran
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
 
 
 @dataclass(frozen=True, slots=True)

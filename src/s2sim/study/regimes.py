@@ -14,7 +14,7 @@ from s2sim.collectives.timing import Timer
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.gradients.load import load_trace
 from s2sim.provenance import content_hash, run_record
-from s2sim.reducers.factory import make_reducer
+from s2sim.reducers.registry import make_reducer
 from s2sim.study.asked import INTERRUPTED_NOTE, earlier_gradients, warn_of_later_options
 from s2sim.study.library_notes import library_notes, warn_of_idle_library_options
 from s2sim.study.progress import Silent

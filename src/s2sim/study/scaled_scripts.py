@@ -12,7 +12,7 @@ import numpy as np
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.reducers.measure import Error, Errors, mean_float64
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.script import Recording, Work
+from s2sim.reducers.scripts.script import Recording, Work
 from s2sim.study.record import Recorded, record
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
     from s2sim.gradients.scaling import Scaling
     from s2sim.reducers.rank import Reducer
-    from s2sim.reducers.script import Call, Script, Step
+    from s2sim.reducers.scripts.script import Call, Script, Step
 
 
 _OTHER_SEEDS = 3

@@ -10,9 +10,9 @@ import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.error_feedback import ErrorFeedback
-from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import error_of, mean_float64, worst_error
+from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
 from s2sim.study.row_parts import StepRow
 from s2sim.units import PS_PER_S
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from s2sim.gradients.gradient import Layer
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
 
     Execute = Callable[[Recording], tuple[Replay, int]]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.blocks import exchanged_bytes
-from s2sim.reducers.script import Call
-from s2sim.reducers.traffic import ring_bytes
+from s2sim.reducers.scripts.script import Call
+from s2sim.reducers.scripts.traffic import ring_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,9 +12,9 @@ import numpy as np
 
 from s2sim.errors import S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.group import make_instances, run_group
+from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64, worst_error
-from s2sim.reducers.traffic import ring_bytes
+from s2sim.reducers.scripts.traffic import ring_bytes
 from s2sim.testing.require import require
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from s2sim.gradients.gradient import Layer
     from s2sim.reducers.rank import Reduced, Reducer
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
 
 RANK_COUNTS = (1, 2, 3, 7, 65)
 """One rank, a pair, odd counts, and more ranks than the smallest layers have elements."""

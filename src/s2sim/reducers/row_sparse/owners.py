@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.gradients.gradient import RowSparse
-from s2sim.reducers.row_messages import check_rows
+from s2sim.reducers.row_sparse.messages import check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

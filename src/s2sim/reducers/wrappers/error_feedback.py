@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, add, subtract
-from s2sim.reducers.gpu_memory import VALUE_BYTES
-from s2sim.reducers.script import Work
-from s2sim.reducers.wrapper import Wrapper
+from s2sim.reducers.row_sparse.gpu_memory import VALUE_BYTES
+from s2sim.reducers.scripts.script import Work
+from s2sim.reducers.wrappers.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

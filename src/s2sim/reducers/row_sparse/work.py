@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.codecs.bitmap import bitmap_bytes
-from s2sim.reducers.gpu_memory import (
+from s2sim.reducers.row_sparse.gpu_memory import (
     GATHER_BYTES,
     INDEX_BYTES,
     ROW_ID_BYTES,
@@ -13,14 +13,14 @@ from s2sim.reducers.gpu_memory import (
     SELECT_LAUNCHES,
     VALUE_BYTES,
 )
-from s2sim.reducers.row_messages import key_bytes, listed
-from s2sim.reducers.script import Work
+from s2sim.reducers.row_sparse.messages import key_bytes, listed
+from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from s2sim.gradients.gradient import RowSparse
-    from s2sim.reducers.script import Phase
+    from s2sim.reducers.scripts.script import Phase
 
 _DIGIT_BITS = 8
 # CUB sorts what fits in one tile, some thousand pairs, in a single kernel (cub/device/dispatch_radix_sort, SingleTile).

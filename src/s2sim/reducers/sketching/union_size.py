@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.codecs.hashing import as_keys
 from s2sim.codecs.hyperloglog import HyperLogLog
-from s2sim.reducers import s2_work
+from s2sim.reducers.sketching import work as s2_work
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from s2sim.reducers.dense import Dense
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.row_messages import pack_tables, sum_tables, unpack_tables
-from s2sim.reducers.row_work import pack_work, sum_work
-from s2sim.reducers.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.row_sparse.messages import pack_tables, sum_tables, unpack_tables
+from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.row_sparse.work import pack_work, sum_work
+from s2sim.reducers.systems.dense import Dense
 
 if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient

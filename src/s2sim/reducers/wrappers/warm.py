@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from s2sim.errors import OptionError
-from s2sim.reducers.error_feedback import ErrorFeedback
-from s2sim.reducers.wrapper import Wrapper
+from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
+from s2sim.reducers.wrappers.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

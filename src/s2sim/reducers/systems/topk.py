@@ -11,9 +11,9 @@ from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.gpu_memory import GATHER_BYTES, INDEX_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.script import Work
+from s2sim.reducers.row_sparse.gpu_memory import GATHER_BYTES, INDEX_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
+from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from s2sim.reducers.script import AwaitGradient, HostSync, Post, Wait
+from s2sim.reducers.scripts.script import AwaitGradient, HostSync, Post, Wait
 
 if TYPE_CHECKING:
-    from s2sim.reducers.script import Recording
+    from s2sim.reducers.scripts.script import Recording
 
 
 class Rounds(NamedTuple):

@@ -18,16 +18,16 @@ from s2sim.codecs.hashing import HashKind  # noqa: TC001  (options are built fro
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse, as_row_sparse
 from s2sim.gradients.seeds import named_generator
-from s2sim.reducers import s2_work
-from s2sim.reducers.combine import refuse_overflow
-from s2sim.reducers.dense import Dense
 from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
+from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.s2_settings import Preset, Settings, make_settings
-from s2sim.reducers.s2_sizing import ROW_CHOICES, SEEDS, Sizing, size_for_error
-from s2sim.reducers.split import Layers, compressed_layers, split_layers
-from s2sim.reducers.support import BitmapFormat, post_support, union_rows
-from s2sim.reducers.union_size import estimate_rows
+from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
+from s2sim.reducers.sketching import work as s2_work
+from s2sim.reducers.sketching.settings import Preset, Settings, make_settings
+from s2sim.reducers.sketching.sizing import ROW_CHOICES, SEEDS, Sizing, size_for_error
+from s2sim.reducers.sketching.union_size import estimate_rows
+from s2sim.reducers.systems.dense import Dense
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -54,7 +54,7 @@ class S2(Reducer):
     columns : int, optional
         Columns of the sketch, set outright; then nothing is estimated.
     bitmap : {"packed", "byte", "float32"}, optional
-        How the support travels, see `s2sim.reducers.support`; packed unless given.
+        How the support travels, see `s2sim.reducers.row_sparse.support`; packed unless given.
     hash : {"mix", "modulo", "product"}, optional
         Family of hash functions, see `s2sim.codecs.hashing`; mix unless given.
     layers : {"sparse", "all"}
@@ -66,7 +66,7 @@ class S2(Reducer):
         step and uses the result, as that code was meant to.
     error : float, optional
         Relative L2 error that the sketch is sized for, on the sums of the gradients at hand: by a law for one row, by a
-        measured curve for more, see `s2sim.reducers.s2_sizing`. Rows too are chosen, unless they are given.
+        measured curve for more, see `s2sim.reducers.sketching.sizing`. Rows too are chosen, unless they are given.
     """
 
     rows: int | None = None

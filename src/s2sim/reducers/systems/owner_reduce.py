@@ -1,7 +1,7 @@
 """Owner reduce: rows go to their owners, who add them up, and come back to all, exactly.
 
 A reduce-scatter and an all-gather of rows: each row of the union is sent once by every rank that holds it, and its sum
-once around by its owner. The values that travel are never more than `s2sim.reducers.union` sends, and fewer where ranks
+once around by its owner. The values that travel are never more than `s2sim.reducers.systems.union` sends, and fewer where ranks
 share few rows; but both rounds carry row numbers, and the host waits for the size of both.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from s2sim.reducers.dense import Dense
-from s2sim.reducers.owners import Owners
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.row_messages import pack_tables, sum_tables, unpack_tables
-from s2sim.reducers.row_work import join_work, key_work, pack_work, split_work, sum_work
-from s2sim.reducers.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.row_sparse.messages import pack_tables, sum_tables, unpack_tables
+from s2sim.reducers.row_sparse.owners import Owners
+from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.row_sparse.work import join_work, key_work, pack_work, split_work, sum_work
+from s2sim.reducers.systems.dense import Dense
 
 if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient, RowSparse
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class OwnerReduce(Reducer):
     """An all-to-all of rows to their owners, and an all-gather of the sums; exact, two rounds.
 
-    Who owns which row says `s2sim.reducers.owners`.
+    Who owns which row says `s2sim.reducers.row_sparse.owners`.
 
     Attributes
     ----------

@@ -9,15 +9,15 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.reducers.combine import OPERATIONS, OVERFLOW, Accumulator, leaves_of, read_only, rebuild
-from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Step, Wait, Work
+from s2sim.reducers.group.combine import OPERATIONS, OVERFLOW, Accumulator, leaves_of, read_only, rebuild
+from s2sim.reducers.scripts.script import AwaitGradient, Call, HostSync, Post, Recording, Step, Wait, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Payload, Program, Reduced, Reducer
-    from s2sim.reducers.script import Kind
+    from s2sim.reducers.scripts.script import Kind
 
 T = TypeVar("T")
 

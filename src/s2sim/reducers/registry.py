@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from s2sim.errors import OptionError, nearest
 from s2sim.options import build, join_option_string, non_default, split_option_string
-from s2sim.reducers.error_feedback import ErrorFeedback
-from s2sim.reducers.warm import Warm
-from s2sim.reducers.wrapper import Wrapper
+from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
+from s2sim.reducers.wrappers.warm import Warm
+from s2sim.reducers.wrappers.wrapper import Wrapper
 from s2sim.registry import Registry
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ REDUCERS = Registry(
     "reducer",
     "s2sim.reducers",
     {
-        "dense": "s2sim.reducers.dense:Dense",
-        "fp16": "s2sim.reducers.fp16:Fp16",
-        "topk": "s2sim.reducers.topk:TopK",
-        "union": "s2sim.reducers.union:Union",
-        "owner-reduce": "s2sim.reducers.owner_reduce:OwnerReduce",
-        "gather-rows": "s2sim.reducers.gather_rows:GatherRows",
-        "s2": "s2sim.reducers.s2:S2",
-        "s2-exact": "s2sim.reducers.s2_exact:S2Exact",
+        "dense": "s2sim.reducers.systems.dense:Dense",
+        "fp16": "s2sim.reducers.systems.fp16:Fp16",
+        "topk": "s2sim.reducers.systems.topk:TopK",
+        "union": "s2sim.reducers.systems.union:Union",
+        "owner-reduce": "s2sim.reducers.systems.owner_reduce:OwnerReduce",
+        "gather-rows": "s2sim.reducers.systems.gather_rows:GatherRows",
+        "s2": "s2sim.reducers.systems.s2:S2",
+        "s2-exact": "s2sim.reducers.systems.s2_exact:S2Exact",
     },
 )
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from s2sim.errors import S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
-from s2sim.reducers.dense import average
-from s2sim.reducers.gpu_memory import ROW_ID_BYTES, SELECT_LAUNCHES, VALUE_BYTES
-from s2sim.reducers.script import Work
+from s2sim.reducers.row_sparse.gpu_memory import ROW_ID_BYTES, SELECT_LAUNCHES, VALUE_BYTES
+from s2sim.reducers.scripts.script import Work
+from s2sim.reducers.systems.dense import average
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ import numpy as np
 
 from s2sim.codecs.bitmap import bitmap_bytes, pack_positions, unpack_positions
 from s2sim.gradients.gradient import RowSparse
-from s2sim.reducers.gpu_memory import ROW_ID_BYTES, SCATTER_BYTES, SELECT_LAUNCHES
-from s2sim.reducers.script import Work
+from s2sim.reducers.row_sparse.gpu_memory import ROW_ID_BYTES, SCATTER_BYTES, SELECT_LAUNCHES
+from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.reducers.rank import Pending, Rank
-    from s2sim.reducers.script import Phase
+    from s2sim.reducers.scripts.script import Phase
 
 BitmapFormat: TypeAlias = Literal["packed", "byte", "float32"]
 

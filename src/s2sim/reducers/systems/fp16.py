@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.codecs.half import from_half, to_half
-from s2sim.reducers.gpu_memory import HALF_BYTES, VALUE_BYTES
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.script import Work
+from s2sim.reducers.row_sparse.gpu_memory import HALF_BYTES, VALUE_BYTES
+from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

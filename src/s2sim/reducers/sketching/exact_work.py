@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.codecs.peel_table import THIRDS
-from s2sim.reducers.gpu_memory import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
-from s2sim.reducers.script import Work
-from s2sim.reducers.support import read_work
+from s2sim.reducers.row_sparse.gpu_memory import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
+from s2sim.reducers.row_sparse.support import read_work
+from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from s2sim.codecs.exact_sketch import Decoded, ExactSketch
     from s2sim.gradients.gradient import RowSparse
-    from s2sim.reducers.support import BitmapFormat
+    from s2sim.reducers.row_sparse.support import BitmapFormat
 
 _MAXIMUM_BYTES = 8
 """A float64 maximum of a group."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.reducers.gpu_memory import GATHER_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
-from s2sim.reducers.script import Work
-from s2sim.reducers.support import mark_work, read_work
+from s2sim.reducers.row_sparse.gpu_memory import GATHER_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
+from s2sim.reducers.row_sparse.support import mark_work, read_work
+from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from s2sim.codecs.count_sketch import CountSketch
     from s2sim.codecs.hyperloglog import HyperLogLog
     from s2sim.gradients.gradient import RowSparse
-    from s2sim.reducers.s2_settings import Settings
+    from s2sim.reducers.sketching.settings import Settings
 
 
 def encode(tables: Sequence[RowSparse], sketch: CountSketch, settings: Settings) -> Work:

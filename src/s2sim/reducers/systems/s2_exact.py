@@ -7,7 +7,7 @@ numbers, whose sums are the same bits in any order.
 Ranks must agree on the size of the table and on the units before they encode. On a first step a small message does
 that: an estimate of the union, and the largest magnitudes. Later steps carry both over and send with the cells how much
 of the range was needed. Rows that could not be read, whose sums did not fit, or whose units turn out far too coarse are
-known to all ranks alike, and go in a second message, as `s2sim.reducers.union` sends all of them.
+known to all ranks alike, and go in a second message, as `s2sim.reducers.systems.union` sends all of them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.codecs.peeling import enough_rounds, peel_order
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.reducers import s2_exact_work
-from s2sim.reducers.combine import refuse_overflow
-from s2sim.reducers.dense import Dense
 from s2sim.reducers.error_bound import ErrorBound
+from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.s2_exact_units import Carried, carried_exponents, regrouped, unserved
-from s2sim.reducers.split import Layers, compressed_layers, split_layers
-from s2sim.reducers.support import BitmapFormat, mark_work, post_support, union_rows
-from s2sim.reducers.union_size import post_estimate, read_estimate
+from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.row_sparse.support import BitmapFormat, mark_work, post_support, union_rows
+from s2sim.reducers.sketching import exact_work as s2_exact_work
+from s2sim.reducers.sketching.exact_units import Carried, carried_exponents, regrouped, unserved
+from s2sim.reducers.sketching.union_size import post_estimate, read_estimate
+from s2sim.reducers.systems.dense import Dense
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -70,7 +70,7 @@ class S2Exact(Reducer):
     margin : float
         Headroom on the union of the last step, and on a first step's estimate of its own.
     bitmap : {"packed", "byte", "float32"}
-        How the support travels, see `s2sim.reducers.support`.
+        How the support travels, see `s2sim.reducers.row_sparse.support`.
     layers : {"sparse", "all"}
         Compress the row-sparse layers only, or the dense ones too, by element.
     """

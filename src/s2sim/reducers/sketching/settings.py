@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from s2sim.codecs.hashing import MAX_ROWS, HashKind
 from s2sim.codecs.sketch_codec import columns_for
 from s2sim.errors import OptionError, nearest
-from s2sim.reducers.support import BitmapFormat
+from s2sim.reducers.row_sparse.support import BitmapFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,12 +17,12 @@ import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.reducers.dense import Dense
-from s2sim.reducers.gpu_memory import ROW_ID_BYTES, VALUE_BYTES
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.script import Work
-from s2sim.reducers.split import Layers, compressed_layers, split_layers
-from s2sim.reducers.support import BitmapFormat, mark_work, post_support, read_work, union_rows
+from s2sim.reducers.row_sparse.gpu_memory import ROW_ID_BYTES, VALUE_BYTES
+from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.row_sparse.support import BitmapFormat, mark_work, post_support, read_work, union_rows
+from s2sim.reducers.scripts.script import Work
+from s2sim.reducers.systems.dense import Dense
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +40,7 @@ class Union(Reducer):
     layers : {"sparse", "all"}
         Compress the row-sparse layers only, or the dense ones too, by element.
     bitmap : {"packed", "byte", "float32"}
-        How the support travels, see `s2sim.reducers.support`.
+        How the support travels, see `s2sim.reducers.row_sparse.support`.
     prefetch : bool
         Merge the supports during forward and backward, from the rows that the batch names.
     """

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.reducers.script import Call, Recording
+    from s2sim.reducers.scripts.script import Call, Recording
 
 
 def chunk_bounds(elements: int, ranks: int) -> NDArray[np.int64]:

@@ -1,0 +1,1 @@
+"""Ranks in memory: their programs in lock-step, and how what they post combines."""

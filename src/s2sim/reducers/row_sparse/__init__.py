@@ -1,0 +1,1 @@
+"""Row-sparse layers: which layers and rows travel, how, and what that costs a GPU."""

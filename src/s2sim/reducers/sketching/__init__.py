@@ -1,0 +1,1 @@
+"""What the sketching reducers share: settings, sizes, units, and what a sketch costs a GPU."""

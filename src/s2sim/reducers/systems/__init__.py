@@ -1,0 +1,1 @@
+"""The reducers themselves, one published system a file."""
