@@ -7,10 +7,10 @@ import pytest
 from s2sim.cluster.gpu_time import local_ps, work_ps
 from s2sim.cluster.plan import make_plan
 from s2sim.cluster.replay import replay
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.libraries import choose_library
-from s2sim.collectives.lowered import Local
-from s2sim.collectives.timing import Timer
+from s2sim.collectives.libraries.launches import Local
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.timer import Timer
 from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
 from s2sim.topology.hardware import load_gpu
 

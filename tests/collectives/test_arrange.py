@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.collectives.arrange import arranged
-from s2sim.collectives.checker import check_schedule
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.duration import duration_ps, simulate_ps
-from s2sim.collectives.groups import group_of_all, joined, schedule_of
-from s2sim.collectives.ring import Ring
-from s2sim.collectives.rounds import RoundTimes
-from s2sim.collectives.schedule import Stage
+from s2sim.collectives.algorithms.ring import Ring
+from s2sim.collectives.schedules.arrange import arranged
+from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.groups import group_of_all, joined, schedule_of
+from s2sim.collectives.schedules.schedule import Stage
+from s2sim.collectives.timing.duration import duration_ps, simulate_ps
+from s2sim.collectives.timing.rounds import RoundTimes
 
 RANKS = 5
 

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.collectives.blocks import blocks_of, exchange, exchanged_bytes
-from s2sim.collectives.bounds import lower_bound
-from s2sim.collectives.checker import check_schedule
-from s2sim.collectives.closed_form import closed_form_s
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.duration import simulate_ps
-from s2sim.collectives.hops import Hop, Hops
-from s2sim.collectives.libraries import choose_library
-from s2sim.collectives.lowered import SIZES, Asked, Local, together
-from s2sim.collectives.lowering import lower
-from s2sim.collectives.pairwise import Pairwise
-from s2sim.collectives.registry import make_algorithm
-from s2sim.collectives.spread import Spread
-from s2sim.collectives.timing import Timer
+from s2sim.collectives.algorithms.pairwise import Pairwise
+from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.algorithms.spread import Spread
+from s2sim.collectives.libraries.launches import SIZES, Asked, Local, together
+from s2sim.collectives.libraries.lowering import lower
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.schedules.blocks import blocks_of, exchange, exchanged_bytes
+from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.hops import Hop, Hops
+from s2sim.collectives.timing.bounds import lower_bound
+from s2sim.collectives.timing.closed_form import closed_form_s
+from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import ContendedError, OptionError, S2SimError
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster

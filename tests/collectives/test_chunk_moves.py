@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.chunk_moves import Chunks, Move, Pairs, carried, stage_of_moves
+from s2sim.collectives.schedules.chunk_moves import Chunks, Move, Pairs, carried, stage_of_moves
 
 BOTH = Pairs(np.array([0, 1]), np.array([1, 0]))
 

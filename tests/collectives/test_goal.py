@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.collectives.checker import promised, starting_values
-from s2sim.collectives.demand import Demand, barrier
-from s2sim.collectives.goal import to_goal
-from s2sim.collectives.registry import make_algorithm
-from s2sim.collectives.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
+from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.schedules.checker import promised, starting_values
+from s2sim.collectives.schedules.demand import Demand, barrier
+from s2sim.collectives.schedules.goal import to_goal
+from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import OptionError
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.collectives.checker import check_schedule
-from s2sim.collectives.closed_form import closed_form_s
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.duration import simulate_ps
-from s2sim.collectives.hierarchical import Hierarchical
-from s2sim.collectives.registry import make_algorithm
-from s2sim.collectives.timing import Timer, link_bytes
+from s2sim.collectives.algorithms.hierarchical import Hierarchical
+from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.closed_form import closed_form_s
+from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.timer import Timer, link_bytes
 from s2sim.errors import ContendedError, OptionError, S2SimError
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.libraries import LIBRARIES, choose_library
-from s2sim.collectives.lowered import SIZES, Asked, Local, together
-from s2sim.collectives.lowering import WAYS, lower
+from s2sim.collectives.libraries.launches import SIZES, Asked, Local, together
+from s2sim.collectives.libraries.lowering import WAYS, lower
+from s2sim.collectives.libraries.tables import LIBRARIES, choose_library
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError, S2SimError, UnknownNameError
 
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.collectives.checker import check_schedule, run_on_values
-from s2sim.collectives.closed_form import closed_form_s
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.duration import simulate_ps
-from s2sim.collectives.groups import Groups, schedule_of
-from s2sim.collectives.hops import Hop, Hops
-from s2sim.collectives.pat import Pat
-from s2sim.collectives.registry import make_algorithm
-from s2sim.collectives.timing import Timer
+from s2sim.collectives.algorithms.pat import Pat
+from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.schedules.checker import check_schedule, run_on_values
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.groups import Groups, schedule_of
+from s2sim.collectives.schedules.hops import Hop, Hops
+from s2sim.collectives.timing.closed_form import closed_form_s
+from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import ContendedError, OptionError
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster

@@ -8,10 +8,10 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.registry import make_algorithm
-from s2sim.collectives.rounds import RoundTimes
-from s2sim.collectives.running import Running
+from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.running import Running
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster

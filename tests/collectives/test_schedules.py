@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.collectives.checker import check_schedule, run_on_values
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.double_binary_tree import DoubleBinaryTree, _binary_tree, _second_tree
-from s2sim.collectives.registry import ALGORITHMS, make_algorithm
-from s2sim.collectives.ring import Ring
+from s2sim.collectives.algorithms.double_binary_tree import DoubleBinaryTree, _binary_tree, _second_tree
+from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
+from s2sim.collectives.algorithms.ring import Ring
+from s2sim.collectives.schedules.checker import check_schedule, run_on_values
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError, S2SimError
 from s2sim.reducers.scripts.script import Call
 from s2sim.reducers.scripts.traffic import ring_bytes

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.collectives.bounds import lower_bound
-from s2sim.collectives.closed_form import closed_form_s
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.double_binary_tree import DoubleBinaryTree
-from s2sim.collectives.duration import at_least_ps, duration_ps, simulate_ps
-from s2sim.collectives.registry import make_algorithm
-from s2sim.collectives.ring import Ring
-from s2sim.collectives.rounds import RoundTimes
-from s2sim.collectives.timing import Timer
+from s2sim.collectives.algorithms.double_binary_tree import DoubleBinaryTree
+from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.algorithms.ring import Ring
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.bounds import lower_bound
+from s2sim.collectives.timing.closed_form import closed_form_s
+from s2sim.collectives.timing.duration import at_least_ps, duration_ps, simulate_ps
+from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import ContendedError
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster

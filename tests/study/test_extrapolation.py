@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim.collectives.libraries import choose_library
+from s2sim.collectives.libraries.tables import choose_library
 from s2sim.errors import OptionError, S2SimError, TraceError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.load import load_trace

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim.collectives.demand import Demand
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
 from s2sim.reducers.scripts.script import Call
 from s2sim.reducers.scripts.traffic import ring_bytes

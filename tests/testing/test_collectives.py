@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import pytest
 
-from s2sim.collectives.bounds import LowerBound
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.ring import Ring
+from s2sim.collectives.algorithms.ring import Ring
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.bounds import LowerBound
 from s2sim.errors import OptionError, S2SimError
 from s2sim.testing.collectives import check_algorithm
 

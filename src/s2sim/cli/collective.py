@@ -28,7 +28,7 @@ from s2sim.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.collectives.demand import Kind
+    from s2sim.collectives.schedules.demand import Kind
     from s2sim.study.collective import CollectiveResult
 
 # Known here so that --help need not import what runs them; tests hold the two together.

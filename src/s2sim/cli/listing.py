@@ -14,7 +14,7 @@ from s2sim.errors import unknown_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s2sim.collectives.library import Library
+    from s2sim.collectives.libraries.library import Library
     from s2sim.registry import Registry
 
     Entries = list[tuple[str, str, str]]
@@ -40,7 +40,7 @@ def _codecs() -> Entries:
 
 
 def _collectives() -> Entries:
-    from s2sim.collectives.registry import ALGORITHMS
+    from s2sim.collectives.algorithms.registry import ALGORITHMS
 
     def describe(algorithm: Any) -> str:
         # The first sentence of the documentation says what it is.
@@ -51,7 +51,7 @@ def _collectives() -> Entries:
 
 
 def _libraries() -> Entries:
-    from s2sim.collectives.libraries import LIBRARIES
+    from s2sim.collectives.libraries.tables import LIBRARIES
 
     def describe(library: Library) -> str:
         options = "; ".join(f"{key}={'|'.join(values)}" for key, values in library.options)

@@ -307,7 +307,7 @@ def _print(
 
 def _print_lowering(result: Result) -> None:
     from s2sim.cli.output import show_grids, show_lines
-    from s2sim.collectives.libraries import IDEAL, LIBRARIES
+    from s2sim.collectives.libraries.tables import IDEAL, LIBRARIES
     from s2sim.report import rows
     from s2sim.report.text import lowering_lines
 

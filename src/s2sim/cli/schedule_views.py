@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s2sim.collectives.running import RanRound
-    from s2sim.collectives.schedule import Schedule
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.collectives.timing.running import RanRound
     from s2sim.report.schedule_text import MessageRow, StepRow
     from s2sim.study.collective import PlannedCollective
 
@@ -56,7 +56,7 @@ def listing(schedule: Schedule) -> list[str]:
 def draw(planned: PlannedCollective, title: str, target: str) -> None:
     """Write a picture of the messages over simulated time."""
     from s2sim.cli.output import write_bytes
-    from s2sim.collectives.duration import simulate_ps
+    from s2sim.collectives.timing.duration import simulate_ps
     from s2sim.report.schedule_picture import check_drawing, draw_schedule
 
     schedule = planned.timed.schedule
@@ -76,7 +76,7 @@ def draw(planned: PlannedCollective, title: str, target: str) -> None:
 def write_goal(planned: PlannedCollective, target: str) -> None:
     """Write the schedule as GOAL text."""
     from s2sim.cli.output import write_text
-    from s2sim.collectives.goal import to_goal
+    from s2sim.collectives.schedules.goal import to_goal
 
     write_text(to_goal(planned.timed.schedule), target)
 

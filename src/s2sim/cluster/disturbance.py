@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.cluster.faults import Background, FailLink, Jitter, SlowLink, SlowRank, fault_text
 from s2sim.cluster.lasting import Effect, is_lasting, link_effect
-from s2sim.collectives.running import Running
+from s2sim.collectives.timing.running import Running
 from s2sim.errors import OptionError
 from s2sim.gradients.seeds import named_generator
 from s2sim.network.background import BackgroundTraffic
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.cluster.faults import Fault
-    from s2sim.collectives.running import RanRound
-    from s2sim.collectives.schedule import Schedule
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.collectives.timing.running import RanRound
     from s2sim.network.changing import Change
     from s2sim.network.fluid import OnLoads
     from s2sim.topology.cluster import Cluster

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.demand import Demand
-from s2sim.collectives.libraries import IDEAL
-from s2sim.collectives.lowered import Asked, Lowered
-from s2sim.collectives.lowering import lower
+from s2sim.collectives.libraries.launches import Asked, Lowered
+from s2sim.collectives.libraries.lowering import lower
+from s2sim.collectives.libraries.tables import IDEAL
+from s2sim.collectives.schedules.demand import Demand
 
 if TYPE_CHECKING:
-    from s2sim.collectives.library import Library
+    from s2sim.collectives.libraries.library import Library
     from s2sim.reducers.scripts.script import Call, Recording
 
 

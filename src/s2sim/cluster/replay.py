@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from s2sim.cluster.faults import Fault
     from s2sim.cluster.plan import Plan
     from s2sim.cluster.watcher import Watcher
-    from s2sim.collectives.timing import Timer
+    from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Phase, Recording, Script
     from s2sim.topology.hardware import Gpu
 

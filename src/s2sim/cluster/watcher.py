@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from s2sim.collectives.running import RanRound
+    from s2sim.collectives.timing.running import RanRound
 
 
 class Watcher(Protocol):

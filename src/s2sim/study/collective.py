@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.cluster.faults import Fault, make_faults
 from s2sim.cluster.lasting import Effect, damaged_cluster, is_lasting
-from s2sim.collectives.bounds import lower_bound
-from s2sim.collectives.closed_form import closed_form_s
-from s2sim.collectives.duration import rank_ends_ps, simulate_ps
-from s2sim.collectives.registry import helpers_of, make_algorithm
-from s2sim.collectives.timing import AUTO, Timer, sent_by_pattern
+from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
+from s2sim.collectives.timing.bounds import lower_bound
+from s2sim.collectives.timing.closed_form import closed_form_s
+from s2sim.collectives.timing.duration import rank_ends_ps, simulate_ps
+from s2sim.collectives.timing.timer import AUTO, Timer, sent_by_pattern
 from s2sim.errors import ContendedError, OptionError, S2SimWarning
 from s2sim.study.collective_networks import Packets, check_packets_asked, compare, run_as_packets
 from s2sim.study.collective_sizes import bus_factor, counted_bytes, make_demand
@@ -36,10 +36,10 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from s2sim.collectives.demand import Demand, Kind
-    from s2sim.collectives.running import RanRound
-    from s2sim.collectives.schedule import Schedule
-    from s2sim.collectives.timing import Timed
+    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.collectives.timing.running import RanRound
+    from s2sim.collectives.timing.timer import Timed
     from s2sim.study.collective_networks import CollectiveCheck
     from s2sim.study.progress import Progress
     from s2sim.topology.cluster import Cluster

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.collectives.rounds import find_routes
-from s2sim.collectives.running import Running
+from s2sim.collectives.timing.rounds import find_routes
+from s2sim.collectives.timing.running import Running
 from s2sim.errors import OptionError
 from s2sim.network.models import check_network, make_network
 from s2sim.network.packets import HOPS_A_REPORT, PACKET_BYTES, count_packet_hops, fill_ps
@@ -19,8 +19,8 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.collectives.running import RanRound
-    from s2sim.collectives.schedule import Schedule
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.collectives.timing.running import RanRound
     from s2sim.study.progress import Progress
     from s2sim.topology.cluster import Cluster
 

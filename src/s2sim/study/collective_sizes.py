@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.demand import KINDS, Demand, Kind, barrier
+from s2sim.collectives.schedules.demand import KINDS, Demand, Kind, barrier
 from s2sim.errors import OptionError, S2SimError, UnitError, unknown_name
 from s2sim.units import parse_size_bytes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.bounds import LowerBound, lower_bound
+from s2sim.collectives.timing.bounds import LowerBound, lower_bound
 from s2sim.reducers.scripts.script import AwaitGradient, Post, Wait
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.cluster.faults import make_faults
 from s2sim.cluster.lasting import damaged_cluster
-from s2sim.collectives.libraries import choose_library
-from s2sim.collectives.registry import check_algorithm
-from s2sim.collectives.timing import AUTO, Timer
+from s2sim.collectives.algorithms.registry import check_algorithm
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import OptionError
 from s2sim.gradients.load import load_trace
 from s2sim.study.asked import INTERRUPTED_NOTE, earlier_gradients, reducers_asked, warn_of_later_options

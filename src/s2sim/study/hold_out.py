@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.timing import AUTO, Timer
+from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.gradients.law import fit_law
 from s2sim.gradients.law_ranks import MoreRanks, SomeRanks
 from s2sim.gradients.scaling import keep_rows, scale_to
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.collectives.library import Library
+    from s2sim.collectives.libraries.library import Library
     from s2sim.gradients.gradient import Gradient
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer

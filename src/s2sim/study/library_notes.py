@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from s2sim.cluster.plan import make_plan
-from s2sim.collectives.libraries import IDEAL
+from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.errors import S2SimWarning
 from s2sim.options import split_option_string
 from s2sim.study.record import names_of
@@ -14,7 +14,7 @@ from s2sim.study.record import names_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.collectives.library import Library
+    from s2sim.collectives.libraries.library import Library
     from s2sim.reducers.scripts.script import Recording
     from s2sim.study.record import Recorded
     from s2sim.topology.shape import ClusterShape

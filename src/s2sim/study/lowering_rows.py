@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.cluster.plan import make_plan
 from s2sim.cluster.replay import replay
-from s2sim.collectives.libraries import IDEAL, choose_library
+from s2sim.collectives.libraries.tables import IDEAL, choose_library
 from s2sim.study.row_parts import LoweringRow
 from s2sim.study.wire import ring_traffic
 from s2sim.units import PS_PER_S
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from s2sim.cluster.plan import Plan
     from s2sim.cluster.replay import Replay
     from s2sim.cluster.watcher import Watcher
-    from s2sim.collectives.demand import Demand
-    from s2sim.collectives.library import Library
-    from s2sim.collectives.timing import Timer
+    from s2sim.collectives.libraries.library import Library
+    from s2sim.collectives.schedules.demand import Demand
+    from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Recording
     from s2sim.topology.hardware import Gpu
 

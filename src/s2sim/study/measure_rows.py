@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.timing import link_bytes
+from s2sim.collectives.timing.timer import link_bytes
 from s2sim.reducers.scripts.rounds import count_rounds
 from s2sim.study.communication_bound import communication_bound
 from s2sim.study.result import Row

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from s2sim.cluster.faults import make_faults
 from s2sim.cluster.plan import make_plan
-from s2sim.collectives.libraries import choose_library
-from s2sim.collectives.registry import ALGORITHMS
-from s2sim.collectives.timing import AUTO
+from s2sim.collectives.algorithms.registry import ALGORITHMS
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.timing.timer import AUTO
 from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.study.fault_notes import fault_notes
 from s2sim.study.library_notes import library_notes

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.cluster.plan import make_plan
 from s2sim.cluster.replay import replay
-from s2sim.collectives.libraries import IDEAL, choose_library
-from s2sim.collectives.timing import Timer
+from s2sim.collectives.libraries.tables import IDEAL, choose_library
+from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.gradients.load import load_trace
 from s2sim.provenance import content_hash, run_record

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.collectives.running import RanRound
-    from s2sim.collectives.schedule import Schedule
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.collectives.timing.running import RanRound
     from s2sim.study.lowering_rows import Executed
     from s2sim.topology.cluster import Cluster
 

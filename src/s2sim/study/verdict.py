@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.libraries import IDEAL
+from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.study.break_even import LOWEST_BPS
 from s2sim.study.result import Verdict
 from s2sim.units import format_rate

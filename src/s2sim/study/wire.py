@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.blocks import exchanged_bytes
+from s2sim.collectives.schedules.blocks import exchanged_bytes
 from s2sim.reducers.scripts.script import Call
 from s2sim.reducers.scripts.traffic import ring_bytes
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.cluster.replay import Replay
-    from s2sim.collectives.demand import Demand
+    from s2sim.collectives.schedules.demand import Demand
 
 
 def sent_bytes(demand: Demand) -> NDArray[np.int64]:

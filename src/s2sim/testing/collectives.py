@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.bounds import lower_bound
-from s2sim.collectives.checker import check_schedule
-from s2sim.collectives.demand import KINDS, Demand, barrier
-from s2sim.collectives.duration import duration_ps, simulate_ps
-from s2sim.collectives.hops import Hop, Hops
-from s2sim.collectives.registry import make_algorithm
-from s2sim.collectives.rounds import RoundTimes
+from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.demand import KINDS, Demand, barrier
+from s2sim.collectives.schedules.hops import Hop, Hops
+from s2sim.collectives.timing.bounds import lower_bound
+from s2sim.collectives.timing.duration import duration_ps, simulate_ps
+from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.errors import ContendedError, OptionError, TopologyError
 from s2sim.testing.require import require, require_options
 from s2sim.topology.catalogue import load_shape
@@ -26,9 +26,9 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s2sim.collectives.demand import Kind
-    from s2sim.collectives.registry import Algorithm
-    from s2sim.collectives.schedule import Pieces, Schedule
+    from s2sim.collectives.algorithms.registry import Algorithm
+    from s2sim.collectives.schedules.demand import Kind
+    from s2sim.collectives.schedules.schedule import Pieces, Schedule
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.cuts import Cuts
 

@@ -1,0 +1,1 @@
+"""The algorithms, one a file, each with its closed form beside it."""

@@ -1,0 +1,133 @@
+"""Pipelined chain from or to a root: chunks behind each other along all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor, sqrt
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from s2sim.collectives.schedules.doubling import require_one_way
+from s2sim.collectives.schedules.groups import schedule_of
+from s2sim.collectives.schedules.rooted import group_from_root
+from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
+from s2sim.errors import OptionError
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.schedules.groups import Groups
+    from s2sim.collectives.schedules.hops import Hops
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.topology.cluster import Cluster
+
+# Beyond so many chunks the fill of the pipeline is below a per cent up to dozens of ranks, and rounds cost time here.
+_MOST_CHUNKS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Every rank passes chunks on to the next, in rank order from the root on: for large messages.
+
+    Chunk c crosses the pair number i in round c + i, so that there are P - 2 + K rounds. All ranks together send
+    (P - 1)·D bytes.
+
+    Attributes
+    ----------
+    chunks : int or None
+        Pieces that the buffer is cut into; None takes the number that the closed form makes fastest.
+    """
+
+    name: ClassVar[str] = "chain"
+    source: ClassVar[str] = "van de Geijn and Watts, Concurrency Pract. Exp. 9(4), 1997"
+    kinds: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
+    auto: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
+    chunks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.chunks is not None and self.chunks < 1:
+            raise OptionError(f"chain: chunks={self.chunks} must be at least 1")
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule for this demand; the rates of the cluster choose the chunks."""
+        groups = group_from_root(demand)
+        chunks = self._chunks(groups, cluster)
+        return schedule_of(demand, f"{self.name}:chunks={chunks}", _pipelined(demand.kind, groups, chunks))
+
+    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
+        """Return the rounds in which each group does ``kind`` on its part, from or to its first member."""
+        return _pipelined(kind, groups, self._chunks(groups, cluster))
+
+    def _chunks(self, groups: Groups, cluster: Cluster) -> int:
+        """Return the K that minimises (P - 2 + K)(L + b·D/K), at most one a position.
+
+        L is the largest latency on the way, and the busiest link needs b seconds a byte: the number of pairs that
+        cross it over its rate.
+        """
+        most = int(min(_MOST_CHUNKS, max(1, (groups.end[:, -1] - groups.begin[:, 0]).max())))
+        if self.chunks is not None or groups.members <= 2:
+            return self.chunks or 1
+        routes = cluster.routes(groups.ranks[:, :-1].reshape(-1), groups.ranks[:, 1:].reshape(-1))
+        load = np.bincount(routes.links, routes.weights, len(cluster.fabric))
+        busy_s = float((load / cluster.fabric.rate_Bps).max()) * float(groups.bytes.sum(axis=1).max())
+        latency_s = float(routes.latency_ps.max()) / PS_PER_S
+        if latency_s == 0:
+            return most
+        # Convex in K: the best whole number lies beside the best of all.
+        best = min(float(most), max(1.0, sqrt((groups.members - 2) * busy_s / latency_s)))
+        return min(floor(best), ceil(best), key=lambda k: (groups.members - 2 + k) * (latency_s + busy_s / k))
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time where messages share nothing and all ways are alike: (P - 2 + K)(L + D/(K·B))."""
+        require_one_way(self.name, hops)
+        chunks = self.chunks or 1
+        return _rounds(demand.ranks, chunks) * hops.round_s(demand.buffer_bytes / chunks)
+
+
+def _rounds(members: int, chunks: int) -> int:
+    return members - 2 + chunks if members > 1 else 0
+
+
+def _pipelined(kind: Kind, groups: Groups, chunks: int) -> Stage:
+    """Return the rounds in which chunks go along each group's members, or back along them to be summed."""
+    line = groups.ranks if kind == "broadcast" else groups.ranks[:, ::-1]
+    pairs = groups.members - 1
+    begin, end = groups.begin[:, :1], groups.end[:, -1:]
+    chunk_bytes = groups.bytes.sum(axis=1, keepdims=True) / chunks
+    rounds = _rounds(groups.members, chunks)
+    # From round `pairs - 1` until the first chunk runs out all pairs are at work: one step. All other rounds differ.
+    full = max(1, chunks - pairs + 1) if pairs else 0
+
+    def working(step: int, time: int) -> tuple[NDArray[np.int64], int]:
+        """Return the pairs at work, and the round."""
+        round_number = step + time + (full - 1 if step >= pairs else 0)
+        return np.arange(max(0, round_number - chunks + 1), min(pairs, round_number + 1)), round_number
+
+    def make(step: int) -> Step:
+        at, _ = working(step, 0)
+        pattern = Pattern(line[:, at].reshape(-1), line[:, at + 1].reshape(-1))
+        sizes_bytes = np.broadcast_to(chunk_bytes, (len(line), len(at))).reshape(-1)
+        return Step(Round(pattern, sizes_bytes), full if step == pairs - 1 else 1)
+
+    def pieces(step: int, time: int) -> Pieces:
+        at, round_number = working(step, time)
+        chunk = round_number - at
+        return Pieces(
+            np.arange(len(line) * len(at)),
+            (begin + chunk * (end - begin) // chunks).reshape(-1),
+            (begin + (chunk + 1) * (end - begin) // chunks).reshape(-1),
+            np.full(len(line) * len(at), kind == "reduce"),
+        )
+
+    def volume(ranks: int) -> NDArray[np.int64]:
+        """Every rank but the last of its line sends its group's part, every one but the first gets it."""
+        total = np.zeros((2, ranks), np.int64)
+        sizes = np.broadcast_to(end - begin, (len(line), pairs)).reshape(-1)
+        np.add.at(total[0], line[:, :-1].reshape(-1), sizes)
+        np.add.at(total[1], line[:, 1:].reshape(-1), sizes)
+        return total
+
+    return Stage(LazySteps(rounds - full + 1 if pairs else 0, make), pieces, volume)

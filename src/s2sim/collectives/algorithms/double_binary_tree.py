@@ -1,0 +1,244 @@
+"""Double binary tree all-reduce, pipelined: two trees, each for half of the buffer, over nodes with a chain inside.
+
+Every rank that has children in one tree is a leaf of the other, so that both directions of every port are used
+(Sanders, Speck and Träff, Parallel Computing 35(12), 2009). Inside a node the ranks form a chain that ends in the rank
+which takes part in the tree over nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from s2sim.collectives.schedules.groups import group_of_all, schedule_of
+from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Stage, Step
+from s2sim.errors import ContendedError, OptionError
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.schedules.groups import Groups
+    from s2sim.collectives.schedules.hops import Hops
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.topology.cluster import Cluster
+
+_MOST_CHUNKS = 128
+# Rounds times pairs, a byte each.
+_MOST_PLACES = 1 << 30
+
+
+def _binary_tree(count: int) -> NDArray[np.int64]:
+    """Return the parent of each of ``count`` members in an in-order binary tree, -1 for the root.
+
+    Members are numbered from 1 here: a member's lowest set bit is its height, so odd members are leaves.
+    """
+    member = np.arange(1, count + 1)
+    low = member & -member
+    above = (member ^ low) | (low << 1)
+    below = member ^ low
+    return np.where(above <= count, above, below).astype(np.int64) - 1
+
+
+def _second_tree(first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the tree whose leaves have children in the first: mirrored for an even count, shifted for an odd one."""
+    count = len(first)
+    renamed = count - 1 - np.arange(count) if count % 2 == 0 else (np.arange(count) + 1) % count
+    second = np.empty(count, np.int64)
+    second[renamed] = np.where(first >= 0, renamed[first], -1)
+    return second
+
+
+def _over_nodes(tree: NDArray[np.int64], node_of_rank: NDArray[np.int64], *, last: bool) -> NDArray[np.int64]:
+    """Return the parent of each rank: the tree over nodes, and a chain inside each, led by its first or last rank."""
+    ranks = len(node_of_rank)
+    nodes, node = np.unique(node_of_rank, return_inverse=True)
+    order = np.lexsort((-np.arange(ranks) if last else np.arange(ranks), node))
+    leads = np.concatenate([[True], np.diff(node[order]) != 0])
+    leader = np.empty(len(nodes), np.int64)
+    leader[node[order[leads]]] = order[leads]
+    parent = np.empty(ranks, np.int64)
+    parent[order[1:]] = order[:-1]
+    parent[leader] = np.where(tree >= 0, leader[tree], -1)
+    return parent
+
+
+def _depth(parent: NDArray[np.int64]) -> NDArray[np.int64]:
+    depth = np.zeros(len(parent), np.int64)
+    ancestor = parent.copy()
+    while (ancestor >= 0).any():
+        depth += ancestor >= 0
+        ancestor = np.where(ancestor >= 0, parent[ancestor], -1)
+    return depth
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trees:
+    """Two trees over the members of a group, every edge used up and down.
+
+    Attributes
+    ----------
+    sender, receiver : int64 arrays, shape (pairs,)
+        Members of each pair: for each tree its edges upwards, then downwards.
+    tree : int64 array, shape (pairs,)
+        Which tree a pair belongs to, 0 or 1.
+    delay : int64 array, shape (pairs,)
+        Rounds after which a pair carries its first chunk.
+    adds : bool array, shape (pairs,)
+        Whether it leads up.
+    """
+
+    sender: NDArray[np.int64]
+    receiver: NDArray[np.int64]
+    tree: NDArray[np.int64]
+    delay: NDArray[np.int64]
+    adds: NDArray[np.bool_]
+
+    def rounds(self, chunks: int) -> int:
+        """Return how many rounds it takes."""
+        return chunks + int(self.delay.max(initial=-1))
+
+
+def _trees(parents: list[NDArray[np.int64]]) -> _Trees:
+    """Return the pairs of two trees.
+
+    A member at depth d sends chunk c up in round c + height - d, as soon as its children can have delivered it, and
+    receives the sum in round c + height + d - 1.
+    """
+    depths = [_depth(parent) for parent in parents]
+    height = max(int(depth.max()) for depth in depths)
+    sender, receiver, tree, delay, adds = [], [], [], [], []
+    for number, (parent, depth) in enumerate(zip(parents, depths, strict=True)):
+        child = np.flatnonzero(parent >= 0)
+        sender += [child, parent[child]]
+        receiver += [parent[child], child]
+        delay += [height - depth[child], height + depth[child] - 1]
+        adds += [np.ones(len(child), bool), np.zeros(len(child), bool)]
+        tree += [np.full(2 * len(child), number)]
+    return _Trees(*(np.concatenate(parts) for parts in (sender, receiver, tree, delay, adds)))
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleBinaryTree:
+    """Two pipelined binary trees over nodes, chains inside: latency logarithmic in nodes.
+
+    Attributes
+    ----------
+    chunks : int or None
+        Pieces that each half of the buffer is cut into; None takes the number that the closed form makes fastest.
+    """
+
+    name: ClassVar[str] = "double-binary-tree"
+    source: ClassVar[str] = "Sanders, Speck and Träff, Parallel Computing 35(12), 2009"
+    kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
+    auto: ClassVar[tuple[str, ...]] = ("all_reduce",)
+    chunks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.chunks is not None and self.chunks < 1:
+            raise OptionError(f"double-binary-tree: chunks={self.chunks} must be at least 1")
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule; the cluster tells which ranks share a node, and the rates that choose the chunks."""
+        tree = _binary_tree(len(np.unique(cluster.node_of_rank)))
+        trees = _trees(
+            [
+                _over_nodes(tree, cluster.node_of_rank, last=False),
+                _over_nodes(_second_tree(tree), cluster.node_of_rank, last=True),
+            ]
+        )
+        groups = group_of_all(demand)
+        chunks = self._chunks(groups, trees, cluster)
+        return schedule_of(demand, f"{self.name}:chunks={chunks}", _pipelined(groups, trees, chunks))
+
+    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (one kind alone)
+        """Return the rounds in which each group does an all-reduce on its part, by trees over its members."""
+        tree = _binary_tree(groups.members)
+        trees = _trees([tree, _second_tree(tree)])
+        return _pipelined(groups, trees, self._chunks(groups, trees, cluster))
+
+    def _chunks(self, groups: Groups, trees: _Trees, cluster: Cluster) -> int:
+        """Return the K that minimises (K - 1)(L + c·b2) + 2h·(L + c·b1), with c = D/2K.
+
+        In K - 1 rounds chunks go up and down at once, in about 2h only up or only down. The busiest link needs b2 or b1
+        seconds a byte then: the number of pairs that cross it over its rate.
+        """
+        if self.chunks is not None or groups.members == 1:
+            return self.chunks or 1
+        routes = cluster.routes(groups.ranks[:, trees.sender].reshape(-1), groups.ranks[:, trees.receiver].reshape(-1))
+        latency_s = float(routes.latency_ps.max()) / PS_PER_S
+        if latency_s == 0:
+            return _MOST_CHUNKS
+        goes_up = np.repeat(np.tile(trees.adds, len(groups.ranks)), np.diff(routes.offsets))
+
+        def busiest_s(crossings: NDArray[np.bool_]) -> float:
+            load = np.bincount(routes.links[crossings], routes.weights[crossings], len(cluster.fabric))
+            return float((load / cluster.fabric.rate_Bps).max())
+
+        both = busiest_s(np.ones(len(routes.links), bool))
+        one_way = max(busiest_s(goes_up), busiest_s(~goes_up))
+        part_bytes = float(groups.bytes[0].sum())
+        height = (trees.rounds(1) + 1) // 2
+        best = sqrt(part_bytes / 2 * max(0.0, 2 * height * one_way - both) / latency_s)
+        return max(1, min(_MOST_CHUNKS, round(best)))
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time where every pair of ranks, one a node, has links of its own: each round is one chunk's time.
+
+        (K + 2h - 1)(L + D/(2K·B)), h the height of the trees. On any fabric where a rank has one port, messages share
+        it and this form does not hold.
+        """
+        if hops.nodes < demand.ranks:
+            raise ContendedError(f"{self.name} has a closed form for one rank a node: simulate it instead")
+        if demand.ranks == 1:
+            return 0.0
+        tree = _binary_tree(demand.ranks)
+        chunks = self.chunks or 1
+        return _trees([tree, _second_tree(tree)]).rounds(chunks) * hops.round_s(demand.buffer_bytes / 2 / chunks)
+
+
+def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
+    """Return the rounds in which chunks of both halves go up and down the trees, one behind the other."""
+    begin, end = groups.begin[:, 0], groups.end[:, -1]
+    middle = begin + (end - begin) // 2
+    first, last = np.stack([begin, middle], axis=1), np.stack([middle, end], axis=1)
+    chunk_bytes = groups.bytes.sum(axis=1) / 2 / chunks
+    # Rounds with the same pairs at work are one step.
+    rounds = trees.rounds(chunks)
+    if rounds * len(trees.delay) > _MOST_PLACES:
+        raise OptionError(
+            f"double-binary-tree: chunks={chunks} over {groups.members} ranks make {rounds:,} rounds of up to "
+            f"{len(trees.delay):,} messages: take fewer chunks"
+        )
+    busy = (np.arange(rounds)[:, None] >= trees.delay) & (np.arange(rounds)[:, None] < trees.delay + chunks)
+    changes = (busy[1:] != busy[:-1]).any(axis=1)
+    starts: list[int] = np.flatnonzero(np.concatenate([np.ones(min(rounds, 1), bool), changes])).tolist()
+    working = [np.flatnonzero(busy[k]) for k in starts]
+    lengths = np.diff([*starts, rounds])
+    steps = [
+        Step(
+            Round(
+                Pattern(groups.ranks[:, trees.sender[at]].reshape(-1), groups.ranks[:, trees.receiver[at]].reshape(-1)),
+                np.repeat(chunk_bytes, len(at)),
+            ),
+            int(length),
+        )
+        for at, length in zip(working, lengths, strict=True)
+    ]
+
+    def pieces(step: int, time: int) -> Pieces:
+        at = working[step]
+        chunk = starts[step] + time - trees.delay[at]
+        low, high = first[:, trees.tree[at]], last[:, trees.tree[at]]
+        return Pieces(
+            np.arange(len(groups.ranks) * len(at)),
+            (low + chunk * (high - low) // chunks).reshape(-1),
+            (low + (chunk + 1) * (high - low) // chunks).reshape(-1),
+            np.tile(trees.adds[at], len(groups.ranks)),
+        )
+
+    return Stage(steps, pieces)

@@ -1,0 +1,247 @@
+"""Hierarchical all-reduce: inside nodes, across them, inside again.
+
+Every rank of a node gets the node's sum of its own part of the buffer, reduces that part with the ranks of its number
+on all other nodes, and gathers the other parts, so that nodes exchange every byte once and through all their
+interfaces (Cho et al., MLSys 2019). Where nodes hold unequal numbers of ranks, one of each gets all of the node's sum
+and alone talks to other nodes (Karonis et al., IPDPS 2000).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+
+import numpy as np
+
+from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
+from s2sim.collectives.schedules.arrange import arranged
+from s2sim.collectives.schedules.groups import even_groups, joined, schedule_of
+from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Stage, Step
+from s2sim.errors import ContendedError, OptionError
+from s2sim.options import join_option_string, non_default
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.schedules.groups import Groups
+    from s2sim.collectives.schedules.hops import Hops
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.topology.cluster import Cluster
+
+
+class _Part(Protocol):
+    """An algorithm that runs over several groups of ranks at once."""
+
+    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
+        """Return the rounds in which each group does ``kind`` on its part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchical:
+    """In nodes, across nodes, in nodes: links between nodes carry no byte twice.
+
+    Attributes
+    ----------
+    local : str or None
+        Name of the algorithm that scatters and gathers inside nodes; None takes ``ring``.
+    across : str
+        Name of the all-reduce between nodes.
+    chunks : int
+        Pieces of the buffer that go through the three parts one behind the other.
+    mode : {"scatter", "leader"}
+        Whether all ranks of a node take a part of the buffer to the other nodes, or its first one takes all of it,
+        which it gets and hands on over a binomial tree.
+    """
+
+    name: ClassVar[str] = "hierarchical"
+    source: ClassVar[str] = "Cho et al., BlueConnect, MLSys 2019; mode=leader: Karonis et al., IPDPS 2000"
+    kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
+    auto: ClassVar[tuple[str, ...]] = ()
+    local: str | None = None
+    across: str = "ring"
+    chunks: int = 1
+    mode: str = "scatter"
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("scatter", "leader"):
+            raise OptionError(f"hierarchical: mode={self.mode} must be scatter or leader")
+        if self.chunks < 1:
+            raise OptionError(f"hierarchical: chunks={self.chunks} must be at least 1")
+        if self.mode == "leader" and self.local is not None:
+            raise OptionError(
+                f"hierarchical: local={self.local} has no effect with mode=leader, where a binomial tree leads to the "
+                "first rank of each node: leave it out"
+            )
+        _part("local", self.local or "ring", "reduce_scatter")
+        _part("local", self.local or "ring", "all_gather")
+        _part("across", self.across, "all_reduce")
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule; the cluster tells which ranks share a node.
+
+        In nodes and between them one chunk is under way at a time, as in a communicator of a library.
+        """
+        nodes = _Nodes.of(cluster)
+        lanes: list[list[Stage]] = []
+        for chunk in range(self.chunks):
+            begin, end = (cut * demand.buffer_elements // self.chunks for cut in (chunk, chunk + 1))
+            make = self._scattered if self.mode == "scatter" else self._led
+            lane = make(nodes, begin, end, demand.buffer_bytes / self.chunks, cluster)
+            # All chunks count the same bytes: they have the rounds of the first.
+            pairs = zip(lane, lanes[0] if lanes else lane, strict=True)
+            lanes.append([replace(stage, steps=first.steps) for stage, first in pairs])
+        stage = joined(lanes[0]) if self.chunks == 1 else _pipelined(lanes)
+        return schedule_of(demand, join_option_string(self.name, non_default(self)), stage)
+
+    def _scattered(self, nodes: _Nodes, begin: int, end: int, size_bytes: float, cluster: Cluster) -> list[Stage]:
+        """Return a reduce-scatter in nodes, an all-reduce of each part between nodes, an all-gather in nodes."""
+        members = nodes.equal_members()
+        count, gpus = members.shape
+        inside = even_groups(members, np.full(count, begin), np.full(count, end), size_bytes)
+        between = even_groups(members.T, inside.begin[0], inside.end[0], size_bytes / gpus)
+        local = self.local or "ring"
+        return [
+            _run("local", local, "reduce_scatter", inside, cluster),
+            _run("across", self.across, "all_reduce", between, cluster),
+            _run("local", local, "all_gather", inside, cluster),
+        ]
+
+    def _led(self, nodes: _Nodes, begin: int, end: int, size_bytes: float, cluster: Cluster) -> list[Stage]:
+        """Return a reduction to the leader of each node, an all-reduce between leaders, a broadcast in nodes."""
+        leaders = even_groups(nodes.leaders[None, :], np.array([begin]), np.array([end]), size_bytes)
+        return [
+            _tree(nodes, begin, end, size_bytes, down=False),
+            _run("across", self.across, "all_reduce", leaders, cluster),
+            _tree(nodes, begin, end, size_bytes, down=True),
+        ]
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time of rings on a fabric where messages share nothing.
+
+        2(g - 1)(L_in + D/(g·B_in)) + 2(m - 1)(L_out + D/(g·m·B_out)) for m nodes of g ranks.
+        """
+        if demand.ranks == 1:
+            return 0.0
+        if (self.local or "ring", self.across, self.chunks, self.mode) != ("ring", "ring", 1, "scatter"):
+            raise ContendedError(
+                f"{join_option_string(self.name, non_default(self))} has no closed form, which is for rings and one "
+                "chunk: simulate it instead"
+            )
+        gpus = demand.ranks // hops.nodes
+        inside_s = hops.within_nodes().round_s(demand.buffer_bytes / gpus)
+        across_s = hops.between_nodes().round_s(demand.buffer_bytes / demand.ranks)
+        return 2 * (gpus - 1) * inside_s + 2 * (hops.nodes - 1) * across_s
+
+
+def _part(option: str, name: str, kind: str) -> _Part:
+    """Return the algorithm that an option names."""
+    algorithm = make_algorithm(name, kind)
+    if not hasattr(algorithm, "stage"):
+        able = [
+            other
+            for other in ALGORITHMS.names()
+            if kind in ALGORITHMS.get(other).kinds and hasattr(ALGORITHMS.get(other), "stage")
+        ]
+        raise OptionError(
+            f"hierarchical: {option}={name} cannot run over several groups at once; these can: {', '.join(able)}"
+        )
+    return cast("_Part", algorithm)
+
+
+def _run(option: str, name: str, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
+    """Return the rounds of the algorithm that an option names; a group of one has nothing to send."""
+    if groups.members == 1:
+        return Stage((), _nothing)
+    return _part(option, name, kind).stage(kind, groups, cluster)
+
+
+def _nothing(step: int, time: int) -> Pieces:
+    raise IndexError((step, time))
+
+
+def _pipelined(lanes: Sequence[Sequence[Stage]]) -> Stage:
+    """Return chunks one behind the other; in nodes each is scattered before the one ahead of it is gathered."""
+    parts: list[tuple[Stage, tuple[int, ...]]] = []
+
+    def add(stage: Stage, *before: int | None) -> int:
+        parts.append((stage, tuple(number for number in before if number is not None)))
+        return len(parts) - 1
+
+    local: int | None = None
+    across: int | None = None
+    for turn in range(len(lanes) + 1):
+        reduced = across
+        if turn < len(lanes):
+            scatter, between, _ = lanes[turn]
+            local = add(scatter, local)
+            across = add(between, local, across)
+        if turn > 0:
+            local = add(lanes[turn - 1][2], local, reduced)
+    return arranged(parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Nodes:
+    """Which ranks share a node, in the order of their GPUs.
+
+    Attributes
+    ----------
+    ranks : int64 array, shape (ranks,)
+        Node after node.
+    sizes : int64 array, shape (nodes,)
+        Ranks of each.
+    """
+
+    ranks: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> _Nodes:
+        """Return those of a cluster."""
+        order = np.lexsort((cluster.gpu_of_rank, cluster.node_of_rank))
+        return cls(order.astype(np.int64), np.unique(cluster.node_of_rank, return_counts=True)[1])
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each node's ranks begin, int64 of shape (nodes,)."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    @property
+    def leaders(self) -> NDArray[np.int64]:
+        """First rank of each node, int64 of shape (nodes,)."""
+        return self.ranks[self.starts]
+
+    def equal_members(self) -> NDArray[np.int64]:
+        """Return the ranks as int64 of shape (nodes, ranks a node), or refuse nodes of unequal size."""
+        least, most = int(self.sizes.min()), int(self.sizes.max())
+        if least < most:
+            raise OptionError(
+                f"hierarchical: mode=scatter needs as many ranks on every node, found {least} to {most}: use "
+                "mode=leader or fill the nodes"
+            )
+        return self.ranks.reshape(len(self.sizes), most)
+
+
+def _tree(nodes: _Nodes, begin: int, end: int, size_bytes: float, *, down: bool) -> Stage:
+    """Return the rounds of a binomial tree in every node, up to its leader or down from it.
+
+    On the way up, in round k those whose number in the node is an odd multiple of 2^k send to the one 2^k below.
+    """
+    number = np.arange(len(nodes.ranks)) - np.repeat(nodes.starts, nodes.sizes)
+    steps = []
+    for k in range(int(nodes.sizes.max() - 1).bit_length()):
+        below = np.flatnonzero(number % 2 ** (k + 1) == 2**k)
+        ends = nodes.ranks[below], nodes.ranks[below - 2**k]
+        pattern = Pattern(*(reversed(ends) if down else ends))
+        steps.append(Step(Round(pattern, np.full(len(below), size_bytes))))
+    if down:
+        steps.reverse()
+
+    def pieces(step: int, _time: int) -> Pieces:
+        count = steps[step].round.pattern.messages
+        return Pieces(np.arange(count), np.full(count, begin), np.full(count, end), np.full(count, not down))
+
+    return Stage(steps, pieces)

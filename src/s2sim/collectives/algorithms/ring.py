@@ -1,0 +1,252 @@
+"""Ring collectives: every rank sends to the next (Patarasuk and Yuan, JPDC 69(2), 2009)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from s2sim.collectives.schedules.groups import Groups, even_groups, group_of_all, joined, schedule_of
+from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
+from s2sim.errors import OptionError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.schedules.hops import Hops
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.topology.cluster import Cluster
+
+
+# Steps of pieces in flight are kept one by one.
+_MOST_STEPS = 2_000_000
+_MOST_CHUNKS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Ring in rank order: bandwidth-optimal, latency linear in ranks.
+
+    Attributes
+    ----------
+    channels : int or None
+        Rings that run side by side, each with its part of the buffer, and in every node turned so that each leaves
+        through another GPU; None takes one for each network interface of a node, where there are several nodes.
+    chunks : int
+        Pieces that each rank's share is cut into.
+    in_flight : int or None
+        Pieces that go round together, one behind the other; None takes all.
+    release : {"delivered", "sent"}
+        When a rank may send its next piece: once the one before it has arrived, or once its last byte has left.
+    """
+
+    name: ClassVar[str] = "ring"
+    source: ClassVar[str] = "Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009"
+    kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
+    auto: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
+    channels: int | None = None
+    chunks: int = 1
+    in_flight: int | None = None
+    release: str = "delivered"
+
+    def __post_init__(self) -> None:
+        for field in ("channels", "chunks", "in_flight"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise OptionError(f"ring: {field}={value} must be at least 1")
+        for field in ("channels", "chunks"):
+            if (getattr(self, field) or 1) > _MOST_CHUNKS:
+                raise OptionError(f"ring: {field}={getattr(self, field)} is more than {_MOST_CHUNKS}: take fewer")
+        if self.release not in ("delivered", "sent"):
+            raise OptionError(f"ring: release={self.release} must be delivered or sent")
+        if self.in_flight is not None and self.in_flight > self.chunks:
+            raise OptionError(f"ring: in_flight={self.in_flight} is more than chunks={self.chunks}: give more chunks")
+        if self.chunks == 1 and (self.release == "sent" or self.in_flight is not None):
+            raise OptionError(
+                "ring: release and in_flight have no effect with one chunk in flight: give chunks=2 or more"
+            )
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule.
+
+        A reduce-scatter passes partial sums on until each rank has its chunk, in P - 1 rounds; an all-gather passes
+        chunks on, in P - 1 rounds; an all-reduce does one after the other on chunks [i·n//P, (i+1)·n//P). With several
+        channels each does so with its part of the buffer, or of every contribution.
+        """
+        channels = self.channels or (cluster.shape.nics_per_node if len(np.unique(cluster.node_of_rank)) > 1 else 1)
+        orders = np.stack([_order(cluster.node_of_rank, channel, channels) for channel in range(channels)])
+        stage = self.stage(demand.kind, _cut_for(demand, orders), cluster)
+        return schedule_of(demand, self._option_string(channels), stage)
+
+    def _option_string(self, channels: int) -> str:
+        options = [f"channels={channels}"] if channels > 1 else []
+        if self.chunks > 1:
+            options.append(f"chunks={self.chunks}")
+            options += [] if self.in_flight is None else [f"in_flight={self.in_flight}"]
+            options += [] if self.release == "delivered" else [f"release={self.release}"]
+        return ":".join([self.name, *([",".join(options)] if options else [])])
+
+    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
+        """Return the rounds in which each group does ``kind`` on its part: one ring a group, all at once."""
+        return _once_round(kind, groups) if self.chunks == 1 else self._in_flight(kind, groups)
+
+    def _in_flight(self, kind: Kind, groups: Groups) -> Stage:
+        """Return the rounds of several pieces that go round one behind the other."""
+        stages = [_once_round(kind, _part(groups, piece, self.chunks)) for piece in range(self.chunks)]
+        rounds = stages[0].rounds
+        if (count := rounds * self.chunks) > _MOST_STEPS:
+            raise OptionError(
+                f"ring: chunks={self.chunks} over {groups.members} ranks make {count:,} steps, more than "
+                f"{_MOST_STEPS:,}: take fewer chunks"
+            )
+        flying = self.in_flight or self.chunks
+        steps: list[Step] = []
+        place: list[tuple[int, int]] = []
+        for first in range(0, self.chunks, flying):
+            batch = range(first, min(first + flying, self.chunks))
+            for k in range(rounds):
+                for piece in batch:
+                    own = (len(steps) - len(batch),) if k else ()
+                    before = (len(steps) - 1,) if steps else ()
+                    if self.release == "delivered" or (k == 0 and piece == first):
+                        steps.append(Step(_round_at(stages[piece], k), after=own + before))
+                    else:
+                        steps.append(Step(_round_at(stages[piece], k), after=own, after_sent=before))
+                    place.append((piece, k))
+
+        def pieces(index: int, _time: int) -> Pieces:
+            piece, k = place[index]
+            return stages[piece].pieces(*_locate(stages[piece], k))
+
+        def volume(ranks: int) -> NDArray[np.int64]:
+            return sum((stage.traffic(ranks) for stage in stages), np.zeros((2, ranks), np.int64))
+
+        return Stage(steps, pieces, volume, chain=False)
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time on a fabric where messages share nothing: its slowest hop clocks every round.
+
+        R rounds, R = 2(P-1) for an all-reduce and P - 1 else, of L + b/B; b = D/(P·C·K) with C channels and K chunks,
+        or the largest contribution over C·K. With F chunks in flight, each sent once the one before has left:
+        K/F times (R - 1)·max(F·b/B, L + b/B) + (F - 1)·b/B + L + b/B.
+        """
+        ranks = demand.ranks
+        shared = demand.shared
+        share = demand.buffer_bytes / ranks if shared else float(demand.sizes_bytes.max())
+        size = share / (self.channels or 1) / self.chunks
+        rounds = (2 if shared else 1) * (ranks - 1)
+        hop_s, sent_s = hops.round_s(size), hops.sending_s(size)
+        if rounds == 0:
+            return 0.0
+        if self.release == "delivered":
+            return rounds * self.chunks * hop_s
+        total = 0.0
+        for first in range(0, self.chunks, self.in_flight or self.chunks):
+            flying = min(self.in_flight or self.chunks, self.chunks - first)
+            total += (rounds - 1) * max(flying * sent_s, hop_s) + (flying - 1) * sent_s + hop_s
+        return total
+
+
+def _once_round(kind: Kind, groups: Groups) -> Stage:
+    """Return the rounds in which every chunk goes round in one piece.
+
+    In an all-reduce member i first sends chunk i, and has the sum of chunk i + 1 between the two passes.
+    """
+    pattern = Pattern(groups.ranks.reshape(-1), np.roll(groups.ranks, -1, axis=1).reshape(-1))
+    if kind == "all_reduce":
+        begin, end = np.roll(groups.begin, -1, axis=1), np.roll(groups.end, -1, axis=1)
+        between = Groups(groups.ranks, begin, end, np.roll(groups.bytes, -1, axis=1))
+        return joined([_passing(between, pattern, adding=True), _passing(between, pattern, adding=False)])
+    return _passing(groups, pattern, adding=kind == "reduce_scatter")
+
+
+def _order(node_of_rank: NDArray[np.int64], channel: int, channels: int) -> NDArray[np.int64]:
+    """Return the ranks in a channel's order: rank order, with each run of ranks of one node turned by its share."""
+    ranks = len(node_of_rank)
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(node_of_rank) != 0]))
+    lengths = np.diff(np.concatenate([starts, [ranks]]))
+    start, length = np.repeat(starts, lengths), np.repeat(lengths, lengths)
+    # Interface i serves GPUs from ceil(i·gpus/interfaces) on: each channel enters through the first GPU of another one.
+    first = -(-channel * length // channels)
+    order: NDArray[np.int64] = start + (np.arange(ranks) - start + first) % length
+    return order
+
+
+def _cut_for(demand: Demand, orders: NDArray[np.int64]) -> Groups:
+    """Return a group a channel: even parts of a shared buffer, or of every rank's stretch."""
+    channels = len(orders)
+    number = np.arange(channels, dtype=np.int64)
+    if demand.shared:
+        cuts = np.arange(channels + 1, dtype=np.int64) * demand.buffer_elements // channels
+        return even_groups(orders, cuts[:-1], cuts[1:], demand.buffer_bytes / channels)
+    own = group_of_all(demand)
+    begin, size = own.begin[0][orders], (own.end - own.begin)[0][orders]
+    return Groups(
+        orders,
+        begin + number[:, None] * size // channels,
+        begin + (number[:, None] + 1) * size // channels,
+        own.bytes[0][orders] / channels,
+    )
+
+
+def _part(groups: Groups, piece: int, pieces: int) -> Groups:
+    """Return the groups with one of ``pieces`` even parts of each chunk."""
+    size = groups.end - groups.begin
+    return Groups(
+        groups.ranks,
+        groups.begin + piece * size // pieces,
+        groups.begin + (piece + 1) * size // pieces,
+        groups.bytes / pieces,
+    )
+
+
+def _passing(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
+    """Return p - 1 rounds in which member i passes a chunk to the next: i - k, or i - 1 - k of partial sums."""
+    members = groups.members
+    rounds = members - 1
+    position = np.arange(members)
+    message = np.arange(groups.ranks.size)
+
+    def chunks(k: int) -> NDArray[np.int64]:
+        return (position - k - adding) % members
+
+    def pieces(step: int, time: int) -> Pieces:
+        chosen = chunks(step + time)
+        return Pieces(
+            message,
+            groups.begin[:, chosen].reshape(-1),
+            groups.end[:, chosen].reshape(-1),
+            np.full(len(message), adding),
+        )
+
+    def volume(ranks: int) -> NDArray[np.int64]:
+        """Every member sends all chunks but one: its own of partial sums, else the next member's."""
+        size = groups.end - groups.begin
+        sent = size.sum(axis=1, keepdims=True) - (size if adding else np.roll(size, -1, axis=1))
+        total = np.zeros((2, ranks), np.int64)
+        if rounds:
+            np.add.at(total[0], pattern.src, sent.reshape(-1))
+            np.add.at(total[1], pattern.dst, sent.reshape(-1))
+        return total
+
+    if rounds == 0:
+        return Stage((), pieces, volume)
+    if groups.alike:
+        return Stage((Step(Round(pattern, groups.bytes.reshape(-1)), rounds),), pieces, volume)
+    steps = LazySteps(rounds, lambda k: Step(Round(pattern, groups.bytes[:, chunks(k)].reshape(-1))))
+    return Stage(steps, pieces, volume)
+
+
+def _locate(stage: Stage, k: int) -> tuple[int, int]:
+    """Return (step, time) of round k of a chain."""
+    for index, step in enumerate(stage.steps):
+        if k < step.times:
+            return index, k
+        k -= step.times
+    raise IndexError(k)
+
+
+def _round_at(stage: Stage, k: int) -> Round:
+    return stage.steps[_locate(stage, k)[0]].round

@@ -1,0 +1,1 @@
+"""Communication libraries: what is asked of one, and what it executes for it."""

@@ -1,0 +1,170 @@
+"""What is asked of a communication library, and what it executes for it: launches, and work between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.collectives.schedules.blocks import blocks_of, exchange
+from s2sim.collectives.schedules.demand import Demand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SIZES = "sizes"
+"""What the launch of an exchange of sizes carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a reducer asks for.
+
+    Attributes
+    ----------
+    demand : Demand
+        An all-reduce, an all-gather or an all-to-all.
+    op : str
+        ``sum``, ``max`` or ``or`` of an all-reduce, ``gather`` of an all-gather, ``exchange`` of an all-to-all.
+    dtype : str
+        NumPy name of an element's type.
+    size_from_data : bool
+        Whether ranks know only from data how much they contribute.
+    """
+
+    demand: Demand
+    op: str
+    dtype: str
+    size_from_data: bool
+
+    @property
+    def row(self) -> str:
+        """The operation under which tables have it: with a ``v`` where sizes differ or only data tells them.
+
+        >>> Asked(Demand("all_gather", (3, 4), 1), "gather", "uint8", False).row
+        'gatherv'
+        """
+        if self.demand.kind == "all_reduce":
+            return self.op
+        sizes = {size for row in self.demand.blocks for size in row} or set(self.demand.elements)
+        return f"{self.op}v" if self.size_from_data or len(sizes) > 1 else self.op
+
+    @property
+    def text(self) -> str:
+        """For people.
+
+        >>> Asked(Demand("all_reduce", (8, 8), 1), "or", "uint8", False).text
+        'all_reduce or uint8'
+        """
+        if self.demand.kind == "all_reduce":
+            return f"{self.demand.kind} {self.op} {self.dtype}"
+        return f"{self.demand.kind} {self.dtype}{'' if self.row == self.op else ' of unequal sizes'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What every rank does by itself between launches, that of the busiest rank.
+
+    Attributes
+    ----------
+    gpu_bytes : int
+        Bytes read from and written to the GPU's memory: packing, unpacking, merging, copying padding out.
+    kernels : int
+        GPU kernels started for it.
+    host_syncs : int
+        How often the host waits for the GPU.
+    to_host_bytes, to_gpu_bytes : int
+        Bytes copied between the GPU's memory and the host's.
+    """
+
+    gpu_bytes: int = 0
+    kernels: int = 0
+    host_syncs: int = 0
+    to_host_bytes: int = 0
+    to_gpu_bytes: int = 0
+
+    def __add__(self, other: Local) -> Local:
+        return Local(
+            self.gpu_bytes + other.gpu_bytes,
+            self.kernels + other.kernels,
+            self.host_syncs + other.host_syncs,
+            self.to_host_bytes + other.to_host_bytes,
+            self.to_gpu_bytes + other.to_gpu_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One launch, and what has to be done before it.
+
+    Attributes
+    ----------
+    demands : tuple of Demand
+        Launched at once, all of one kind.
+    before : Local
+        Starts when the step before has ended everywhere.
+    what : str
+        What goes, where it is not the payload itself.
+    """
+
+    demands: tuple[Demand, ...]
+    before: Local = Local()
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """What a library executes for one call.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+        One after another.
+    after : Local
+        Work after the last of them.
+    asked, executes, why : str
+        For people; ``why`` names its source.
+    options : frozenset of str
+        The library's options that decided it.
+    """
+
+    steps: tuple[Step, ...]
+    after: Local
+    asked: str
+    executes: str
+    why: str
+    options: frozenset[str] = frozenset()
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """All that goes over the network."""
+        return tuple(demand for step in self.steps for demand in step.demands)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each launch."""
+        return tuple(step.demands[0].kind for step in self.steps)
+
+    @property
+    def holds_host(self) -> bool:
+        """Whether the host needs the sizes before it can launch the payload; its program goes on only then."""
+        return self.steps[0].what == SIZES
+
+
+def together(demands: Sequence[Demand]) -> Demand:
+    """Return what one launch of collectives of a kind asks of the network: one keeps its elements, several count bytes.
+
+    Broadcasts of several roots follow each other through the ranks; they are timed as one of all bytes from the first
+    root: every rank but the root passes as many bytes on as it would, and no link carries more than its share and one
+    contribution.
+    """
+    first, ranks = demands[0], demands[0].ranks
+    if len(demands) == 1:
+        return first
+    if any(demand.blocks for demand in demands):
+        return exchange(np.sum([blocks_of(demand).sizes() for demand in demands], axis=0), 1)
+    if first.shared:
+        return Demand(first.kind, (sum(demand.buffer_bytes for demand in demands),) * ranks, 1)
+    sizes = zip(*([count * demand.itemsize for count in demand.elements] for demand in demands), strict=True)
+    return Demand(first.kind, tuple(map(sum, sizes)), 1)

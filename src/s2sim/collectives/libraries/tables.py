@@ -1,0 +1,249 @@
+"""The communication libraries: what each executes, as a table of kind x operation x type."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from s2sim.collectives.libraries.library import Entry, Library
+from s2sim.errors import OptionError, nearest, unknown_name
+from s2sim.options import split_option_string
+
+_SIGNED = ("int8", "int16", "int32", "int64")
+_UNSIGNED = ("bool", "uint8", "uint16", "uint32", "uint64")
+_INTEGERS = (*_SIGNED, *_UNSIGNED)
+_FLOATS = ("float32", "float64")
+
+_NCCL = "NCCL user guide"
+_C10D = "PyTorch torch/csrc/distributed/c10d"
+_HALF_HOPS = "rounded to half precision at every hop, while the error shown is that of a sum in float32 rounded once"
+
+IDEAL = Library(
+    name="ideal",
+    summary="executes everything as asked: OR of bits, exact unequal sizes, any number in flight",
+    source="none: what a library could do at best",
+    groups=True,
+    in_flight=None,
+    table=(
+        Entry("all_reduce", ("sum", "max", "or"), (), "as_asked", "as asked"),
+        Entry("all_gather", ("gather", "gatherv"), (), "as_asked", "as asked"),
+        Entry("all_to_all", ("exchange", "exchangev"), (), "as_asked", "as asked"),
+    ),
+)
+
+_NCCL_OR = f"{_NCCL}, ncclRedOp_t: sum, prod, max, min, avg and no bitwise operation"
+_NCCL_GATHER = (
+    "ncclAllGather takes one count for all ranks; sizes that only data tells are exchanged first, 8 bytes a rank"
+)
+
+NCCL = Library(
+    name="nccl",
+    summary="no OR, no all-gather of unequal sizes; groups are one launch; one launch after another",
+    source=f"{_NCCL}: ncclDataType_t, ncclRedOp_t, group calls; {_C10D}/ProcessGroupNCCL.cpp",
+    groups=True,
+    in_flight=1,
+    options=(("or", ("bytes", "gather", "owners")), ("gather", ("pad", "broadcast"))),
+    table=(
+        Entry(
+            "all_reduce",
+            ("sum", "max"),
+            ("int8", "int32", "int64", "uint8", "uint32", "uint64", *_FLOATS),
+            "as_asked",
+            f"native ({_NCCL}, ncclDataType_t and ncclRedOp_t)",
+        ),
+        Entry(
+            "all_reduce",
+            ("sum", "max"),
+            ("float16",),
+            "as_asked",
+            f"native: ncclFloat16, {_HALF_HOPS} ({_NCCL}, ncclDataType_t)",
+        ),
+        Entry(
+            "all_reduce", ("sum", "max"), ("int16",), "carried", "no 16-bit integers (ncclDataType_t)", None, "int32"
+        ),
+        Entry(
+            "all_reduce", ("sum", "max"), ("uint16",), "carried", "no 16-bit integers (ncclDataType_t)", None, "uint32"
+        ),
+        Entry(
+            "all_reduce",
+            ("max",),
+            ("bool",),
+            "carried",
+            "bool travels as ncclUint8 (ProcessGroupNCCL.cpp)",
+            None,
+            "uint8",
+        ),
+        Entry(
+            "all_reduce",
+            ("or",),
+            _INTEGERS,
+            "or_as_bytes",
+            f"bits become bytes, of which the largest is taken ({_NCCL_OR})",
+            ("or", "bytes"),
+        ),
+        Entry(
+            "all_reduce",
+            ("or",),
+            _INTEGERS,
+            "or_gathered",
+            f"everybody gets all bits and merges them itself ({_NCCL_OR})",
+            ("or", "gather"),
+        ),
+        Entry(
+            "all_reduce",
+            ("or",),
+            _INTEGERS,
+            "or_by_owners",
+            "each rank gets everybody's bits of its own stretch by grouped send and receive, merges them and shares "
+            f"the result ({_NCCL_OR}; point-to-point communication)",
+            ("or", "owners"),
+        ),
+        Entry("all_gather", ("gather",), (), "as_asked", f"native ({_NCCL}, ncclAllGather)"),
+        Entry(
+            "all_gather",
+            ("gatherv",),
+            (),
+            "padded",
+            f"{_NCCL_GATHER}; payloads are padded to the largest",
+            ("gather", "pad"),
+        ),
+        Entry(
+            "all_gather",
+            ("gatherv",),
+            (),
+            "broadcasts",
+            f"{_NCCL_GATHER}; then one broadcast a rank in one group, as {_C10D}/ProcessGroupNCCL.cpp allgather does",
+            ("gather", "broadcast"),
+        ),
+        Entry(
+            "all_to_all",
+            ("exchange", "exchangev"),
+            (),
+            "sends",
+            "ncclSend and ncclRecv of every pair in one group, for which both must know the size: sizes that only data "
+            f"tells are exchanged first, 8 bytes a pair ({_NCCL}, point-to-point communication)",
+        ),
+    ),
+)
+
+_GLOO_TYPES = f"{_C10D}/ProcessGroupGlooDetail.hpp, GENERATE_ALL_TYPES"
+_EXCHANGE = "sizes that only data tells are exchanged first, 8 bytes a rank"
+_PAIRS = "every block: those that only data tells are exchanged first, 8 bytes a pair"
+
+GLOO = Library(
+    name="gloo",
+    summary="in host memory: OR of integers, allgatherv after an exchange of sizes; no groups, two in flight",
+    source=f"{_C10D}/ProcessGroupGloo.cpp (threads = 2), ProcessGroupGlooDetail.hpp; github.com/pytorch/gloo",
+    groups=False,
+    in_flight=2,
+    staged=True,
+    table=(
+        Entry(
+            "all_reduce",
+            ("sum", "max"),
+            ("int8", "int32", "int64", "uint8", *_FLOATS),
+            "as_asked",
+            f"native ({_GLOO_TYPES})",
+        ),
+        Entry(
+            "all_reduce", ("sum", "max"), ("float16",), "as_asked", f"native: c10::Half, {_HALF_HOPS} ({_GLOO_TYPES})"
+        ),
+        Entry("all_reduce", ("max",), ("bool",), "carried", f"bool travels as uint8 ({_GLOO_TYPES})", None, "uint8"),
+        Entry(
+            "all_reduce", ("sum", "max"), ("int16", "uint16"), "carried", f"no such type ({_GLOO_TYPES})", None, "int32"
+        ),
+        Entry(
+            "all_reduce",
+            ("sum",),
+            ("uint32",),
+            "carried",
+            f"no such type; two's complement sums have the same bits ({_GLOO_TYPES})",
+            None,
+            "int32",
+        ),
+        Entry(
+            "all_reduce",
+            ("sum",),
+            ("uint64",),
+            "carried",
+            f"no such type; two's complement sums have the same bits ({_GLOO_TYPES})",
+            None,
+            "int64",
+        ),
+        Entry("all_reduce", ("max",), ("uint32",), "carried", f"no such type ({_GLOO_TYPES})", None, "int64"),
+        Entry(
+            "all_reduce",
+            ("or",),
+            ("int8", "int32", "int64", "bool", "uint8"),
+            "as_asked",
+            f"native: ReduceOp::BOR of integers ({_C10D}/ProcessGroupGlooDetail.hpp)",
+        ),
+        Entry("all_gather", ("gather",), (), "as_asked", "native (gloo/allgather.h)"),
+        Entry("all_gather", ("gatherv",), (), "exact", f"gloo/allgatherv.h wants every rank's count: {_EXCHANGE}"),
+        Entry("all_to_all", ("exchange",), (), "as_asked", "native (gloo/alltoall.h)"),
+        Entry("all_to_all", ("exchangev",), (), "exact", f"gloo/alltoallv.h wants the count of {_PAIRS}"),
+    ),
+)
+
+_MPI_OPS = "MPI 4.1 standard, section 6.9.2, predefined reduction operations"
+
+MPI = Library(
+    name="mpi",
+    summary="MPI_BOR and MPI_Allgatherv, no half type; host memory unless CUDA-aware; no groups, one after another",
+    source=f"MPI 4.1 standard, chapter 6; one thread calls it in order ({_C10D}/ProcessGroupMPI.cpp, Horovod likewise)",
+    groups=False,
+    in_flight=1,
+    staged=True,
+    options=(("half", ("float32", "user-op")), ("buffers", ("host", "device"))),
+    table=(
+        Entry(
+            "all_reduce", ("sum", "max"), (*_INTEGERS[:4], *_UNSIGNED[1:], *_FLOATS), "as_asked", f"native ({_MPI_OPS})"
+        ),
+        Entry("all_reduce", ("max",), ("bool",), "carried", f"no maximum of logicals ({_MPI_OPS})", None, "uint8"),
+        Entry(
+            "all_reduce",
+            ("sum", "max"),
+            ("float16",),
+            "carried",
+            f"MPI has no half type: twice the bytes ({_MPI_OPS})",
+            ("half", "float32"),
+            "float32",
+        ),
+        Entry(
+            "all_reduce",
+            ("sum", "max"),
+            ("float16",),
+            "as_asked",
+            "MPI has no half type, but takes an operation of the user's on two bytes, as Horovod defines it "
+            f"(horovod/common/half.cc); {_HALF_HOPS}",
+            ("half", "user-op"),
+        ),
+        Entry("all_reduce", ("or",), _INTEGERS, "as_asked", f"native: MPI_BOR, MPI_LOR for bool ({_MPI_OPS})"),
+        Entry("all_gather", ("gather",), (), "as_asked", "native (MPI_Allgather)"),
+        Entry("all_gather", ("gatherv",), (), "exact", f"MPI_Allgatherv wants every rank's count: {_EXCHANGE}"),
+        Entry("all_to_all", ("exchange",), (), "as_asked", "native (MPI_Alltoall)"),
+        Entry("all_to_all", ("exchangev",), (), "exact", f"MPI_Alltoallv wants the count of {_PAIRS}"),
+    ),
+)
+
+LIBRARIES = {library.name: library for library in (IDEAL, NCCL, GLOO, MPI)}
+
+
+def choose_library(text: str) -> Library:
+    """Return the library of an option string.
+
+    >>> choose_library("nccl:or=owners").chosen
+    (('or', 'owners'), ('gather', 'pad'))
+    >>> choose_library("nccl:or=bytes").option_string
+    'nccl'
+    """
+    name, options = split_option_string(text)
+    if name not in LIBRARIES:
+        raise unknown_name("library", name, LIBRARIES)
+    known = dict(LIBRARIES[name].options)
+    for key, value in options.items():
+        if key not in known:
+            raise OptionError(f"library {name} has no option {key!r}{nearest(key, known)}")
+        if value not in known[key]:
+            raise OptionError(f"library {name}: {key}={value} is unknown{nearest(value, known[key])}")
+    chosen = tuple((key, options.get(key, values[0])) for key, values in known.items())
+    return replace(LIBRARIES[name], chosen=chosen)

@@ -1,0 +1,125 @@
+"""Runs a schedule on real arrays, step by step, and says whether it computes what its name says."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.collectives.schedules.blocks import blocks_of
+from s2sim.errors import S2SimError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from s2sim.collectives.schedules.demand import Demand
+    from s2sim.collectives.schedules.schedule import Schedule
+
+
+def run_on_values(
+    schedule: Schedule, buffers: NDArray[np.int64], order: Iterable[int] | None = None
+) -> NDArray[np.int64]:
+    """Return the buffers after the schedule, int64 of shape (places, positions).
+
+    Steps run in ``order``, without it as they are listed. All sends of a round read what their source held before the
+    round.
+    """
+    buffers = buffers.copy()
+    for index in range(len(schedule.steps)) if order is None else order:
+        step = schedule.steps[index]
+        pattern = step.round.pattern
+        for time in range(step.times):
+            pieces = schedule.stage.pieces(index, time)
+            before = buffers.copy()
+            for message, start, stop, adds in zip(pieces.message, pieces.start, pieces.stop, pieces.adds, strict=True):
+                if pattern.through_switch:
+                    buffers[pattern.dst, start:stop] = before[pattern.src, start:stop].sum(axis=0)
+                elif adds:
+                    buffers[pattern.dst[message], start:stop] += before[pattern.src[message], start:stop]
+                else:
+                    buffers[pattern.dst[message], start:stop] = before[pattern.src[message], start:stop]
+    return buffers
+
+
+def late_order(schedule: Schedule) -> list[int]:
+    """Return the steps in the order that departs most from the listed one, of those that deliveries allow.
+
+    A step that only waits until the bytes of another have left cannot count on what they brought.
+    """
+    waits = [set(step.waits(index)) for index, step in enumerate(schedule.steps)]
+    dependents: list[list[int]] = [[] for _ in waits]
+    for index, before in enumerate(waits):
+        for step in before:
+            dependents[step].append(index)
+    ready = [-index for index, before in enumerate(waits) if not before]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        step = -heapq.heappop(ready)
+        order.append(step)
+        for dependent in dependents[step]:
+            waits[dependent].discard(step)
+            if not waits[dependent]:
+                heapq.heappush(ready, -dependent)
+    if len(order) < len(waits):
+        raise S2SimError(f"{schedule.algorithm} hangs: steps wait for each other")
+    return order
+
+
+def starting_values(demand: Demand, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return random buffers, int64 of shape (ranks, positions), zero where a rank has nothing of its own."""
+    values = rng.integers(-(2**40), 2**40, (demand.ranks, demand.buffer_elements))
+    if demand.kind == "broadcast":
+        values[np.arange(demand.ranks) != demand.root] = 0
+    elif not demand.shared and demand.kind != "reduce_scatter":
+        values[~_stretch_of(demand, np.arange(demand.ranks))] = 0
+    return values
+
+
+def _stretch_of(demand: Demand, owner: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which positions lie in the stretch of rank ``owner[r]``, bool of shape (ranks, positions)."""
+    begin, end = (side[owner][:, None] for side in demand.stretches())
+    position = np.arange(demand.buffer_elements)
+    inside: NDArray[np.bool_] = (begin <= position) & (position < end)
+    return inside
+
+
+def promised(demand: Demand) -> NDArray[np.bool_]:
+    """Return which positions every rank must have at the end, bool of shape (ranks, positions)."""
+    ranks = np.arange(demand.ranks)
+    wanted = np.zeros((demand.ranks, demand.buffer_elements), bool)
+    if demand.kind == "reduce":
+        wanted[demand.root] = True
+    elif demand.kind == "reduce_scatter":
+        wanted = _stretch_of(demand, ranks)
+    elif demand.kind == "send_recv":
+        wanted = _stretch_of(demand, (ranks - 1) % demand.ranks)
+    elif demand.kind == "all_to_all":
+        blocks = blocks_of(demand)
+        for rank in ranks:
+            for start, stop in zip(*blocks.bounds(ranks, np.full_like(ranks, rank)), strict=True):
+                wanted[rank, start:stop] = True
+    else:
+        wanted[:] = True
+    return wanted
+
+
+def check_schedule(schedule: Schedule, *, seed: int = 0) -> None:
+    """Raise `S2SimError` unless the schedule leaves on every rank what its kind promises.
+
+    Integer values make the comparison exact in whatever order they are added. Steps that may run at the same time are
+    checked in two orders.
+    """
+    demand = schedule.demand
+    values = starting_values(demand, np.random.default_rng(seed))
+    values = np.concatenate([values, np.zeros((schedule.helpers, values.shape[1]), np.int64)])
+    # Where only one rank has something, the sum is its value.
+    expected = values.sum(axis=0)
+    for order in (None,) if schedule.stage.chain else (None, late_order(schedule)):
+        result = run_on_values(schedule, values, order)[: demand.ranks]
+        wrong = np.flatnonzero(((result != expected) & promised(demand)).any(axis=1))
+        if len(wrong):
+            raise S2SimError(f"{schedule.algorithm} leaves a wrong {demand.kind} on rank {wrong[0]} of {demand.ranks}")

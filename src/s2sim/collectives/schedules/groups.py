@@ -1,0 +1,127 @@
+"""Groups of ranks that do the same at once, each on its own part of the buffer: what composed schedules are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.collectives.schedules.arrange import arranged
+from s2sim.collectives.schedules.schedule import LazySteps, Pieces, Schedule, Stage, Step
+from s2sim.errors import OptionError
+from s2sim.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.collectives.schedules.demand import Demand
+
+
+_MOST_AT_ONCE = 2**21
+# Memory that routes and sharing of one message take, measured on a two-level fat tree with four links a way.
+_MESSAGE_BYTES = 750
+
+
+def check_at_once(algorithm: str, messages: int, instead: str) -> None:
+    """Refuse rounds of more messages than memory holds; ``instead`` names an algorithm that sends fewer at once."""
+    if messages > _MOST_AT_ONCE:
+        needed = format_bytes(messages * _MESSAGE_BYTES)
+        raise OptionError(
+            f"{algorithm} sends {messages:,} messages at once, which takes about {needed} of memory, and at most "
+            f"{_MOST_AT_ONCE:,} are run: take {instead}"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """G groups of p ranks; member i of a group has chunk i of the group's part of the buffer.
+
+    Attributes
+    ----------
+    ranks : int64 array, shape (G, p)
+        Members.
+    begin, end : int64 arrays, shape (G, p)
+        Positions [begin, end) of each member's chunk.
+    bytes : float64 array, shape (G, p)
+        What each chunk counts on the network.
+    """
+
+    ranks: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    bytes: NDArray[np.float64]
+
+    @property
+    def members(self) -> int:
+        """Ranks of a group."""
+        return int(self.ranks.shape[1])
+
+    @property
+    def alike(self) -> bool:
+        """Whether all chunks of a group count the same bytes, so that rounds repeat."""
+        return bool((self.bytes == self.bytes[:, :1]).all())
+
+
+def even_groups(
+    ranks: NDArray[np.int64], begin: NDArray[np.int64], end: NDArray[np.int64], part_bytes: float
+) -> Groups:
+    """Return groups that cut their part evenly: chunk i = positions [begin + i·n//p, begin + (i+1)·n//p).
+
+    Parameters
+    ----------
+    ranks : int64 array, shape (G, p)
+        Members.
+    begin, end : int64 arrays, shape (G,)
+        Each group's part of the buffer.
+    part_bytes : float
+        What a part counts on the network.
+    """
+    members = ranks.shape[1]
+    cuts = begin[:, None] + np.arange(members + 1) * (end - begin)[:, None] // members
+    return Groups(ranks, cuts[:, :-1], cuts[:, 1:], np.full(ranks.shape, part_bytes / members))
+
+
+def group_of_all(demand: Demand) -> Groups:
+    """Return all ranks as one group: even chunks of a shared buffer, or the ranks' own stretches."""
+    ranks = np.arange(demand.ranks, dtype=np.int64)[None, :]
+    begin, end = demand.stretches()
+    if demand.shared:
+        return even_groups(ranks, begin[:1], end[:1], float(demand.buffer_bytes))
+    return Groups(ranks, begin[None, :], end[None, :], demand.sizes_bytes[None, :])
+
+
+def joined(stages: Sequence[Stage]) -> Stage:
+    """Return stages one after another: each starts when the one before it has been delivered everywhere."""
+    stages = [stage for stage in stages if len(stage.steps)]
+    starts = list(accumulate((len(stage.steps) for stage in stages), initial=0))
+
+    def find(index: int) -> tuple[int, int]:
+        which = int(np.searchsorted(starts, index, side="right")) - 1
+        return which, index - starts[which]
+
+    def pieces(index: int, time: int) -> Pieces:
+        which, inner = find(index)
+        return stages[which].pieces(inner, time)
+
+    def volume(ranks: int) -> NDArray[np.int64]:
+        return sum((stage.traffic(ranks) for stage in stages), np.zeros((2, ranks), np.int64))
+
+    if all(stage.chain for stage in stages):
+
+        def step(index: int) -> Step:
+            which, inner = find(index)
+            return stages[which].steps[inner]
+
+        return Stage(LazySteps(starts[-1], step), pieces, volume)
+    return arranged([(stage, (number - 1,) if number else ()) for number, stage in enumerate(stages)])
+
+
+def schedule_of(demand: Demand, algorithm: str, stage: Stage, *, helpers: int = 0) -> Schedule:
+    """Return a schedule of this stage; one rank without helpers has nothing to send."""
+    if demand.ranks == 1 and not helpers:
+        stage = Stage((), stage.pieces, lambda ranks: np.zeros((2, ranks), np.int64))
+    return Schedule(demand, algorithm, stage, helpers)

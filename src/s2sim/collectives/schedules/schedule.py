@@ -1,0 +1,233 @@
+"""A collective schedule as data: who sends which part of the buffer to whom, in which round, after what.
+
+Rounds are clocked: a round starts when all transfers of the rounds that it waits for have been delivered, on all ranks.
+Where no two transfers share a link, a ring takes the same time if each rank waits only for its own transfers, because
+its slowest hop clocks all others. Where they share links, waiting only for one's own lets contending transfers drift
+into each other's latency in a way that three more elements can turn over; clocked rounds have one answer.
+
+Repetition is data: rounds of one pattern and the same bytes are one step, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from s2sim.collectives.schedules.demand import Demand
+
+Release: TypeAlias = Literal["delivered", "sent"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """Who sends to whom; one object for all rounds that have it, because its routes are found once.
+
+    Attributes
+    ----------
+    src, dst : int64 arrays, shape (m,)
+        Ranks of each message; a pair may have several, over connections of their own.
+    through_switch : bool
+        Whether a switch sums what all ``src`` send and multicasts it to all ``dst``: one message for all of them.
+    """
+
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+    through_switch: bool = False
+
+    @property
+    def messages(self) -> int:
+        """Number of messages of a round."""
+        return min(len(self.src), 1) if self.through_switch else len(self.src)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """What the network sees of a round.
+
+    Attributes
+    ----------
+    pattern : Pattern
+        Who sends to whom.
+    bytes : float64 array, shape (m,)
+        What each message takes on the network. Chunks of an evenly cut buffer all count its nominal share, of which
+        the pieces are the rounding to whole elements, so that rounds repeat.
+    """
+
+    pattern: Pattern
+    bytes: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A round, once or several times in a row.
+
+    Attributes
+    ----------
+    round : Round
+        What is sent each time.
+    times : int
+        How often, each time after the time before has been delivered.
+    after : tuple of int or None
+        Steps of the schedule that must have been delivered before; None for the step before this one.
+    after_sent : tuple of int
+        Steps of which the last byte must have left: their latency is not waited for.
+    """
+
+    round: Round
+    times: int = 1
+    after: tuple[int, ...] | None = None
+    after_sent: tuple[int, ...] = ()
+
+    def waits(self, index: int) -> tuple[int, ...]:
+        """Return the steps that must have been delivered before this one, the schedule's number ``index``."""
+        if self.after is not None:
+            return self.after
+        return (index - 1,) if index else ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """What the messages of a round carry; a message may carry several pieces.
+
+    Attributes
+    ----------
+    message : int64 array, shape (k,)
+        Which message of the round each piece belongs to.
+    start, stop : int64 arrays, shape (k,)
+        Positions [start, stop) that it carries.
+    adds : bool array, shape (k,)
+        Whether the destination adds what comes to what it has, or replaces it.
+    """
+
+    message: NDArray[np.int64]
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    adds: NDArray[np.bool_]
+
+
+class LazySteps(Sequence[Step]):
+    """Steps that are made when asked for, where all of them together would not fit in memory."""
+
+    def __init__(self, count: int, make: Callable[[int], Step]) -> None:
+        self._count = count
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Step]: ...
+    def __getitem__(self, index: int | slice) -> Step | list[Step]:
+        if isinstance(index, slice):
+            return [self._make(i) for i in range(*index.indices(self._count))]
+        if not -self._count <= index < self._count:
+            raise IndexError(f"step {index} of {self._count}")
+        return self._make(index % self._count)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Steps that belong together, and what they carry: a schedule, or a part of one.
+
+    Attributes
+    ----------
+    steps : sequence of Step
+        In an order in which every step comes after those that it waits for.
+    pieces : callable
+        ``pieces(step, time)`` returns what the messages of that round carry.
+    volume : callable or None
+        Returns (sent, received) positions of each rank, int64 of shape (ranks,), for a number of ranks; None where
+        adding up the pieces is quick enough.
+    chain : bool
+        Whether every step waits for the one before it and nothing else.
+    """
+
+    steps: Sequence[Step]
+    pieces: Callable[[int, int], Pieces]
+    volume: Callable[[int], NDArray[np.int64]] | None = None
+    chain: bool = True
+
+    @cached_property
+    def rounds(self) -> int:
+        """Number of rounds."""
+        return sum(step.times for step in self.steps)
+
+    def traffic(self, ranks: int) -> NDArray[np.int64]:
+        """Return positions sent and received by each rank, int64 of shape (2, ranks)."""
+        if self.volume is not None:
+            return self.volume(ranks)
+        total = np.zeros((2, ranks), np.int64)
+        for index, step in enumerate(self.steps):
+            pattern = step.round.pattern
+            for time in range(step.times):
+                pieces = self.pieces(index, time)
+                sizes = pieces.stop - pieces.start
+                for side, ends in zip(total, (pattern.src, pattern.dst), strict=True):
+                    if pattern.through_switch:
+                        side[ends] += sizes.sum()
+                    else:
+                        np.add.at(side, ends[pieces.message], sizes)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """All rounds of one collective.
+
+    Attributes
+    ----------
+    demand : Demand
+        What it computes.
+    algorithm : str
+        Option string of the algorithm that made it.
+    stage : Stage
+        Its steps.
+    helpers : int
+        GPUs beside the ranks that take part, numbered after them: servers.
+    """
+
+    demand: Demand
+    algorithm: str
+    stage: Stage
+    helpers: int = 0
+
+    @property
+    def places(self) -> int:
+        """Ranks and helpers."""
+        return self.demand.ranks + self.helpers
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """All steps, see `Stage`."""
+        return self.stage.steps
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds."""
+        return self.stage.rounds
+
+    @cached_property
+    def release(self) -> Release:
+        """Whether some step starts when bytes have left rather than arrived."""
+        return "sent" if not self.stage.chain and any(step.after_sent for step in self.steps) else "delivered"
+
+    @property
+    def assisted(self) -> bool:
+        """Whether a switch or a server reduces, so that ranks together send less than they would among themselves."""
+        return self.helpers > 0 or any(step.round.pattern.through_switch for step in self.steps[:1])
+
+    def traffic(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (sent, received) bytes of each rank and helper, int64 of shape (places,)."""
+        sent, received = self.stage.traffic(self.places) * self.demand.itemsize
+        return sent, received

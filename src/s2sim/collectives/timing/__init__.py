@@ -1,0 +1,1 @@
+"""How long schedules take, what bounds them, and which algorithm is fastest."""

@@ -1,0 +1,150 @@
+"""How long a collective takes alone on a cluster, which algorithm is fastest, and what its links carry."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
+from s2sim.collectives.timing.duration import at_least_ps, duration_ps
+from s2sim.collectives.timing.rounds import RoundTimes, find_routes
+from s2sim.errors import OptionError, TopologyError
+from s2sim.units import PS_PER_S, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.collectives.schedules.demand import Demand
+    from s2sim.collectives.schedules.schedule import Pattern, Schedule
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.routes import Routes
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timed:
+    """A schedule and how it runs alone.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        What runs.
+    duration_ps : int
+        From a common start until the last rank is done.
+    why : str
+        Why this algorithm, for people.
+    times : RoundTimes
+        Of its rounds.
+    """
+
+    schedule: Schedule
+    duration_ps: int
+    why: str
+    times: RoundTimes
+
+
+def sent_by_pattern(schedule: Schedule, cluster: Cluster) -> Iterator[tuple[Pattern, Routes, NDArray[np.float64]]]:
+    """Yield the patterns of a schedule, their routes, and the bytes of each message over all rounds in a row."""
+    for pattern, steps in groupby(schedule.steps, key=lambda step: step.round.pattern):
+        if pattern.messages:
+            sizes_bytes = np.zeros(pattern.messages)
+            for step in steps:
+                sizes_bytes += step.times * step.round.bytes
+            yield pattern, find_routes(cluster, pattern), sizes_bytes
+
+
+def link_bytes(schedule: Schedule, cluster: Cluster) -> NDArray[np.float64]:
+    """Return the bytes that every link carries, float64 of shape (links,)."""
+    carried = np.zeros(len(cluster.fabric))
+    for _, routes, sizes_bytes in sent_by_pattern(schedule, cluster):
+        per_crossing = np.repeat(sizes_bytes, np.diff(routes.offsets)) * routes.weights
+        carried += np.bincount(routes.links, per_crossing, len(carried))
+    return carried
+
+
+class Timer:
+    """Times collectives alone on one cluster, each distinct one once.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Where they run.
+    algorithm : str
+        Option string of an algorithm, or ``auto`` for the fastest of those that libraries choose among for the kind.
+        An algorithm that does not run a kind leaves that kind to ``auto``.
+    """
+
+    def __init__(self, cluster: Cluster, algorithm: str = AUTO) -> None:
+        self.cluster = cluster
+        self._algorithm = algorithm
+        self._known: dict[Demand, Timed] = {}
+
+    def time(self, demand: Demand) -> Timed:
+        """Return the schedule for this demand and how it runs alone."""
+        if demand not in self._known:
+            self._known[demand] = self._choose(demand)
+        return self._known[demand]
+
+    def _choose(self, demand: Demand) -> Timed:
+        if self._algorithm != AUTO and demand.kind in ALGORITHMS.get(self._algorithm.partition(":")[0]).kinds:
+            return self._run(self._algorithm, demand, "asked for")
+        chosen: list[str] = []
+        others: list[str] = []
+        for name in ALGORITHMS.names():
+            if demand.kind in ALGORITHMS.get(name).kinds:
+                (chosen if demand.kind in ALGORITHMS.get(name).auto else others).append(name)
+        if demand.ranks == 1:
+            return self._run(chosen[0], demand, "one rank has nothing to send")
+        schedules = self._possible(chosen, demand)
+        if not schedules:
+            return self._instead(chosen, others, demand)
+        if len(schedules) == 1:
+            return self._timed(schedules[0], f"what libraries run for {demand.kind}")
+        candidates = []
+        for schedule in schedules:
+            times = RoundTimes(self.cluster, schedule.release)
+            candidates.append((at_least_ps(schedule, times), schedule, times))
+        candidates.sort(key=lambda candidate: candidate[0])
+        found: list[Timed] = []
+        slower_ones: list[str] = []
+        for least_ps, schedule, times in candidates:
+            if found and least_ps >= found[0].duration_ps:
+                slower_ones.append(f"at least {format_seconds(least_ps / PS_PER_S)} by {schedule.algorithm}")
+                continue
+            found.append(Timed(schedule, duration_ps(schedule, self.cluster, times), "", times))
+            found.sort(key=lambda timed: timed.duration_ps)
+        best, *slower = found
+        slower_ones += [
+            f"{format_seconds(item.duration_ps / PS_PER_S)} by {item.schedule.algorithm}" for item in slower
+        ]
+        why = f"fastest: {format_seconds(best.duration_ps / PS_PER_S)} against {', '.join(slower_ones)}"
+        return replace(best, why=why)
+
+    def _run(self, algorithm: str, demand: Demand, why: str) -> Timed:
+        return self._timed(make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster), why)
+
+    def _possible(self, names: Sequence[str], demand: Demand) -> list[Schedule]:
+        """Return the schedules of those algorithms that do not refuse this many ranks on this cluster."""
+        schedules = []
+        for name in names:
+            with suppress(OptionError, TopologyError):
+                schedules.append(make_algorithm(name, demand.kind).schedule(demand, self.cluster))
+        return schedules
+
+    def _instead(self, chosen: Sequence[str], others: Sequence[str], demand: Demand) -> Timed:
+        """Return the first other algorithm that takes what those that libraries run refuse; else their refusal."""
+        for name in others:
+            for schedule in self._possible([name], demand):
+                return self._timed(schedule, f"{', '.join(chosen)} cannot run this many ranks here")
+        return self._run(chosen[0], demand, "")
+
+    def _timed(self, schedule: Schedule, why: str) -> Timed:
+        times = RoundTimes(self.cluster, schedule.release)
+        return Timed(schedule, duration_ps(schedule, self.cluster, times), why, times)
