@@ -21,7 +21,7 @@ def _():
     from s2sim.report.figures.break_even import break_even_figure
     from s2sim.report.figures.breakdown import breakdown_figure
     from s2sim.report.figures.error import error_figure
-    from s2sim.study.rate_curve import rate_curves
+    from s2sim.study.break_even.rate_curve import rate_curves
     from s2sim.study.spec import RunSpec
     from s2sim.units import format_bytes, format_rate, format_seconds
 

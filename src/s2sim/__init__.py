@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from s2sim.reducers.once import reduce_once
-    from s2sim.study.collective import run_collective
-    from s2sim.study.experiment import run
+    from s2sim.study.collective.run import run_collective
+    from s2sim.study.compare.run import run
 
 __version__ = "0.1.0"
 
@@ -20,8 +20,8 @@ __all__ = ["__version__", "reduce_once", "run", "run_collective"]
 
 _HOMES = {
     "reduce_once": "s2sim.reducers.once",
-    "run": "s2sim.study.experiment",
-    "run_collective": "s2sim.study.collective",
+    "run": "s2sim.study.compare.run",
+    "run_collective": "s2sim.study.collective.run",
 }
 
 

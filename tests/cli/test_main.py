@@ -106,7 +106,7 @@ def test_an_interruption_is_told_in_one_line(s2sim, monkeypatch, tiny):
     def interrupt(**_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.study.experiment.run", interrupt)
+    monkeypatch.setattr("s2sim.study.compare.run.run", interrupt)
     assert s2sim(*tiny) == (130, "", "s2sim: interrupted\n")
 
 
@@ -114,7 +114,7 @@ def test_running_out_of_memory_is_told_in_one_line(fails, monkeypatch, tiny):
     def exhaust(**_):
         raise MemoryError
 
-    monkeypatch.setattr("s2sim.study.experiment.run", exhaust)
+    monkeypatch.setattr("s2sim.study.compare.run.run", exhaust)
     assert "out of memory" in fails(*tiny)
 
 
@@ -142,7 +142,7 @@ def test_mistakes_of_the_program_itself_are_not_hidden(s2sim, monkeypatch, tiny)
     def fail(**_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("s2sim.study.experiment.run", fail)
+    monkeypatch.setattr("s2sim.study.compare.run.run", fail)
     with pytest.raises(ZeroDivisionError):
         s2sim(*tiny)
 

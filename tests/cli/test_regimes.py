@@ -80,7 +80,7 @@ def test_every_option_reaches_the_spec(s2sim, monkeypatch):
         seen.append(spec)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.study.regimes.run_regimes", run_regimes)
+    monkeypatch.setattr("s2sim.study.regimes.run.run_regimes", run_regimes)
     options = {
         "topology": ("--topology", "leaf-spine", "leaf-spine"),
         "workers": ("--workers", "32", 32),
@@ -107,7 +107,7 @@ def test_every_option_reaches_the_spec(s2sim, monkeypatch):
 
 
 def test_defaults_are_those_of_the_spec(s2sim, monkeypatch):
-    from s2sim.study.regime_spec import RegimeSpec
+    from s2sim.study.regimes.spec import RegimeSpec
 
     seen = []
 
@@ -115,7 +115,7 @@ def test_defaults_are_those_of_the_spec(s2sim, monkeypatch):
         seen.append(spec)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.study.regimes.run_regimes", run_regimes)
+    monkeypatch.setattr("s2sim.study.regimes.run.run_regimes", run_regimes)
     s2sim()
     s2sim("--prefetch")
     assert seen[0] == RegimeSpec("fat-tree", 16)
@@ -124,7 +124,7 @@ def test_defaults_are_those_of_the_spec(s2sim, monkeypatch):
 
 def test_an_interruption_keeps_what_is_finished(s2sim, monkeypatch, tmp_path):
     from s2sim.cluster import replay
-    from s2sim.study import regimes
+    from s2sim.study.regimes.run import run as regimes
 
     calls = []
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from s2sim.reducers.measure import Error
-from s2sim.study.result import Crossing, Result, Row, Verdict
-from s2sim.study.row_parts import BoundRow, CollectiveRow, LoweringRow
+from s2sim.study.measuring.result import Crossing, Result, Row, Verdict
+from s2sim.study.measuring.row_parts import BoundRow, CollectiveRow, LoweringRow
 from s2sim.study.spec import RunSpec
 
 

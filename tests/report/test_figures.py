@@ -22,7 +22,7 @@ from s2sim.report.figures.breakdown import PHASES, breakdown_figure
 from s2sim.report.figures.colours import LOOKS, OTHER, look_of
 from s2sim.report.figures.error import error_figure
 from s2sim.report.figures.families import find_series
-from s2sim.study.rate_curve import rate_curves
+from s2sim.study.break_even.rate_curve import rate_curves
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 CELLS = (0.25, 1, 4, 16)

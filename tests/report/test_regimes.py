@@ -13,8 +13,8 @@ from s2sim.report import regimes_picture
 from s2sim.report.grid import width_of
 from s2sim.report.regimes import cell_text, names_line, regime_grids, short_names
 from s2sim.report.regimes_picture import check_picture_size, draw_regimes
-from s2sim.study.regime_map import Cell, Contender, RegimeMap
-from s2sim.study.regime_spec import RegimeSpec, default_reducers
+from s2sim.study.regimes.map import Cell, Contender, RegimeMap
+from s2sim.study.regimes.spec import RegimeSpec, default_reducers
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 REDUCERS = ("dense", "fp16", "topk:density=0.01", "union", "union:prefetch=true", "owner-reduce")

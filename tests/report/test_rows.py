@@ -3,8 +3,8 @@ from __future__ import annotations
 import dataclasses
 
 from s2sim.report import rows
-from s2sim.study.link_loads import FlowShare, LinkLoad
-from s2sim.study.row_parts import StepRow
+from s2sim.study.collective.link_loads import FlowShare, LinkLoad
+from s2sim.study.measuring.row_parts import StepRow
 
 
 def plain(title):

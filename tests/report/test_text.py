@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from s2sim.report.text import aligned, bottleneck_lines, collective_lines, collective_summary, lowering_lines
-from s2sim.study.collective import CollectiveResult
+from s2sim.study.collective.run import CollectiveResult
 
 
 def make_collective(**changes):

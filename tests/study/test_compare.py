@@ -4,7 +4,7 @@ import pytest
 
 import s2sim
 from s2sim.reducers.measure import Error
-from s2sim.study.compare import front
+from s2sim.study.compare.pareto_front import front
 from s2sim.study.spec import COMPARED
 
 TRACE = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"

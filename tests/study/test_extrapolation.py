@@ -19,9 +19,9 @@ from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import Error, Errors
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
-from s2sim.study.hold_out import Stage, hold_out
-from s2sim.study.record import record
-from s2sim.study.scaled_scripts import record_scaled, scale_recording, weighted_errors
+from s2sim.study.extrapolate.hold_out import Stage, hold_out
+from s2sim.study.extrapolate.scaled_scripts import record_scaled, scale_recording, weighted_errors
+from s2sim.study.measuring.record import record
 from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, spec_from_json
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.hardware import load_gpu

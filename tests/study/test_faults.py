@@ -9,8 +9,8 @@ import simpy
 from s2sim.cluster.disturbance import Disturbance
 from s2sim.cluster.faults import make_faults
 from s2sim.errors import OptionError, S2SimWarning, TopologyError
-from s2sim.study.collective import plan_collective, result_of, run_collective, timeline_of
-from s2sim.study.flows import Transfers, run_flows
+from s2sim.study.collective.run import plan_collective, result_of, run_collective, timeline_of
+from s2sim.study.flows.run import Transfers, run_flows
 
 RATE_BPS = 50 * 2**30
 SIZE = 50 * 2**20

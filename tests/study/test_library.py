@@ -14,8 +14,8 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
 from s2sim.reducers.scripts.script import Call
 from s2sim.reducers.scripts.traffic import ring_bytes
+from s2sim.study.measuring.wire import received_bytes, ring_traffic, sent_bytes
 from s2sim.study.spec import RunSpec, spec_from_json
-from s2sim.study.wire import received_bytes, ring_traffic, sent_bytes
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16,dense=300"
 LIBRARIES = ("ideal", "nccl", "nccl:or=gather", "nccl:or=owners", "gloo", "mpi", "mpi:half=user-op,buffers=device")

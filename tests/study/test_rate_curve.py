@@ -6,7 +6,7 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError
-from s2sim.study.rate_curve import rate_curves
+from s2sim.study.break_even.rate_curve import rate_curves
 from s2sim.study.spec import RunSpec
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"

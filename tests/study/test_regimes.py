@@ -10,11 +10,11 @@ import pytest
 import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.reducers.registry import make_reducer
-from s2sim.study.regime_map import Cell, Contender
-from s2sim.study.regime_spec import RegimeSpec, default_reducers
-from s2sim.study.regime_words import summarise
-from s2sim.study.regimes import INTERRUPTED_NOTE, run_regimes
-from s2sim.study.verdict import acceptable
+from s2sim.study.compare.verdict import acceptable
+from s2sim.study.regimes.map import Cell, Contender
+from s2sim.study.regimes.run import INTERRUPTED_NOTE, run_regimes
+from s2sim.study.regimes.spec import RegimeSpec, default_reducers
+from s2sim.study.regimes.words import summarise
 
 SMALL = {
     "densities": (0.01, 0.2),

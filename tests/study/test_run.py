@@ -13,8 +13,8 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.study.break_even import _signs, find_crossings, scanned_rates
-from s2sim.study.communication_bound import stages
+from s2sim.study.break_even.crossings import _signs, find_crossings, scanned_rates
+from s2sim.study.measuring.communication_bound import stages
 from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, load_spec, spec_from_json
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
@@ -356,7 +356,7 @@ def test_dense_always_runs_and_nothing_runs_twice():
 def test_stages_are_what_waits_for_what():
     from s2sim.gradients.load import load_trace
     from s2sim.reducers.registry import make_reducer
-    from s2sim.study.record import record
+    from s2sim.study.measuring.record import record
 
     gradients = [load_trace("lstm-lm", workers=2).gradient(0, rank) for rank in range(2)]
     (recorded,) = record({"union": make_reducer("union")}, gradients, seed=0)

@@ -6,7 +6,7 @@ import pytest
 
 from s2sim.cluster.faults import make_faults
 from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
-from s2sim.study.experiment import run
+from s2sim.study.compare.run import run
 from s2sim.study.spec import RunSpec, spec_from_json
 
 TRACE = "synthetic:density=0.05,rows=300,width=8,dense=100"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from s2sim.study.collective import run_collective
+from s2sim.study.collective.run import run_collective
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 SIZE = 104_857_600

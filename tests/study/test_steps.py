@@ -7,9 +7,9 @@ import s2sim
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.load import load_trace
-from s2sim.study import experiment
+from s2sim.study.compare.pareto_front import run as experiment
+from s2sim.study.compare.steps import trend
 from s2sim.study.progress import Silent
-from s2sim.study.steps import trend
 
 TRACE = "synthetic:density=0.05,overlap=0.5,rows=400,width=8,dense=300,steps=7"
 REDUCERS = ("dense", "union", "fp16", "topk:density=0.02", "s2:rows=3,cells=6", "s2-exact", "s2-exact:warm=true")

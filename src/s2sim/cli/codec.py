@@ -21,7 +21,7 @@ from s2sim.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from s2sim.study.result import Result, Row
+    from s2sim.study.measuring.result import Result, Row
 
 _EXAMPLES = examples(
     "s2sim codec compare --trace lstm-lm --workers 1,8,64",
@@ -83,8 +83,8 @@ def compare_command(
     """
     from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_figure, write_json
     from s2sim.cli.progress import make_progress
-    from s2sim.study.asked import INTERRUPTED_NOTE
-    from s2sim.study.experiment import run
+    from s2sim.study.compare.reducers_asked import INTERRUPTED_NOTE
+    from s2sim.study.compare.run import run
     from s2sim.study.spec import COMPARED, RunSpec
 
     check_target("--json", json)
@@ -129,7 +129,7 @@ def _by_workers(result: Result) -> dict[int, list[Row]]:
 
 def _fronts(rows: list[Row]) -> tuple[frozenset[str], frozenset[str]]:
     """Return which reducers nothing beats by bytes, and which by time."""
-    from s2sim.study.compare import front
+    from s2sim.study.compare.pareto_front import front
 
     # One rank alone sends nothing: what it would hand to a network stands for that.
     alone = rows[0].workers == 1

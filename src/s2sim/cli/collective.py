@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.collectives.schedules.demand import Kind
-    from s2sim.study.collective import CollectiveResult
+    from s2sim.study.collective.run import CollectiveResult
 
 # Known here so that --help need not import what runs them; tests hold the two together.
 _KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier")
@@ -127,9 +127,9 @@ def collective_command(
     if STDOUT in (json, goal) and (json == goal or show):
         raise OptionError("standard output takes one thing: give a file for the other, or leave --show out")
 
-    from s2sim.study.collective import plan_collective, result_of
-    from s2sim.study.collective_networks import Packets, check_packets_asked
-    from s2sim.study.collective_sizes import read_sizes
+    from s2sim.study.collective.both_networks import Packets, check_packets_asked
+    from s2sim.study.collective.run import plan_collective, result_of
+    from s2sim.study.collective.sizes import read_sizes
 
     packets = Packets(packet, room)
     check_packets_asked(network, packets, cross_check=cross_check)

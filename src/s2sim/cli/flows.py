@@ -77,7 +77,7 @@ def flows_command(
     check_target("--json", json)
     check_target("--out", out, stdout=False)
 
-    from s2sim.study.flows import read_transfers, run_flows
+    from s2sim.study.flows.run import read_transfers, run_flows
 
     progress = make_progress(quiet=quiet)
     try:

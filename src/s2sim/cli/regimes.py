@@ -21,8 +21,8 @@ from s2sim.cli.options import (
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
-    from s2sim.study.regime_map import RegimeMap
-    from s2sim.study.regime_spec import RegimeSpec
+    from s2sim.study.regimes.map import RegimeMap
+    from s2sim.study.regimes.spec import RegimeSpec
 
 EXAMPLES = examples(
     "s2sim codec regimes --workers 8 --density 0.001,0.01 --overlap 0.5,1 --rate 10Gbps,100Gbps --latency 1us,50us",
@@ -94,7 +94,7 @@ def regimes_command(
     """
     from s2sim.cli.output import STDOUT, check_target, write_json
     from s2sim.cli.progress import make_progress
-    from s2sim.study.regime_spec import DENSE, RegimeSpec, default_reducers
+    from s2sim.study.regimes.spec import DENSE, RegimeSpec, default_reducers
 
     if reducer and prefetch is not None:
         option = "--prefetch" if prefetch else "--no-prefetch"
@@ -123,7 +123,7 @@ def regimes_command(
     if png is not None:
         _check_png(png, spec)
 
-    from s2sim.study.regimes import run_regimes
+    from s2sim.study.regimes.run import run_regimes
 
     progress = make_progress(quiet=quiet)
     try:

@@ -20,9 +20,9 @@ from s2sim.cli.options import (
 from s2sim.errors import OptionError, nearest
 
 if TYPE_CHECKING:
-    from s2sim.study.result import Result
+    from s2sim.study.measuring.result import Result
+    from s2sim.study.measuring.timeline import Timeline
     from s2sim.study.spec import RunSpec
-    from s2sim.study.timeline import Timeline
 
 EXAMPLES = examples(
     "s2sim run --topology fat-tree --workers 64",
@@ -193,8 +193,8 @@ def run_command(
         check_picture_target(png)
     asked = _make_spec(spec, given)
 
-    from s2sim.study.asked import INTERRUPTED_NOTE
-    from s2sim.study.experiment import run
+    from s2sim.study.compare.reducers_asked import INTERRUPTED_NOTE
+    from s2sim.study.compare.run import run
 
     progress = make_progress(quiet=quiet)
     try:

@@ -11,7 +11,7 @@ from s2sim.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.study.result import Row
+    from s2sim.study.measuring.result import Row
 
 
 def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozenset[str]) -> Grid:

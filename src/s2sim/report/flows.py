@@ -10,7 +10,7 @@ from s2sim.report.grid import Column, Grid
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from s2sim.study.flows import FlowsResult
+    from s2sim.study.flows.run import FlowsResult
 
 _SLOWEST = 10
 

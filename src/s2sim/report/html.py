@@ -9,7 +9,7 @@ from s2sim.report.rows import comparison_grids, scaling_grid
 
 if TYPE_CHECKING:
     from s2sim.report.grid import Column, Grid
-    from s2sim.study.result import Result
+    from s2sim.study.measuring.result import Result
 
 
 def _cell(tag: str, text: str, column: Column) -> str:

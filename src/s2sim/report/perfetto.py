@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from s2sim.study.timeline import Span, Timeline
+    from s2sim.study.measuring.timeline import Span, Timeline
 
 # Things that last at the same time on one track go to lanes of their own: a track shows what nests, and these do not.
 _LANES = 1_000_000

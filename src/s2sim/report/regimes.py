@@ -13,7 +13,7 @@ from s2sim.units import format_rate, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from s2sim.study.regime_map import Cell, RegimeMap
+    from s2sim.study.regimes.map import Cell, RegimeMap
 
 
 def short_names(reducers: Sequence[str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from s2sim.study.regime_map import Cell, RegimeMap
+    from s2sim.study.regimes.map import Cell, RegimeMap
 
 MOST_CELLS = 4000
 """Numbers that are drawn; more could not be read on any paper."""

@@ -11,8 +11,8 @@ from s2sim.units import format_bytes, format_rate, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from s2sim.study.link_loads import LinkLoad
-    from s2sim.study.result import Result, Row
+    from s2sim.study.collective.link_loads import LinkLoad
+    from s2sim.study.measuring.result import Result, Row
 
 UNDEFINED = "-"
 

@@ -10,8 +10,8 @@ from s2sim.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.study.collective import CollectiveResult
-    from s2sim.study.result import Result, Row
+    from s2sim.study.collective.run import CollectiveResult
+    from s2sim.study.measuring.result import Result, Row
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:

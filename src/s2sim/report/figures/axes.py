@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from s2sim.study.result import Row
+    from s2sim.study.measuring.result import Row
 
 WIDTH = 7.2
 """Inches: two columns of a paper."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from s2sim.study.rate_curve import RateCurves
-    from s2sim.study.result import Crossing
+    from s2sim.study.break_even.rate_curve import RateCurves
+    from s2sim.study.measuring.result import Crossing
 
 _STYLES = ("-", "--", ":", "-.")
 # Inches: beside the axes, of the axes, and of a name.
@@ -48,7 +48,7 @@ def break_even_figure(curves: RateCurves, crossings: Sequence[Crossing] = ()) ->
     Parameters
     ----------
     curves : RateCurves
-        From `s2sim.study.rate_curve.rate_curves`.
+        From `s2sim.study.break_even.rate_curve.rate_curves`.
     crossings : sequence of Crossing
         The verdict's ``break_even``, marked and told where they lie in the picture.
     """

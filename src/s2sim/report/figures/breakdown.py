@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from s2sim.study.result import Row
+    from s2sim.study.measuring.result import Row
 
 PHASES = ("encode", "communication", "decode")
 

@@ -23,7 +23,7 @@ from s2sim.report.figures.axes import (
 from s2sim.report.figures.colours import look_of
 from s2sim.report.figures.families import find_series
 from s2sim.report.figures.labels import place_labels
-from s2sim.study.result import ROUNDING_ERROR
+from s2sim.study.measuring.result import ROUNDING_ERROR
 from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-    from s2sim.study.result import Row
+    from s2sim.study.measuring.result import Row
 
 # Inches.
 _MAIN, _FRAME, _LINE, _NOTE = 2.5, 1.0, 0.17, 0.3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.study.result import Row
+    from s2sim.study.measuring.result import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,123 @@
+"""Where a reducer and dense take the same time, found by replaying the scripts at other rates."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from s2sim.study.measuring.result import Crossing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# Bytes per second: 10 Mbps to 3.2 Tbps, what networks between nodes and links inside them have had and will have.
+LOWEST_BPS = 1.25e6
+HIGHEST_BPS = 4e11
+# A factor of 3.1 between points: a reducer that pays in less than that is not told by it.
+_POINTS = 12
+_PRECISION = 1e-3
+# Times are rounded up, round by round.
+_ROUNDING = 1e-6
+
+
+def scanned_rates(highest_Bps: float = HIGHEST_BPS) -> list[float]:
+    """Return the rates that are tried first, in bytes per second, evenly spaced in their logarithm."""
+    step = (highest_Bps / LOWEST_BPS) ** (1 / (_POINTS - 1))
+    return [LOWEST_BPS * step**i for i in range(_POINTS)]
+
+
+def find_crossings(
+    reducers: Sequence[str],
+    dense_at: Callable[[float], int],
+    time_at: Callable[[float, str], int],
+    field: str,
+    rates: Sequence[float],
+    on_reducer: Callable[[], None] = lambda: None,
+) -> tuple[tuple[Crossing, ...], dict[str, tuple[bool, bool]]]:
+    """Return all crossings, and for each reducer whether it pays at the lowest and at the highest rate.
+
+    Parameters
+    ----------
+    reducers : sequence of str
+        Option strings.
+    dense_at : callable
+        Given a rate in bytes per second, returns dense's time in picoseconds.
+    time_at : callable
+        Given a rate and an option string, returns that reducer's.
+    field : str
+        The topology field that the rate is given to.
+    rates : sequence of float
+        What is tried first, in bytes per second, increasing.
+    on_reducer : callable
+        Called after each reducer, for progress.
+
+    Notes
+    -----
+    Between two scanned rates with different signs the crossing is refined by Brent's method on the inverse rate, in
+    which replayed times are nearly piecewise linear.
+    """
+    from scipy.optimize import brentq
+
+    crossings = []
+    ends = {}
+    for reducer in reducers:
+
+        def gain_at(inverse: float, reducer: str = reducer) -> float:
+            return float(dense_at(1 / inverse) - time_at(1 / inverse, reducer))
+
+        def own_at(place: int, reducer: str = reducer) -> int:
+            return time_at(rates[place], reducer)
+
+        signs = _signs(rates, [dense_at(rate) for rate in rates], own_at)
+        signed = [(rate, sign) for rate, sign in zip(rates, signs, strict=True) if sign]
+        ends[reducer] = (bool(signed) and signed[0][1] > 0, bool(signed) and signed[-1][1] > 0)
+        for (low, sign_low), (high, sign_high) in pairwise(signed):
+            if sign_low == sign_high:
+                continue
+            inverse = brentq(gain_at, 1 / high, 1 / low, xtol=_PRECISION / high, rtol=_PRECISION)
+            crossings.append(Crossing(reducer, field, "below" if sign_low > 0 else "above", 1 / inverse))
+        on_reducer()
+    return tuple(crossings), ends
+
+
+def _signs(rates: Sequence[float], dense: Sequence[int], own_at: Callable[[int], int]) -> list[int]:
+    """Return 1 where a reducer is faster than dense, -1 where it is slower, 0 where neither is.
+
+    On a network that is k times as fast a phase takes no longer, and at least the k-th part. Where this tells between
+    two rates who is faster, nothing is replayed.
+
+    Parameters
+    ----------
+    rates : sequence of float
+        Increasing.
+    dense : sequence of int
+        Dense's times at these rates.
+    own_at : callable
+        Returns the reducer's time at one of them, by its place.
+    """
+    own: dict[int, int] = {}
+    signs = [0] * len(rates)
+
+    def measure(place: int) -> None:
+        own[place] = own_at(place)
+        signs[place] = (dense[place] > own[place]) - (dense[place] < own[place])
+
+    def told(place: int, low: int, high: int) -> int:
+        longest = min(own[low], own[high] * rates[high] / rates[place])
+        shortest = max(own[high], own[low] * rates[low] / rates[place])
+        return (dense[place] > longest * (1 + _ROUNDING)) - (dense[place] < shortest * (1 - _ROUNDING))
+
+    def settle(low: int, high: int) -> None:
+        places = range(low + 1, high)
+        signs[low + 1 : high] = [told(place, low, high) for place in places]
+        if not all(signs[low + 1 : high]):
+            middle = (low + high) // 2
+            measure(middle)
+            settle(low, middle)
+            settle(middle, high)
+
+    measure(0)
+    if len(rates) > 1:
+        measure(len(rates) - 1)
+        settle(0, len(rates) - 1)
+    return signs

@@ -1,0 +1,102 @@
+"""Speed-up over dense against the rate that limits a cluster: break-even as a curve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import TYPE_CHECKING
+
+from s2sim.cluster.faults import make_faults
+from s2sim.cluster.lasting import damaged_cluster
+from s2sim.errors import OptionError
+from s2sim.gradients.law_ranks import MoreRanks
+from s2sim.gradients.load import load_trace
+from s2sim.study.break_even.rate_replays import RateReplays, limiting_rate
+from s2sim.study.compare.reducers_asked import earlier_gradients, reducers_asked
+from s2sim.study.extrapolate.beyond import record_as_asked
+from s2sim.topology.catalogue import load_shape
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.hardware import load_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.study.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RateCurves:
+    """Speed-ups over dense at several rates.
+
+    Attributes
+    ----------
+    field : str
+        The topology field that was varied.
+    workers : int
+        Ranks.
+    rates_Bps : tuple of float
+        Its values, in bytes per second.
+    speedups : dict of str to tuple of float
+        By option string, without dense: one at each rate; of iterations where compute was given, else of
+        communication phases.
+    compute : bool
+        Whether compute was given.
+    extrapolated : bool
+        Whether ranks or sizes go beyond what was recorded.
+    """
+
+    field: str
+    workers: int
+    rates_Bps: tuple[float, ...]
+    speedups: dict[str, tuple[float, ...]]
+    compute: bool
+    extrapolated: bool
+
+
+def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
+    """Return the speed-up of each reducer over dense at each rate, from scripts that are recorded once.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        As `s2sim.run` takes it; the largest number of workers counts. The rate is that of the network, or of the links
+        inside the only node, and replaces the one that the spec gives.
+    rates_Bps : sequence of float
+        In bytes per second.
+
+    Raises
+    ------
+    S2SimError
+        For anything that cannot be done as asked: a rate that is none, or one worker, whom no rate limits.
+    """
+    if not rates_Bps or not all(isfinite(rate) and rate > 0 for rate in rates_Bps):
+        raise OptionError(f"rates_Bps = {list(rates_Bps)} must be numbers of bytes per second above 0, at least one")
+    workers = max(spec.workers)
+    healthy = build_cluster(
+        load_shape(spec.topology, spec.overrides), workers, placement=spec.placement, seed=spec.seed
+    )
+    field = limiting_rate(healthy)
+    if field is None:
+        raise OptionError("a curve over rates was asked for 1 worker, whom no rate limits: take 2 workers or more")
+    trace = load_trace(spec.trace, workers=workers, seed=spec.seed)
+    gradients = [trace.gradient(0, rank) for rank in range(workers)]
+    reducers = reducers_asked(spec.reducers)
+    earlier = earlier_gradients(trace, reducers, workers)
+    recorded = record_as_asked(spec, reducers, gradients, earlier, lambda: None)
+    cluster = damaged_cluster(healthy, make_faults(spec.faults))
+    replays = RateReplays(spec, cluster, recorded, load_gpu(spec.gpu), field)
+    base_ps = spec.compute_ps or 0
+
+    def speedup(rate_Bps: float, reducer: str) -> float:
+        dense_ps, own_ps = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, reducer)
+        return (base_ps + dense_ps) / (base_ps + own_ps) if base_ps + own_ps else inf
+
+    others = [item.option_string for item in recorded if item.reducer.name != "dense"]
+    return RateCurves(
+        field=field,
+        workers=workers,
+        rates_Bps=tuple(rates_Bps),
+        speedups={reducer: tuple(speedup(rate, reducer) for rate in rates_Bps) for reducer in others},
+        compute=spec.compute is not None,
+        extrapolated=isinstance(trace, MoreRanks) or spec.scale_to is not None or spec.model is not None,
+    )

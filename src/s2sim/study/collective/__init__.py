@@ -1,0 +1,1 @@
+"""One collective on one cluster."""

@@ -1,0 +1,69 @@
+"""What a reader must know of the communication library behind a result."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from s2sim.cluster.plan import make_plan
+from s2sim.collectives.libraries.tables import IDEAL
+from s2sim.errors import S2SimWarning
+from s2sim.options import split_option_string
+from s2sim.study.measuring.record import names_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.collectives.libraries.library import Library
+    from s2sim.reducers.scripts.script import Recording
+    from s2sim.study.measuring.record import Recorded
+    from s2sim.topology.shape import ClusterShape
+
+
+def library_notes(library: Library, shape: ClusterShape, recorded: Sequence[Recorded]) -> list[str]:
+    """Return what differs from the ideal library, and what of the library is not counted."""
+    if library.name == IDEAL.name:
+        packed = [item for item in recorded if any(call.op == "or" for call in item.recording.calls)]
+        if not packed:
+            return []
+        return [f"{names_of(packed)}: bits are all-reduced with OR, which MPI has and NCCL has not; there, bitmap=byte"]
+    name = library.option_string
+    differing = [item for item in recorded if _sends_other(item.recording, library)]
+    notes = []
+    if differing:
+        notes.append(
+            f"{names_of(differing)}: {name} sends something else than is asked; s2sim run --show lowering tells what"
+        )
+    if library.through_host:
+        copies = (
+            f"copies to and from it take no time here, because {shape.name} has no pcie.rate"
+            if shape.pcie is None
+            else "buffers are copied out and back over each GPU's PCIe"
+        )
+        notes.append(
+            f"{name} works in host memory: {copies}; messages take the ways of GPU memory, and what CPUs take to add "
+            "is not counted"
+        )
+    return notes
+
+
+def _sends_other(recording: Recording, library: Library) -> bool:
+    plan, ideal = make_plan(recording, library), make_plan(recording)
+    return any(own.demands != asked.demands for own, asked in zip(plan.lowered, ideal.lowered, strict=True))
+
+
+def warn_of_idle_library_options(text: str, library: Library, recorded: Sequence[Recorded]) -> None:
+    """Warn of each option that was given for the library and decided nothing."""
+    used = {
+        option
+        for item in recorded
+        for lowered in make_plan(item.recording, library).lowered
+        for option in lowered.options
+    }
+    for option in split_option_string(text)[1]:
+        if option not in used:
+            warnings.warn(
+                f"--library {text}: {option} changes nothing here: no reducer asks for what it decides",
+                S2SimWarning,
+                stacklevel=2,
+            )

@@ -1,0 +1,120 @@
+"""What a reader must know to read a run's numbers rightly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s2sim.cluster.faults import make_faults
+from s2sim.cluster.plan import make_plan
+from s2sim.collectives.algorithms.registry import ALGORITHMS
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.timing.timer import AUTO
+from s2sim.reducers.scripts.script import AwaitGradient
+from s2sim.study.compare.fault_notes import fault_notes
+from s2sim.study.compare.library_notes import library_notes
+from s2sim.study.measuring.record import names_of
+from s2sim.study.spec import BASELINES
+from s2sim.topology.cluster import build_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.gradients.load import AnyTrace
+    from s2sim.study.measuring.executed import Executed
+    from s2sim.study.measuring.record import Recorded
+    from s2sim.study.spec import RunSpec
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.shape import ClusterShape
+
+
+def run_notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequence[Recorded]) -> tuple[str, ...]:
+    """Return what a reader must know who sees the rows of the largest number of workers."""
+    warm = [item for item in recorded if item.reducer.warm]
+    notes = ["first step of the trace: residuals are empty, and what later steps carry over is exchanged and counted"]
+    if warm:
+        source = (
+            "the trace's second step"
+            if trace.steps > 1 and not spec.scaled
+            else "the same gradients, which sizes and units then fit better than in training"
+        )
+        notes[0] += f", but for {names_of(warm)}: a later step, whose sizes and units are carried over from {source}"
+    if spec.steps > 1:
+        notes.append(
+            f"over {spec.steps} steps what is carried over comes from the step before, and what loses more than "
+            "rounding runs with error feedback; residuals over the L2 norm of the first step's gradients"
+        )
+        if warm:
+            notes.append(f"{names_of(warm)}: a later step already, so that it is not followed over steps")
+    if trace.manifest.kind == "synthetic":
+        notes.append("the gradients are synthetic: errors and sizes are those of made-up data")
+    if spec.compute is None:
+        notes.append("communication phase only: s2sim run --compute 120ms compares whole iterations")
+    else:
+        notes.append(f"iteration = {spec.compute} of compute + communication phase, without overlap")
+    early = [item for item in recorded if AwaitGradient() in item.recording.scripts[0]]
+    if early:
+        hidden = "as far as it is long enough" if spec.compute else "which is taken to be long enough without --compute"
+        notes.append(
+            f"{names_of(early)}: the batch alone tells the rows, as for embeddings; merging them runs beside forward "
+            f"and backward, {hidden}"
+        )
+    if spec.max_error is None:
+        notes.append("a relative L2 error of 1 or more never wins; --max-error sets a stricter limit")
+    library = choose_library(spec.library)
+    plans = [make_plan(item.recording, library) for item in recorded]
+    kinds = sorted({demand.kind for plan in plans for lowered in plan.lowered for demand in lowered.demands})
+    if spec.collective != AUTO:
+        able = ALGORITHMS.get(spec.collective.partition(":")[0]).kinds
+        notes += [
+            f"{spec.collective} does not run {kind}: the fastest that does ran instead"
+            for kind in kinds
+            if kind not in able
+        ]
+    notes += _granularity(trace, recorded)
+    notes += _missing_rivals(recorded)
+    notes += [
+        f"{item.option_string}: {note}; found {_error_text(item)}" for item in recorded for note in item.reducer.notes()
+    ]
+    notes += library_notes(library, shape, recorded)
+    if len(spec.workers) > 1:
+        notes.append(f"verdict and break-even are for {recorded[0].recording.workers} workers")
+    return tuple(notes)
+
+
+def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
+    """Return at which granularity row-sparse layers are sent, by those that compress them."""
+    names = [layer.name for layer in trace.manifest.layers if layer.sparse]
+    by_text: dict[str, list[Recorded]] = {}
+    for item in recorded:
+        if item.reducer.granularity:
+            by_text.setdefault(item.reducer.granularity, []).append(item)
+    if not names or not by_text:
+        return []
+    parts = "; ".join(f"{text} ({names_of(items)})" for text, items in by_text.items())
+    return [f"row-sparse layers ({', '.join(names)}) are sent by {parts}; dense ones, with layers=all, by element"]
+
+
+def _missing_rivals(recorded: Sequence[Recorded]) -> list[str]:
+    """Return what S2 has to be compared with to be fair, if it is not."""
+    names = {item.reducer.name for item in recorded}
+    missing = [name for name in BASELINES if name not in names]
+    if not missing or not names & {"s2", "s2-exact"}:
+        return []
+    asked = " ".join(f"--reducer {name}" for name in missing)
+    return [f"S2 is compared without all that is exact and simpler: {asked} makes it fair"]
+
+
+def _error_text(item: Recorded) -> str:
+    error = item.errors.compressed.relative_l2
+    return "no error that is defined" if error is None else f"{error:.3g}"
+
+
+def notes_on_faults(
+    spec: RunSpec, shape: ClusterShape, cluster: Cluster, records: Sequence[Recorded], executed: Sequence[Executed]
+) -> tuple[str, ...]:
+    """Return what each fault did to each reducer."""
+    if not spec.faults:
+        return ()
+    healthy = build_cluster(shape, cluster.workers, placement=spec.placement, seed=spec.seed)
+    replays = {item.option_string: each.replay for item, each in zip(records, executed, strict=True)}
+    return fault_notes(make_faults(spec.faults), healthy, cluster, replays)

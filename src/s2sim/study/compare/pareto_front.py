@@ -1,0 +1,46 @@
+"""The comparison of codecs: many sizes of each reducer, and which of them nothing else beats."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from s2sim.study.compare.verdict import acceptable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from s2sim.study.measuring.result import Row
+
+
+def front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
+    """Return the option strings of those rows that no other beats in error and cost at once.
+
+    Rows of equal error and cost are all on the front. One whose error is undefined, 1 or more is never.
+
+    A front is the set of Pareto-optimal rows.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        Of one number of workers.
+    cost : callable
+        What is to be small beside the error.
+    """
+    held = sorted(rows, key=lambda row: (cost(row), _error(row)))
+    best, best_cost = inf, -inf
+    chosen = set()
+    for row in held:
+        error = _error(row)
+        if error < best or (error == best < inf and cost(row) == best_cost):
+            chosen.add(row.option_string)
+            best, best_cost = error, cost(row)
+    return frozenset(chosen)
+
+
+def _error(row: Row) -> float:
+    """Return an error to compare: exact ones differ by rounding alone, and from 1 on zeros are nearer to the mean."""
+    if row.exact:
+        return 0.0
+    error = row.error.relative_l2
+    return inf if error is None or not acceptable(row, None) else error

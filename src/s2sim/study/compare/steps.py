@@ -1,0 +1,150 @@
+"""Successive steps of a trace: what reducers carry over, and whether what they fail to send settles."""
+
+from __future__ import annotations
+
+from math import sqrt
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.measure import error_of, mean_float64, worst_error
+from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
+from s2sim.study.measuring.row_parts import StepRow
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.cluster.replay import Replay
+    from s2sim.gradients.gradient import Layer
+    from s2sim.gradients.load import AnyTrace
+    from s2sim.reducers.rank import Reducer
+    from s2sim.reducers.scripts.script import Recording
+
+    Execute = Callable[[Recording], tuple[Replay, int]]
+
+_FEWEST_STEPS = 6
+_SETTLED = 0.05
+_ACCELERATION = 1.2
+"""How much more residuals have to grow than a third of the steps earlier to be called diverging; those that will settle
+grow less and less."""
+
+
+def check_steps(trace: AnyTrace, steps: int) -> None:
+    """Refuse more steps than a trace holds."""
+    if steps > trace.steps:
+        raise OptionError(
+            f"--steps {steps}: trace {trace.name} has {trace.steps}; s2sim list traces tells what others have, and "
+            "synthetic:steps=8 has as many as are asked for"
+        )
+
+
+def with_feedback(reducer: Reducer) -> Reducer:
+    """Return a reducer as training would run it: with error feedback, unless it loses rounding at most."""
+    exact = reducer.lossless or reducer.rounds_only
+    return reducer if exact or isinstance(reducer, ErrorFeedback) else ErrorFeedback(reducer)
+
+
+def trend(residuals: Sequence[float]) -> str:
+    """Return in a word where residuals go: whether the last third of the steps is above all before, and rises faster.
+
+    >>> trend([1, 2, 2.7, 2.7, 2.7, 2.8]), trend([1, 2, 3, 4, 5, 6]), trend([1, 2, 4, 8, 16, 32]), trend([1, 2])
+    ('settled', 'still grows', 'diverges', 'too few steps')
+    """
+    third = len(residuals) // 3
+    if third < _FEWEST_STEPS // 3:
+        return "too few steps"
+    first, middle, last = (fmean(residuals[len(residuals) - third * (n + 1) :][:third]) for n in (2, 1, 0))
+    if last <= max(residuals[:-third]) * (1 + _SETTLED):
+        return "settled"
+    rose = middle > first * (1 + _SETTLED)
+    return "diverges" if rose and last - middle > _ACCELERATION * (middle - first) else "still grows"
+
+
+def follow(
+    reducer: Reducer,
+    trace: AnyTrace,
+    ranks: int,
+    steps: int,
+    execute: Execute,
+    *,
+    seed: int,
+    on_step: Callable[[], None] = lambda: None,
+) -> tuple[StepRow, ...]:
+    """Run a reducer over the first steps of a trace, with what it carries from one to the next.
+
+    Residuals are those of all ranks together, over the gradients of the first step.
+
+    Parameters
+    ----------
+    reducer : Reducer
+        Fitted; a lossy one gets error feedback.
+    trace : AnyTrace
+        Holds at least so many steps.
+    ranks, steps : int
+        How many of each.
+    execute : callable
+        Returns the replay of a recording, and the bytes that the busiest rank sends.
+    seed : int
+        Root of all randomness.
+    on_step : callable
+        Told of every step that is over.
+    """
+    instances = make_instances(with_feedback(reducer), ranks)
+    wanted: list[NDArray[np.float64]] = []
+    delivered: list[NDArray[np.float64]] = []
+    rows: list[StepRow] = []
+    usual = 0.0
+    for step in range(steps):
+        gradients = [trace.gradient(step, rank) for rank in range(ranks)]
+        exact = mean_float64(gradients)
+        results, recording = run_group(instances, gradients, seed=seed, step=step)
+        if not wanted:
+            wanted, delivered = ([np.zeros(layer.shape) for layer in exact.layers] for _ in range(2))
+        for sums, mean in ((wanted, exact), (delivered, results[0].mean)):
+            for summed, layer in zip(sums, mean.layers, strict=True):
+                _add(summed, layer)
+        usual = usual or sqrt(_square(gradients))
+        replayed, sent = execute(recording)
+        so_far = error_of(Gradient(exact.names, tuple(delivered)), Gradient(exact.names, tuple(wanted)), ())
+        rows.append(
+            StepRow(
+                step=step,
+                error=worst_error(results, exact, ()).whole.relative_l2,
+                error_so_far=so_far.whole.relative_l2,
+                residual=_residual(instances, usual),
+                total_s=replayed.total_ps / PS_PER_S,
+                bytes_sent_per_rank=sent,
+            )
+        )
+        on_step()
+    return tuple(rows)
+
+
+def _add(total: NDArray[np.float64], layer: Layer) -> None:
+    if isinstance(layer, RowSparse):
+        total[layer.rows] += layer.values
+    else:
+        total += layer
+
+
+def _residual(instances: Sequence[Reducer], usual: float) -> float | None:
+    """Return the L2 norm of all ranks' residuals together over ``usual``; None without error feedback."""
+    held = [each.residual for each in instances if isinstance(each, ErrorFeedback) and each.residual is not None]
+    if not held:
+        return None
+    return sqrt(_square(held)) / usual if usual else 0.0
+
+
+def _square(gradients: Sequence[Gradient]) -> float:
+    """Return the squared L2 norm of several gradients together."""
+    values = (
+        layer.values if isinstance(layer, RowSparse) else layer for gradient in gradients for layer in gradient.layers
+    )
+    return sum(float(np.square(each, dtype=np.float64).sum()) for each in values)

@@ -1,0 +1,210 @@
+"""Scripts of a larger model: the sizes of the scripts at hand, plus what doubling a part adds, as often as it grows."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.reducers.measure import Error, Errors, mean_float64
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.scripts.script import Recording, Work
+from s2sim.study.measuring.record import Recorded, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.gradients.scaling import Scaling
+    from s2sim.reducers.rank import Reducer
+    from s2sim.reducers.scripts.script import Call, Script, Step
+
+
+_OTHER_SEEDS = 3
+
+
+def record_scaled(
+    reducers: Mapping[str, Reducer],
+    gradients: Sequence[Gradient],
+    scaling: Scaling,
+    *,
+    seed: int,
+    on_reducer: Callable[[], None] = lambda: None,
+) -> list[Recorded]:
+    """Run each reducer on the gradients and on doubled parts of them; return scripts of the size asked for.
+
+    Errors are those of the gradients that ran, each layer weighted by its size in the model asked for.
+
+    Raises
+    ------
+    S2SimError
+        If a reducer makes other calls at another size, so that its scripts cannot be scaled.
+    """
+    ran = [scaling.run(gradient) for gradient in gradients]
+    records = record(reducers, ran, seed=seed, on_reducer=on_reducer)
+    scripts = {item.option_string: item.recording for item in records}
+    # As the gradients have fitted them: what grows is their sizes, not their choices.
+    fitted = {item.option_string: item.reducer for item in records}
+    scripts = grow(fitted, scripts, ran, scaling, seed=seed)
+    # Bounds are those of a sketch as large as recorded, and so are the largest errors.
+    scaled = [
+        replace(item, recording=scripts[item.option_string], bound=None, errors=without_largest(item.errors))
+        for item in records
+    ]
+    if scaling.weights is None:
+        return scaled
+    exact = mean_float64(ran)
+    squares = [
+        weight * float(np.square(np.asarray(layer)).sum())
+        for weight, layer in zip(scaling.weights, exact.layers, strict=True)
+    ]
+    return [
+        replace(item, errors=weighted_errors(item.errors, squares, item.reducer.compresses(ran[0]))) for item in scaled
+    ]
+
+
+def run_quietly(reducers: Mapping[str, Reducer], gradients: Sequence[Gradient], *, seed: int) -> dict[str, Recording]:
+    """Return the scripts of each reducer on gradients that others have run on: its warnings have been heard."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", S2SimWarning)
+        return {text: run_reducer(reducer, gradients, seed=seed).recording for text, reducer in reducers.items()}
+
+
+def grow(
+    reducers: Mapping[str, Reducer],
+    base: Mapping[str, Recording],
+    gradients: Sequence[Gradient],
+    scaling: Scaling,
+    *,
+    seed: int,
+) -> dict[str, Recording]:
+    """Return the scripts ``base`` of each reducer on ``gradients`` at the size that ``scaling`` asks for."""
+    grown = [
+        (_run_alike(reducers, base, [growth.double(gradient) for gradient in gradients], seed=seed), growth.times)
+        for growth in scaling.growths
+    ]
+    return {
+        text: scale_recording(text, recording, [(doubled[text], times) for doubled, times in grown])
+        for text, recording in base.items()
+    }
+
+
+def _run_alike(
+    reducers: Mapping[str, Reducer], base: Mapping[str, Recording], gradients: Sequence[Gradient], *, seed: int
+) -> dict[str, Recording]:
+    """Return the scripts of each reducer on larger gradients, by other seeds where its calls are not those of ``base``.
+
+    An exact sketch that by a chance of less than one per cent cannot be read sends some rows again.
+    """
+    found = run_quietly(reducers, gradients, seed=seed)
+    for text, reducer in reducers.items():
+        for other in range(1, _OTHER_SEEDS + 1):
+            if _form(found[text]) != _form(base[text]):
+                found |= run_quietly({text: reducer}, gradients, seed=seed + other)
+    return found
+
+
+def scale_recording(reducer: str, base: Recording, grown: Sequence[tuple[Recording, float]]) -> Recording:
+    """Return scripts whose sizes are those of ``base`` plus, for each (recording, times), times what it has more.
+
+    Kernels are as many as in the largest of them: their number grows with the logarithm of a size, if at all.
+
+    Parameters
+    ----------
+    reducer : str
+        Whose scripts they are, for the error.
+    base : Recording
+        Scripts of the gradients at hand.
+    grown : sequence of (Recording, float)
+        Scripts with one part twice as large, and how often the difference is to be added.
+    """
+    every = [base, *(recording for recording, _ in grown)]
+    times = [factor for _, factor in grown]
+    if any(_form(recording) != _form(base) for recording in every):
+        raise S2SimError(
+            f"{reducer} makes other calls at another size, so that its scripts cannot be scaled: leave it out, or "
+            "--scale-to and --model"
+        )
+    calls = tuple(_scale_call(same, times) for same in zip(*(recording.calls for recording in every), strict=True))
+    scripts = tuple(_scale_script(same, times) for same in zip(*(each.scripts for each in every), strict=True))
+    return Recording(calls, scripts)
+
+
+def _scale_call(calls: Sequence[Call], times: Sequence[float]) -> Call:
+    if calls[0].blocks:
+        blocks = _grown([call.blocks for call in calls], times)
+        return replace(calls[0], elements=tuple(blocks.sum(axis=1).tolist()), blocks=tuple(map(tuple, blocks.tolist())))
+    return replace(calls[0], elements=tuple(_grown([call.elements for call in calls], times).tolist()))
+
+
+def _scale_script(scripts: Sequence[Script], times: Sequence[float]) -> Script:
+    """Return one rank's script, from those at hand and with each part doubled."""
+    steps: list[Step] = []
+    for step, *same in zip(*scripts, strict=True):
+        if isinstance(step, Work):
+            works = [step, *(other for other in same if isinstance(other, Work))]
+            sizes = _grown(
+                [(work.bytes_moved, work.dense_encode_bytes, work.dense_decode_bytes) for work in works], times
+            )
+            bytes_moved, dense_encode_bytes, dense_decode_bytes = sizes.tolist()
+            launches = max(work.launches for work in works)
+            steps.append(Work(step.phase, bytes_moved, launches, dense_encode_bytes, dense_decode_bytes))
+        else:
+            steps.append(step)
+    return tuple(steps)
+
+
+def _grown(sizes: Sequence[ArrayLike], times: Sequence[float]) -> NDArray[np.int64]:
+    """Return the first of ``sizes`` plus ``times`` what each of the others has more; never below 0."""
+    base, *others = (np.asarray(size, np.int64) for size in sizes)
+    grown = base + sum(factor * (other - base) for factor, other in zip(times, others, strict=True))
+    return np.maximum(0, np.rint(grown)).astype(np.int64)
+
+
+def _form(recording: Recording) -> tuple[object, ...]:
+    """Return what a recording is but for its sizes."""
+    calls = [replace(call, elements=(), blocks=()) for call in recording.calls]
+    scripts = [
+        [(type(step), step.phase) if isinstance(step, Work) else step for step in script]
+        for script in recording.scripts
+    ]
+    return calls, scripts
+
+
+def without_largest(errors: Errors) -> Errors:
+    """Return errors without those of single elements, which do not scale."""
+    return Errors(
+        whole=errors.whole._replace(largest=None),
+        compressed=errors.compressed._replace(largest=None),
+        layers={name: error._replace(largest=None) for name, error in errors.layers.items()},
+    )
+
+
+def weighted_errors(errors: Errors, squares: Sequence[float], compressed: Sequence[int]) -> Errors:
+    """Return errors of the whole and of the compressed layers, put together from those of the layers.
+
+    Parameters
+    ----------
+    errors : Errors
+        Of the layers that ran.
+    squares : sequence of float
+        Squared L2 norm of each layer's exact mean, as large as it is in the model asked for.
+    compressed : sequence of int
+        Indices of the layers that do not travel as plain float32.
+    """
+    layers = list(errors.layers.values())
+
+    def over(indices: Iterable[int]) -> Error:
+        # A layer's error is undefined only where its exact mean is zero, which adds nothing to the norm.
+        parts = [(layers[index].relative_l2 or 0.0, squares[index]) for index in indices]
+        norm = sum(square for _, square in parts)
+        distance = sum(relative**2 * square for relative, square in parts)
+        return Error(sqrt(distance / norm) if norm else 0.0, None)
+
+    return Errors(whole=over(range(len(layers))), compressed=over(compressed), layers=errors.layers)

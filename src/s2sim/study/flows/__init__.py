@@ -1,0 +1,1 @@
+"""Any traffic: transfers from a file, through one cluster's network."""

@@ -1,0 +1,1 @@
+"""From a recording and a cluster to result rows."""

@@ -1,0 +1,145 @@
+"""What a reducer asks of a communication library beside what the library executes, and what the difference costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from s2sim.cluster.plan import make_plan
+from s2sim.cluster.replay import replay
+from s2sim.collectives.libraries.tables import IDEAL, choose_library
+from s2sim.study.measuring.row_parts import LoweringRow
+from s2sim.study.measuring.wire import ring_traffic
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from s2sim.cluster.faults import Fault
+    from s2sim.cluster.plan import Plan
+    from s2sim.cluster.replay import Replay
+    from s2sim.cluster.watcher import Watcher
+    from s2sim.collectives.libraries.library import Library
+    from s2sim.collectives.schedules.demand import Demand
+    from s2sim.collectives.timing.timer import Timer
+    from s2sim.reducers.scripts.script import Recording
+    from s2sim.topology.hardware import Gpu
+
+REAL_LIBRARY = "nccl"
+"""What a run over the ideal library is shown beside."""
+
+
+@dataclass(frozen=True)
+class Executed:
+    """One recording on one cluster, as a library executes it.
+
+    Attributes
+    ----------
+    recording : Recording
+        What was asked.
+    library : Library
+        What executes it.
+    timer : Timer
+        Knows the cluster and the choice of algorithm.
+    gpu : Gpu
+        What work costs.
+    faults : tuple of Fault
+        What goes wrong.
+    compute_ps : int or None
+        How long forward and backward take, which hides what needs the batch alone.
+    """
+
+    recording: Recording
+    library: Library
+    timer: Timer
+    gpu: Gpu
+    faults: tuple[Fault, ...] = ()
+    compute_ps: int | None = None
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What the library executes for each call."""
+        return make_plan(self.recording, self.library)
+
+    @cached_property
+    def replay(self) -> Replay:
+        """In time."""
+        return self._replayed(self.plan)
+
+    @cached_property
+    def ideal_plan(self) -> Plan:
+        """Everything as asked."""
+        return make_plan(self.recording)
+
+    @cached_property
+    def ideal(self) -> Replay:
+        """In time, if everything ran as asked."""
+        return self.replay if self.plan == self.ideal_plan else self._replayed(self.ideal_plan)
+
+    @cached_property
+    def real_library(self) -> Library:
+        """The library asked for, or the usual one where that is ideal."""
+        return choose_library(REAL_LIBRARY) if self.library == IDEAL else self.library
+
+    @cached_property
+    def real_plan(self) -> Plan:
+        """What that library executes for each call."""
+        return self.plan if self.library != IDEAL else make_plan(self.recording, self.real_library)
+
+    @cached_property
+    def real(self) -> Replay:
+        """In time, as that library executes it."""
+        return self.replay if self.library != IDEAL else self._replayed(self.real_plan)
+
+    def sent_real(self) -> int:
+        """Return the bytes that the busiest rank sends with that library, by rings."""
+        return self._most_sent(demand for lowered in self.real_plan.lowered for demand in lowered.demands)
+
+    def watched_by(self, watcher: Watcher) -> None:
+        """Replay it once more, message by message, for somebody who watches."""
+        self._replayed(self.plan, watcher)
+
+    def _replayed(self, plan: Plan, watcher: Watcher | None = None) -> Replay:
+        return replay(
+            self.recording, self.timer, self.gpu, plan, watcher, compute_ps=self.compute_ps, faults=self.faults
+        )
+
+    def _gap_ps(self, plan: Plan) -> int:
+        """Return by how much the phase would be shorter with ``plan`` instead."""
+        return 0 if plan == self.plan else self.replay.total_ps - self._replayed(plan).total_ps
+
+    def order_gap_s(self) -> float:
+        """Return by how much the phase would be shorter if launches were grouped and overlapped as in ``ideal``."""
+        return self._gap_ps(self.plan.unordered(self.ideal_plan)) / PS_PER_S
+
+    def lowering(self) -> tuple[LoweringRow, ...]:
+        """Return a row a call.
+
+        What a gap costs is the time of the whole phase less that of the phase with this gap alone closed, found by
+        another replay: time that hides behind something else costs nothing, and what several gaps cost together may be
+        more or less than their sum.
+        """
+        times, ideal_times = _times_s(self.replay), _times_s(self.ideal)
+        return tuple(
+            LoweringRow(
+                call=call.label,
+                asked=lowered.asked,
+                executes=lowered.executes,
+                bytes_ideal=self._most_sent(self.ideal_plan.lowered[number].demands),
+                bytes_sent=self._most_sent(lowered.demands),
+                time_ideal_s=ideal_times[number],
+                time_s=times[number],
+                gap_s=self._gap_ps(self.plan.closed(number, self.ideal_plan)) / PS_PER_S,
+                why=lowered.why,
+            )
+            for number, (call, lowered) in enumerate(zip(self.recording.calls, self.plan.lowered, strict=True))
+        )
+
+    def _most_sent(self, demands: Iterable[Demand]) -> int:
+        return int(ring_traffic(demands, self.recording.workers)[0].max())
+
+
+def _times_s(replayed: Replay) -> dict[int, float]:
+    """Return the time of each call from its last post to its end on the last rank."""
+    return {call: (each.end_ps - each.start_ps) / PS_PER_S for each in replayed.completed for call in each.calls}

@@ -1,0 +1,153 @@
+"""From a replay to a result row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.collectives.timing.timer import link_bytes
+from s2sim.reducers.scripts.rounds import count_rounds
+from s2sim.study.measuring.communication_bound import communication_bound
+from s2sim.study.measuring.result import Row
+from s2sim.study.measuring.row_parts import CollectiveRow
+from s2sim.study.measuring.wire import ring_traffic, schedule_traffic
+from s2sim.units import PS_PER_S, format_rate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.cluster.replay import Replay
+    from s2sim.reducers.scripts.script import Recording
+    from s2sim.study.measuring.executed import Executed
+    from s2sim.study.measuring.record import Recorded
+    from s2sim.topology.cluster import Cluster
+
+
+def traffic(executed: Executed, *, ring: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (sent, received) bytes of each rank over all that is launched, of ring algorithms or of what ran."""
+    ranks = executed.recording.workers
+    if ring:
+        return ring_traffic((demand for lowered in executed.plan.lowered for demand in lowered.demands), ranks)
+    return schedule_traffic(executed.replay, ranks)
+
+
+def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
+    """Return which phase takes most of the time, and which link was busiest in it."""
+    phases = {
+        "encoding": replay.encode_ps,
+        "transfers and waiting": replay.communication_ps,
+        "decoding": replay.decode_ps,
+    }
+    if replay.total_ps == 0:
+        return "nothing takes time"
+    phase, longest = max(phases.items(), key=lambda item: item[1])
+    text = f"{longest / replay.total_ps:.0%} of the communication phase goes to {phase}"
+    carried = np.zeros(len(cluster.fabric.rate_Bps))
+    # What ran before the gradients were there takes no time of this phase.
+    for launch in (launch for launch in replay.launches if launch.end_ps > 0):
+        carried += link_bytes(launch.timed.schedule, cluster)
+    busy_s = carried / cluster.fabric.rate_Bps
+    if replay.communication_ps == 0 or not busy_s.any():
+        return text
+    link = int(busy_s.argmax())
+    share = busy_s[link] * PS_PER_S / replay.communication_ps
+    rate = format_rate(float(cluster.fabric.rate_Bps[link]))
+    return f"{text}; the busiest link is {cluster.fabric.link_names[link]} ({rate}), busy {share:.0%} of communication"
+
+
+def make_row(
+    recorded: Recorded,
+    executed: Executed,
+    cluster: Cluster,
+    *,
+    dense: tuple[Replay, int],
+    ring: bool,
+    compute_ps: int | None,
+) -> Row:
+    """Return the row of one reducer.
+
+    Parameters
+    ----------
+    recorded : Recorded
+        The reducer, its scripts and its errors.
+    executed : Executed
+        Its scripts on ``cluster``.
+    cluster : Cluster
+        Where they run.
+    dense : (Replay, int)
+        Of the dense reducer on the same cluster, and its bytes sent a rank.
+    ring : bool
+        Whether bytes are those of ring algorithms (the convention) or of the algorithm that was asked for.
+    compute_ps : int or None
+        Compute time of an iteration, without overlap.
+    """
+    replay = executed.replay
+    sent, received = traffic(executed, ring=ring)
+    assisted = any(launch.timed.schedule.assisted for launch in replay.launches)
+    bound = communication_bound(recorded.recording, executed.plan, cluster, assisted=assisted)
+    dense_replay, dense_sent = dense
+    most_sent = int(sent.max())
+    base = compute_ps or 0
+    rounds = count_rounds(recorded.recording)
+    return Row(
+        reducer=recorded.reducer.name,
+        option_string=recorded.option_string,
+        options=recorded.reducer.options(),
+        workers=cluster.workers,
+        lossless=recorded.reducer.lossless,
+        encode_s=replay.encode_ps / PS_PER_S,
+        communication_s=replay.communication_ps / PS_PER_S,
+        decode_s=replay.decode_ps / PS_PER_S,
+        total_s=replay.total_ps / PS_PER_S,
+        iteration_s=None if compute_ps is None else (compute_ps + replay.total_ps) / PS_PER_S,
+        bytes_sent_per_rank=most_sent,
+        bytes_received_per_rank=int(received.max()),
+        payload_bytes_per_rank=_payload_bytes(recorded.recording),
+        ratio=dense_sent / most_sent if most_sent else None,
+        error=recorded.errors.whole,
+        error_compressed=recorded.errors.compressed,
+        error_per_layer=recorded.errors.layers,
+        bound=recorded.bound,
+        rounds=rounds.after_gradient,
+        rounds_before_gradient=rounds.before_gradient,
+        host_syncs=rounds.host_syncs + executed.plan.host_syncs,
+        host_syncs_ideal=rounds.host_syncs + executed.ideal_plan.host_syncs,
+        host_syncs_real=rounds.host_syncs + executed.real_plan.host_syncs,
+        lower_bound_s=bound.seconds,
+        lower_bound_why=bound.derivation,
+        speedup_vs_dense=_ratio(base + dense_replay.total_ps, base + replay.total_ps),
+        collectives=tuple(
+            CollectiveRow(
+                kind=step.demands[0].kind,
+                algorithm=launch.timed.schedule.algorithm,
+                label=f"{call.label}: {step.what}" if step.what else call.label,
+                bytes=max(max(demand.elements) * demand.itemsize for demand in step.demands),
+                time_s=(launch.end_ps - launch.start_ps) / PS_PER_S,
+                size_from_data=call.size_from_data,
+                why=launch.timed.why,
+            )
+            for launch in replay.launches
+            for call, step in ((recorded.recording.calls[number], step) for number, step in launch.parts)
+        ),
+        bottleneck=bottleneck_text(replay, cluster),
+        lowering=executed.lowering(),
+        total_ideal_s=executed.ideal.total_ps / PS_PER_S,
+        order_gap_s=executed.order_gap_s(),
+        real_library=executed.real_library.option_string,
+        total_real_s=executed.real.total_ps / PS_PER_S,
+        bytes_sent_real_per_rank=executed.sent_real(),
+    )
+
+
+def _payload_bytes(recording: Recording) -> int:
+    """Return what the rank with most hands to its collectives."""
+    sizes = np.array([call.bytes_by_rank for call in recording.calls], np.int64)
+    return int(sizes.sum(axis=0).max()) if sizes.size else 0
+
+
+def _ratio(dense_ps: int, own_ps: int) -> float:
+    """Return the speed-up; 1 where neither takes time, as on one rank without compute."""
+    if own_ps == 0:
+        return 1.0 if dense_ps == 0 else float("inf")
+    return dense_ps / own_ps

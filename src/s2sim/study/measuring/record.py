@@ -1,0 +1,112 @@
+"""Runs reducers once on real gradients: their scripts, and how far their results are from the exact mean."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.errors import CodecError, S2SimWarning
+from s2sim.reducers.measure import mean_float64, norm, share_within, worst_error
+from s2sim.reducers.run import run_reducer
+from s2sim.study.measuring.row_parts import BoundRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.measure import Errors
+    from s2sim.reducers.rank import Reducer
+    from s2sim.reducers.run import Ran
+    from s2sim.reducers.scripts.script import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What one reducer did on one set of gradients.
+
+    Attributes
+    ----------
+    option_string : str
+        As it was asked for.
+    reducer : Reducer
+        Its options; not the instances that ran.
+    recording : Recording
+        Scripts of all ranks.
+    errors : Errors
+        Of the worst rank.
+    bound : BoundRow or None
+        What theory says of the error of an element, and what was found.
+    """
+
+    option_string: str
+    reducer: Reducer
+    recording: Recording
+    errors: Errors
+    bound: BoundRow | None
+
+
+_FLOAT32_ROUNDING = 2.0**-23
+_MOST_NAMES = 8
+
+
+def names_of(recorded: Sequence[Recorded]) -> str:
+    """Return what was asked for, for a note; of many only how many they are."""
+    if len(recorded) > _MOST_NAMES:
+        return f"{recorded[0].option_string} and {len(recorded) - 1} more"
+    return ", ".join(item.option_string for item in recorded)
+
+
+def record(
+    reducers: Mapping[str, Reducer],
+    gradients: Sequence[Gradient],
+    *,
+    seed: int,
+    earlier: Sequence[Gradient] | None = None,
+    forgiving: bool = False,
+    on_reducer: Callable[[], None] = lambda: None,
+) -> list[Recorded]:
+    """Run each reducer, by its option string, on the gradients, one a rank, with empty residuals.
+
+    One that cannot take them is an error, or if ``forgiving`` left out with a warning.
+
+    A warm one carries over what it knows from ``earlier``, the gradients of another step, or from the same ones.
+    """
+    exact = mean_float64(gradients)
+    found = []
+    for text, asked in reducers.items():
+        reducer = asked.fitted(gradients, seed)
+        try:
+            ran = run_reducer(reducer, gradients, seed=seed, earlier=earlier)
+        except CodecError as error:
+            if not forgiving:
+                raise CodecError(f"{text} cannot take these gradients: {error}; leave it out with --reducer") from None
+            warnings.warn(f"{text} cannot take these gradients and is left out: {error}", S2SimWarning, stacklevel=2)
+            on_reducer()
+            continue
+        compressed = reducer.compresses(gradients[0])
+        errors = worst_error(ran.results, exact, compressed)
+        found.append(Recorded(text, reducer, ran.recording, errors, _checked_bound(ran, exact, compressed)))
+        on_reducer()
+    return found
+
+
+def _checked_bound(ran: Ran, exact: Gradient, compressed: Sequence[int]) -> BoundRow | None:
+    """Return the published bound, as a share of the norm, and for which share of the elements it holds."""
+    bound = ran.instances[0].error_bound()
+    if bound is None or not compressed:
+        return None
+    mean = ran.results[0].mean
+    length = norm(exact, compressed)
+    # A sum and its quotient are rounded to float32.
+    largest = max(float(np.abs(np.asarray(exact.layers[index])).max(initial=0.0)) for index in compressed)
+    limit = (bound.element * length if bound.relative else bound.element) + _FLOAT32_ROUNDING * largest
+    return BoundRow(
+        element=limit / length if length else 0.0,
+        share=bound.share,
+        share_found=share_within(mean, exact, compressed, limit),
+        relative_l2=bound.relative_l2,
+        source=bound.source,
+    )

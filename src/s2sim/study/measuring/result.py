@@ -1,0 +1,288 @@
+"""Result rows: plain values that reports are functions of."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from s2sim.reducers.measure import Error
+    from s2sim.study.measuring.row_parts import BoundRow, CollectiveRow, Extrapolation, LoweringRow, StepRow
+    from s2sim.study.spec import RunSpec
+
+ROUNDING_ERROR = 1e-6
+"""A relative L2 error up to this is what float32 rounds, whatever the reducer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One reducer on one number of workers.
+
+    Attributes
+    ----------
+    reducer, option_string : str
+        Name, and the option string as it was asked for.
+    options : dict
+        Every option with its value.
+    workers : int
+        Ranks.
+    lossless : bool
+        Whether the aggregate is exact but for rounding.
+    encode_s, communication_s, decode_s, total_s : float
+        Of the slowest rank; communication is the rest of the total, waiting included.
+    iteration_s : float or None
+        Compute plus total, where compute was given.
+    bytes_sent_per_rank, bytes_received_per_rank : int
+        Largest over ranks.
+    payload_bytes_per_rank : int
+        What a rank hands to its collectives, whatever these make of it; largest over ranks.
+    ratio : float or None
+        Dense bytes sent over bytes sent.
+    error, error_compressed : Error
+        Of all layers, and of those that do not travel as plain float32.
+    error_per_layer : dict of str to Error
+        By layer name.
+    bound : BoundRow or None
+        What theory says of the error of an element, where something is known.
+    rounds, rounds_before_gradient : int
+        Messages that wait for one another: once the gradient is there, and before.
+    host_syncs, host_syncs_ideal, host_syncs_real : int
+        Times that the host waits for the GPU: with the library asked for, if all ran as asked, with ``real_library``.
+    lower_bound_s : float
+        No communication is faster.
+    lower_bound_why : str
+        The cut or partition that forces it.
+    speedup_vs_dense : float
+        Ratio of totals, or of iterations where compute was given.
+    collectives : tuple of CollectiveRow
+        In the order in which they were posted.
+    bottleneck : str
+        The phase and the link that the time goes to.
+    lowering : tuple of LoweringRow
+        What the communication library executes for each call, in the order in which they were posted.
+    total_ideal_s : float
+        Total if the library executed everything as asked.
+    order_gap_s : float
+        Total less what it were if launches were grouped and overlapped as in the ideal library.
+    real_library : str
+        The library asked for, or `REAL_LIBRARY` where that was the ideal one.
+    total_real_s : float
+        Total with it.
+    bytes_sent_real_per_rank : int
+        Largest over ranks, of ring algorithms, with it.
+    extrapolated : Extrapolation or None
+        How it goes beyond what was recorded, if it does.
+    steps : tuple of StepRow
+        Successive steps, lossy reducers with error feedback; empty unless they were asked for.
+    residual_trend : str or None
+        Where residuals go over these steps; None without residuals.
+    """
+
+    reducer: str
+    option_string: str
+    options: dict[str, Any]
+    workers: int
+    lossless: bool
+    encode_s: float
+    communication_s: float
+    decode_s: float
+    total_s: float
+    iteration_s: float | None
+    bytes_sent_per_rank: int
+    bytes_received_per_rank: int
+    payload_bytes_per_rank: int
+    ratio: float | None
+    error: Error
+    error_compressed: Error
+    error_per_layer: dict[str, Error]
+    bound: BoundRow | None
+    rounds: int
+    rounds_before_gradient: int
+    host_syncs: int
+    host_syncs_ideal: int
+    host_syncs_real: int
+    lower_bound_s: float
+    lower_bound_why: str
+    speedup_vs_dense: float
+    collectives: tuple[CollectiveRow, ...]
+    bottleneck: str
+    lowering: tuple[LoweringRow, ...]
+    total_ideal_s: float
+    order_gap_s: float
+    real_library: str
+    total_real_s: float
+    bytes_sent_real_per_rank: int
+    extrapolated: Extrapolation | None = None
+    steps: tuple[StepRow, ...] = ()
+    residual_trend: str | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether all that is lost is rounding: an error that float32 sums have too."""
+        return self.lossless or (self.error.relative_l2 is not None and self.error.relative_l2 <= ROUNDING_ERROR)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row with the keys that other programs rely on."""
+        return {
+            "reducer": self.option_string,
+            "name": self.reducer,
+            "options": self.options,
+            "collectives": [
+                {
+                    "kind": item.kind,
+                    "algorithm": item.algorithm,
+                    "label": item.label,
+                    "bytes": item.bytes,
+                    "time_s": item.time_s,
+                    "size_from_data": item.size_from_data,
+                    "why": item.why,
+                }
+                for item in self.collectives
+            ],
+            "workers": self.workers,
+            "lossless": self.lossless,
+            "time_s": {
+                "encode": self.encode_s,
+                "communication": self.communication_s,
+                "decode": self.decode_s,
+                "total": self.total_s,
+            },
+            "iteration_s": self.iteration_s,
+            "bytes_sent_per_rank": self.bytes_sent_per_rank,
+            "bytes_received_per_rank": self.bytes_received_per_rank,
+            "payload_bytes_per_rank": self.payload_bytes_per_rank,
+            "ratio": self.ratio,
+            "error": _error_json(self.error),
+            "error_compressed": _error_json(self.error_compressed),
+            "error_largest": self.error.largest,
+            "error_compressed_largest": self.error_compressed.largest,
+            "error_per_layer": {name: _error_json(error) for name, error in self.error_per_layer.items()},
+            "error_bound": None if self.bound is None else asdict(self.bound),
+            "rounds": self.rounds,
+            "rounds_before_gradient": self.rounds_before_gradient,
+            "host_syncs": self.host_syncs,
+            "host_syncs_ideal": self.host_syncs_ideal,
+            "host_syncs_real": self.host_syncs_real,
+            "lower_bound_s": self.lower_bound_s,
+            "lower_bound_why": self.lower_bound_why,
+            "speedup_vs_dense": self.speedup_vs_dense,
+            "bottleneck": self.bottleneck,
+            "lowering": [asdict(item) for item in self.lowering],
+            "total_ideal_s": self.total_ideal_s,
+            "order_gap_s": self.order_gap_s,
+            "real_library": self.real_library,
+            "total_real_s": self.total_real_s,
+            "bytes_sent_real_per_rank": self.bytes_sent_real_per_rank,
+            "extrapolated": None if self.extrapolated is None else asdict(self.extrapolated),
+            "steps": [asdict(step) for step in self.steps],
+            "residual_trend": self.residual_trend,
+        }
+
+
+def _error_json(error: Error) -> dict[str, float | None]:
+    return {"relative_l2": error.relative_l2, "cosine": error.cosine}
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Where a reducer and dense take the same time.
+
+    Attributes
+    ----------
+    reducer : str
+        Option string.
+    field : str
+        The topology field that was varied.
+    pays : {"below", "above"}
+        On which side of the crossing the reducer is faster.
+    at_Bps : float
+        The value of the field there, in bytes per second.
+    """
+
+    reducer: str
+    field: str
+    pays: str
+    at_Bps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer in words, and what it rests on.
+
+    Attributes
+    ----------
+    text : str
+        One or more sentences.
+    best_exact : str
+        Option string of the fastest lossless reducer.
+    best_lossy : str or None
+        Option string of the fastest lossy one whose error is allowed.
+    break_even : tuple of Crossing
+        Every crossing found in the scanned range.
+    bottleneck : str
+        What dense waits for.
+    """
+
+    text: str
+    best_exact: str
+    best_lossy: str | None
+    break_even: tuple[Crossing, ...]
+    bottleneck: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict with the keys that other programs rely on."""
+        return {
+            "text": self.text,
+            "best_exact": self.best_exact,
+            "best_lossy": self.best_lossy,
+            "break_even": [
+                {"reducer": item.reducer, "field": item.field, "pays": item.pays, "at_Bps": item.at_Bps}
+                for item in self.break_even
+            ],
+            "bottleneck": self.bottleneck,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What `s2sim.run` returns.
+
+    Attributes
+    ----------
+    spec : RunSpec
+        What was computed.
+    headline : str
+        The cluster in one line.
+    provenance : dict
+        The run record.
+    rows : tuple of Row
+        One a reducer and number of workers.
+    verdict : Verdict
+        For the largest number of workers.
+    notes : tuple of str
+        What a reader must know to read the numbers rightly.
+    """
+
+    spec: RunSpec
+    headline: str
+    provenance: dict[str, Any]
+    rows: tuple[Row, ...]
+    verdict: Verdict
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {
+            "spec": self.spec.to_json(),
+            "provenance": self.provenance,
+            "cluster": self.headline,
+            "notes": list(self.notes),
+            "results": [row.to_json() for row in self.rows],
+            "verdict": self.verdict.to_json(),
+        }
+
+    def _repr_html_(self) -> str:
+        """Return the result as a table for notebooks."""
+        from s2sim.report.html import result_html
+
+        return result_html(self)

@@ -1,0 +1,1 @@
+"""Which reducer wins where: maps over density, overlap, rate and latency."""

@@ -1,0 +1,185 @@
+"""What a regime map holds: cells, each with every reducer's time, bytes and error, and who wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from s2sim.study.regimes.spec import DENSE
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from s2sim.study.regimes.spec import RegimeSpec
+
+# Models of this kind cannot tell times apart that differ by less.
+_TIE = 1.01
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One reducer in one cell.
+
+    Attributes
+    ----------
+    reducer : str
+        Option string.
+    total_ps : int
+        Communication phase of the slowest rank, in picoseconds.
+    error_relative_l2 : float or None
+        Of the whole aggregate against the exact mean; None where that is zero.
+    bytes_sent_per_rank : int
+        Most bytes that a rank sends, by ring algorithms.
+    acceptable : bool
+        Whether the error allows it to win.
+    """
+
+    reducer: str
+    total_ps: int
+    error_relative_l2: float | None
+    bytes_sent_per_rank: int
+    acceptable: bool
+
+    @property
+    def total_s(self) -> float:
+        """The same time in seconds."""
+        return self.total_ps / PS_PER_S
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures with the keys that other programs rely on."""
+        return {
+            "reducer": self.reducer,
+            "total_s": self.total_s,
+            "error_relative_l2": self.error_relative_l2,
+            "bytes_sent_per_rank": self.bytes_sent_per_rank,
+            "acceptable": self.acceptable,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One density, overlap, rate and latency.
+
+    Attributes
+    ----------
+    density, overlap : float
+        Of the gradients.
+    rate_Bps : float
+        Of a network interface, in bytes per second.
+    latency_s : float
+        Of a network interface, in seconds.
+    contenders : tuple of Contender
+        In the order of the reducers that were asked for, ``dense`` among them; those that refuse these gradients are
+        missing.
+    """
+
+    density: float
+    overlap: float
+    rate_Bps: float
+    latency_s: float
+    contenders: tuple[Contender, ...]
+
+    @property
+    def ranking(self) -> tuple[Contender, ...]:
+        """Those whose error is acceptable, the fastest first; of equals ``dense``, then as they were asked for."""
+        allowed = (each for each in self.contenders if each.acceptable)
+        return tuple(sorted(allowed, key=lambda each: (each.total_ps, each.reducer != DENSE)))
+
+    @property
+    def dense(self) -> Contender:
+        """What the others are compared with."""
+        return next(each for each in self.contenders if each.reducer == DENSE)
+
+    @property
+    def winner(self) -> Contender:
+        """The fastest with an acceptable error."""
+        return self.ranking[0]
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """Option strings of those that take less than 1 % longer than the winner."""
+        first, *others = self.ranking
+        return tuple(each.reducer for each in others if each.total_ps < _TIE * first.total_ps)
+
+    @property
+    def compress(self) -> bool:
+        """Whether anything gains 1 % or more over dense."""
+        return DENSE not in (self.winner.reducer, *self.ties)
+
+    @property
+    def runner_up(self) -> Contender | None:
+        """The second, None where nothing else is acceptable."""
+        return self.ranking[1] if len(self.ranking) > 1 else None
+
+    @property
+    def margin(self) -> float | None:
+        """By which share the runner-up takes longer than the winner."""
+        return None if self.runner_up is None else self.slower(self.runner_up) - 1
+
+    @property
+    def speedup(self) -> float:
+        """The winner's over dense."""
+        return self.slower(self.dense)
+
+    def slower(self, contender: Contender) -> float:
+        """Return how many times as long as the winner a contender takes."""
+        return contender.total_ps / self.winner.total_ps
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cell with the keys that other programs rely on."""
+        return {
+            "density": self.density,
+            "overlap": self.overlap,
+            "rate_Bps": self.rate_Bps,
+            "latency_s": self.latency_s,
+            "winner": self.winner.reducer,
+            "ties": list(self.ties),
+            "runner_up": None if self.runner_up is None else self.runner_up.reducer,
+            "margin": self.margin,
+            "speedup_vs_dense": self.speedup,
+            "reducers": [each.to_json() for each in self.contenders],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeMap:
+    """What `s2sim.study.regimes.run.run_regimes` returns.
+
+    Attributes
+    ----------
+    spec : RegimeSpec
+        What was computed.
+    headline : str
+        The cluster and the gradient in one line.
+    cells : tuple of Cell
+        By density, overlap, rate and latency, the last changing fastest; fewer than asked for after an interruption.
+    summary : str
+        Who wins where, in words.
+    notes : tuple of str
+        What a reader must know to read the map rightly.
+    provenance : dict
+        The run record.
+    """
+
+    spec: RegimeSpec
+    headline: str
+    cells: tuple[Cell, ...]
+    summary: str
+    notes: tuple[str, ...]
+    provenance: dict[str, Any]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no cell is missing."""
+        return len(self.cells) == self.spec.cells
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the map as JSON values."""
+        return {
+            "spec": self.spec.to_json(),
+            "provenance": self.provenance,
+            "cluster": self.headline,
+            "notes": list(self.notes),
+            "summary": self.summary,
+            "complete": self.complete,
+            "cells": [cell.to_json() for cell in self.cells],
+        }

@@ -1,0 +1,162 @@
+"""A regime map as a value: which gradients, clusters and reducers it spans, and its JSON form."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from s2sim.errors import OptionError
+from s2sim.gradients.synthetic import SyntheticOptions
+from s2sim.options import join_option_string, non_default
+from s2sim.study.compare.reducers_asked import reducers_asked
+from s2sim.study.spec import BASELINES, DEFAULT_GPU, PREFETCH
+from s2sim.units import parse_rate_Bps, parse_time_ps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+DENSE = "dense"
+
+# S2 is sized for nine tenths of the error that is allowed: single hash seeds scatter about what is expected. Reducers
+# that carry a size over stand as they run in all steps but the first; exact S2 as in its first step too.
+_DEFAULTS = (
+    DENSE,
+    "fp16",
+    "topk:density=0.01",
+    *BASELINES,
+    "s2-exact",
+    "s2-exact:warm=true",
+    "s2:error={sized_error:g},warm=true",
+)
+
+_SIZED_FOR = 0.9
+
+DENSITIES = (0.001, 0.01, 0.05, 0.2)
+OVERLAPS = (0.0, 0.5, 1.0)
+RATES = ("1Gbps", "10Gbps", "100Gbps", "400Gbps")
+LATENCIES = ("1us", "10us", "50us")
+MAX_ERROR = 0.1
+ROWS, WIDTH = 37500, 16
+
+# The fields of the topology that the map varies.
+RATE_FIELD, LATENCY_FIELD = "nic.rate", "nic.latency"
+
+
+def default_reducers(max_error: float = MAX_ERROR, *, prefetch: bool = False) -> tuple[str, ...]:
+    """Return the option strings that are compared unless others are asked for.
+
+    >>> default_reducers(0.05, prefetch=True)[-2:]
+    ('s2:error=0.045,warm=true', 'union:prefetch=true')
+    """
+    texts = tuple(text.format(sized_error=_SIZED_FOR * max_error) for text in _DEFAULTS)
+    return (*texts, PREFETCH) if prefetch else texts
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeSpec:
+    """What `s2sim.study.regimes.run.run_regimes` computes: every density with every overlap, rate and latency.
+
+    Attributes
+    ----------
+    topology : str
+        Name of a shipped topology or path of a TOML file.
+    workers : int
+        Ranks.
+    densities, overlaps : tuple of float
+        Of the synthetic gradients, see `s2sim.gradients.synthetic.SyntheticOptions`.
+    rates, latencies : tuple of str
+        Of one network interface, with their units; a way between two nodes goes through two interfaces.
+    reducers : tuple of str
+        Option strings, ``dense`` among them.
+    tail : str
+        ``"gaussian"``, or the exponent of a power law.
+    rows, width : int
+        Shape of the gradient, of one row-sparse layer.
+    overrides : tuple of str
+        ``field=value`` on other fields of the topology.
+    library, gpu : str
+        Option string of a communication library, and a name in the hardware catalogue.
+    max_error : float
+        A lossy reducer with a larger relative L2 error wins nothing.
+    seed : int
+        Root of all randomness.
+    """
+
+    topology: str
+    workers: int
+    densities: tuple[float, ...] = DENSITIES
+    overlaps: tuple[float, ...] = OVERLAPS
+    rates: tuple[str, ...] = RATES
+    latencies: tuple[str, ...] = LATENCIES
+    reducers: tuple[str, ...] = default_reducers()
+    tail: str = "gaussian"
+    rows: int = ROWS
+    width: int = WIDTH
+    overrides: tuple[str, ...] = ()
+    library: str = "ideal"
+    gpu: str = DEFAULT_GPU
+    max_error: float = MAX_ERROR
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.workers < 2:
+            raise OptionError(f"--workers {self.workers}: a regime map needs at least 2 that exchange")
+        if not 0 < self.max_error < 1:
+            raise OptionError(
+                f"--max-error {self.max_error} must lie between 0 and 1: an error of 1 or more never wins"
+            )
+        if self.seed < 0:
+            raise OptionError(f"--seed {self.seed} must not be negative")
+        _check_axis("--density", self.densities, float)
+        _check_axis("--overlap", self.overlaps, float)
+        _check_axis("--rate", self.rates, parse_rate_Bps)
+        _check_axis("--latency", self.latencies, parse_time_ps)
+        for density, overlap in product(self.densities, self.overlaps):
+            self.gradients(density, overlap)
+        for override in self.overrides:
+            field = override.partition("=")[0].strip()
+            if field in (RATE_FIELD, LATENCY_FIELD):
+                option = "--rate" if field == RATE_FIELD else "--latency"
+                raise OptionError(f"--set {override} is what the map varies: give its values by {option}")
+        reducers_asked(self.reducers)
+        if DENSE not in self.reducers:
+            raise OptionError(f"dense, which the others are compared with, is missing from {', '.join(self.reducers)}")
+
+    def gradients(self, density: float, overlap: float) -> SyntheticOptions:
+        """Return what the gradients of one density and overlap look like: a step, and one to carry sizes over from."""
+        return SyntheticOptions(
+            density=density, overlap=overlap, tail=self.tail, rows=self.rows, width=self.width, steps=2
+        )
+
+    def trace(self, density: float, overlap: float) -> str:
+        """Return the option string of these gradients, as `s2sim run --trace` takes it."""
+        return join_option_string("synthetic", non_default(self.gradients(density, overlap)))
+
+    def network(self, rate: str, latency: str) -> tuple[str, ...]:
+        """Return the overrides of the topology for one rate and latency, as `s2sim run --set` takes them."""
+        return (*self.overrides, f"{RATE_FIELD}={rate}", f"{LATENCY_FIELD}={latency}")
+
+    @property
+    def cells(self) -> int:
+        """Number of combinations."""
+        return len(self.densities) * len(self.overlaps) * len(self.rates) * len(self.latencies)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the spec as JSON values."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()
+        }
+
+
+def _check_axis(option: str, values: Sequence[Any], parse: Callable[[Any], float]) -> None:
+    """Refuse an axis without values, and one on which a value stands twice, however it is written."""
+    if not values:
+        raise OptionError(f"{option} was given no value: give one or several, separated by commas")
+    seen: dict[float, Any] = {}
+    for value in values:
+        parsed = parse(value)
+        if parsed in seen:
+            raise OptionError(f"{option}: {seen[parsed]} and {value} are the same value: give it once")
+        seen[parsed] = value
