@@ -15,13 +15,13 @@ import s2sim
 from s2sim.errors import OptionError
 from s2sim.reducers.measure import Error
 from s2sim.reducers.registry import REDUCERS
-from s2sim.report.figure_file import FORMATS, figure_bytes, one_look
 from s2sim.report.figures.axes import log_limits, log_ticks
 from s2sim.report.figures.break_even import break_even_figure, spread
 from s2sim.report.figures.breakdown import PHASES, breakdown_figure
 from s2sim.report.figures.colours import LOOKS, OTHER, look_of
 from s2sim.report.figures.error import error_figure
 from s2sim.report.figures.families import find_series
+from s2sim.report.figures.figure_file import FORMATS, figure_bytes, one_look
 from s2sim.study.break_even.rate_curve import rate_curves
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"

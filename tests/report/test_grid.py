@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2sim.report.grid import Column, Grid, split, width_of
+from s2sim.report.tables.grid import Column, Grid, split, width_of
 
 texts = st.text("abcdefghij ", min_size=1, max_size=12)
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from s2sim.report.html import result_html
-from s2sim.report.rows import comparison_grids, scaling_grid
+from s2sim.report.tables.html import result_html
+from s2sim.report.tables.rows import comparison_grids, scaling_grid
 
 
 class Reader(HTMLParser):

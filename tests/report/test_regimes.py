@@ -9,10 +9,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from s2sim.errors import OptionError
-from s2sim.report import regimes_picture
-from s2sim.report.grid import width_of
-from s2sim.report.regimes import cell_text, names_line, regime_grids, short_names
-from s2sim.report.regimes_picture import check_picture_size, draw_regimes
+from s2sim.report.figures import regimes as regimes_picture
+from s2sim.report.figures.regimes import check_picture_size, draw_regimes
+from s2sim.report.tables.grid import width_of
+from s2sim.report.tables.regimes import cell_text, names_line, regime_grids, short_names
 from s2sim.study.regimes.map import Cell, Contender, RegimeMap
 from s2sim.study.regimes.spec import RegimeSpec, default_reducers
 

@@ -9,9 +9,9 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.report.figure_file import check_picture
-from s2sim.report.schedule_picture import check_drawing, draw_schedule
-from s2sim.report.schedule_text import MessageRow, StepRow, check_listing, place_name, schedule_lines, spans_text
+from s2sim.report.figures.figure_file import check_picture
+from s2sim.report.figures.schedule import check_drawing, draw_schedule
+from s2sim.report.tables.schedule import MessageRow, StepRow, check_listing, place_name, schedule_lines, spans_text
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -116,5 +116,5 @@ def test_refusals(tmp_path):
 
 
 def test_matplotlib_is_imported_for_pictures_alone():
-    code = "import sys, s2sim.report.schedule_picture; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, s2sim.report.figures.schedule; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

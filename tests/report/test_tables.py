@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from s2sim.report.grid import Column, Grid
-from s2sim.report.rows import collectives_grids, comparison_grids, layers_grids, scaling_grid
-from s2sim.report.tables import rich_tables
+from s2sim.report.tables.grid import Column, Grid
+from s2sim.report.tables.rows import collectives_grids, comparison_grids, layers_grids, scaling_grid
+from s2sim.report.tables.terminal import rich_tables
 
 
 def rendered(grid, width):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from s2sim.report.text import aligned, bottleneck_lines, collective_lines, collective_summary, lowering_lines
+from s2sim.report.tables.text import aligned, bottleneck_lines, collective_lines, collective_summary, lowering_lines
 from s2sim.study.collective.run import CollectiveResult
 
 

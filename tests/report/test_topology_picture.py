@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from s2sim.cli.cluster_graph import graph_of
 from s2sim.errors import S2SimError
-from s2sim.report.figure_file import check_picture
-from s2sim.report.picture.arrangement import make_plan
-from s2sim.report.picture.counts import place_counts
-from s2sim.report.picture.draw import draw_cluster, legend_rows, reading_note
-from s2sim.report.picture.graph import ClusterGraph, find_parts
+from s2sim.report.figures.cluster.arrangement import make_plan
+from s2sim.report.figures.cluster.counts import place_counts
+from s2sim.report.figures.cluster.draw import draw_cluster, legend_rows, reading_note
+from s2sim.report.figures.cluster.graph import ClusterGraph, find_parts
+from s2sim.report.figures.figure_file import check_picture
 from s2sim.topology.catalogue import list_topologies, load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.report.picture.graph import ClusterGraph
+from s2sim.report.figures.cluster.graph import ClusterGraph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -149,7 +149,7 @@ def _to_json(result: Result) -> dict[str, Any]:
 
 def _print(result: Result, *, quiet: bool) -> None:
     from s2sim.cli.output import show_grids, show_lines, show_paragraph
-    from s2sim.report.compare import compare_grid
+    from s2sim.report.tables.codecs import compare_grid
 
     if quiet:
         show_lines([result.verdict.text])

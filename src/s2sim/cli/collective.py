@@ -112,7 +112,7 @@ def collective_command(
     """
     from s2sim.cli.output import STDOUT, check_picture_target, check_target
     from s2sim.cli.progress import make_progress
-    from s2sim.report.text import collective_summary
+    from s2sim.report.tables.text import collective_summary
     from s2sim.units import parse_size_bytes
 
     asked = kind.replace("-", "_")
@@ -169,9 +169,9 @@ def _check_sizes(kind: str, size: str | None, sizes: str | None) -> None:
 
 def _print(result: CollectiveResult, listed: Sequence[str], json: str | None, *, quiet: bool, silent: bool) -> None:
     from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
-    from s2sim.report import text
-    from s2sim.report.faults import fault_lines
-    from s2sim.report.rows import links_grid
+    from s2sim.report.tables.faults import fault_lines
+    from s2sim.report.tables.rows import links_grid
+    from s2sim.report.tables.terminal import text
 
     if json is not None:
         write_json(result.to_json(), json)

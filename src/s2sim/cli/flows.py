@@ -104,9 +104,9 @@ def flows_command(
     if json == STDOUT:
         return
 
-    from s2sim.report.faults import fault_lines
-    from s2sim.report.flows import flows_grid, flows_lines
-    from s2sim.report.rows import links_grid
+    from s2sim.report.tables.faults import fault_lines
+    from s2sim.report.tables.flows import flows_grid, flows_lines
+    from s2sim.report.tables.rows import links_grid
 
     show_lines(flows_lines(result)[-1:] if quiet else flows_lines(result))
     if not quiet:

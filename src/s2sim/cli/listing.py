@@ -119,7 +119,7 @@ def list_command(
     At the end of each line stands its source, or for a fault an example.
     """
     from s2sim.cli.output import STDOUT, check_target, show_lines, write_json
-    from s2sim.report.text import aligned
+    from s2sim.report.tables.text import aligned
 
     if kind is not None and kind not in _KINDS:
         raise unknown_name("kind", kind, _KINDS)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from s2sim.report.grid import Grid
+    from s2sim.report.tables.grid import Grid
 
 STDOUT = "-"
 # Where standard output is a pipe or a file there is no width to ask for; the table of reducers fits in this.
@@ -56,8 +56,8 @@ def show_grids(grids: Sequence[Grid]) -> None:
     """Print tables, each after an empty line; a table too wide for the terminal is shown in parts."""
     from rich.console import Console
 
-    from s2sim.report.grid import narrowest
-    from s2sim.report.tables import rich_tables
+    from s2sim.report.tables.grid import narrowest
+    from s2sim.report.tables.terminal import rich_tables
 
     width = _columns()
     for grid in grids:
@@ -123,7 +123,7 @@ def write_text(text: str, target: str) -> None:
 
 def check_picture_target(target: str) -> None:
     """Refuse a picture that cannot be written before anything long is computed for it."""
-    from s2sim.report.figure_file import check_picture
+    from s2sim.report.figures.figure_file import check_picture
 
     check_target("--png", target, stdout=False)
     check_picture(target)
@@ -131,7 +131,7 @@ def check_picture_target(target: str) -> None:
 
 def write_figure(figure: Figure, target: str) -> None:
     """Write a figure to a file in the format that its name ends in."""
-    from s2sim.report.figure_file import figure_bytes
+    from s2sim.report.figures.figure_file import figure_bytes
 
     write_bytes(figure_bytes(figure, Path(target).suffix[1:].lower()), target)
 

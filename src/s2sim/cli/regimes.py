@@ -163,7 +163,7 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
 def _check_png(target: str, spec: RegimeSpec) -> None:
     """Refuse a picture that cannot be written or read before anything long is computed for it."""
     from s2sim.cli.output import check_picture_target
-    from s2sim.report.regimes_picture import check_picture_size
+    from s2sim.report.figures.regimes import check_picture_size
 
     check_picture_target(target)
     check_picture_size(spec.cells)
@@ -171,7 +171,7 @@ def _check_png(target: str, spec: RegimeSpec) -> None:
 
 def _draw(result: RegimeMap, target: str) -> None:
     from s2sim.cli.output import write_bytes
-    from s2sim.report.regimes_picture import draw_regimes
+    from s2sim.report.figures.regimes import draw_regimes
 
     picture = draw_regimes(result, Path(target).suffix[1:].lower())
     write_bytes(picture, target)
@@ -179,7 +179,7 @@ def _draw(result: RegimeMap, target: str) -> None:
 
 def _print(result: RegimeMap, *, quiet: bool) -> None:
     from s2sim.cli.output import show_grids, show_lines, show_paragraph
-    from s2sim.report.regimes import names_line, regime_grids
+    from s2sim.report.tables.regimes import names_line, regime_grids
 
     if quiet:
         show_lines([result.summary])

@@ -274,8 +274,8 @@ def _print(
     saved: str | None,
 ) -> None:
     from s2sim.cli.output import show_grids, show_lines, show_paragraph
-    from s2sim.report import rows
-    from s2sim.report.text import bottleneck_lines
+    from s2sim.report.tables.terminal import rows
+    from s2sim.report.tables.text import bottleneck_lines
 
     if quiet:
         show_lines([result.verdict.text])
@@ -308,8 +308,8 @@ def _print(
 def _print_lowering(result: Result) -> None:
     from s2sim.cli.output import show_grids, show_lines
     from s2sim.collectives.libraries.tables import IDEAL, LIBRARIES
-    from s2sim.report import rows
-    from s2sim.report.text import lowering_lines
+    from s2sim.report.tables.terminal import rows
+    from s2sim.report.tables.text import lowering_lines
 
     if result.spec.library == IDEAL.name:
         others = ", ".join(name for name in LIBRARIES if name != IDEAL.name)

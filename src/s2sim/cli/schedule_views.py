@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.running import RanRound
-    from s2sim.report.schedule_text import MessageRow, StepRow
+    from s2sim.report.tables.schedule import MessageRow, StepRow
     from s2sim.study.collective.run import PlannedCollective
 
 
@@ -18,7 +18,7 @@ def _message_rows(schedule: Schedule, index: int, time: int, ran: RanRound | Non
     """Yield a row a message of one round, with its times where it ran."""
     import numpy as np
 
-    from s2sim.report.schedule_text import MessageRow
+    from s2sim.report.tables.schedule import MessageRow
     from s2sim.units import PS_PER_S
 
     sent = schedule.steps[index].round
@@ -41,7 +41,7 @@ def _message_rows(schedule: Schedule, index: int, time: int, ran: RanRound | Non
 
 def listing(schedule: Schedule) -> list[str]:
     """Return who sends what to whom, a line a message."""
-    from s2sim.report.schedule_text import SHOWN_TIMES, StepRow, check_listing, schedule_lines
+    from s2sim.report.tables.schedule import SHOWN_TIMES, StepRow, check_listing, schedule_lines
 
     check_listing(schedule.places, sum(step.round.pattern.messages for step in schedule.steps))
     steps: list[StepRow] = []
@@ -57,7 +57,7 @@ def draw(planned: PlannedCollective, title: str, target: str) -> None:
     """Write a picture of the messages over simulated time."""
     from s2sim.cli.output import write_bytes
     from s2sim.collectives.timing.duration import simulate_ps
-    from s2sim.report.schedule_picture import check_drawing, draw_schedule
+    from s2sim.report.figures.schedule import check_drawing, draw_schedule
 
     schedule = planned.timed.schedule
     check_drawing(schedule.places, sum(step.times * step.round.pattern.messages for step in schedule.steps))

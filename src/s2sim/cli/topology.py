@@ -64,7 +64,7 @@ def show_command(
 ) -> None:
     """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
     from s2sim.cli.output import STDOUT, check_picture_target, check_target, show_lines, write_json
-    from s2sim.report.text import aligned
+    from s2sim.report.tables.text import aligned
 
     count = parse_workers(workers)
     check_target("--json", json)
@@ -107,8 +107,8 @@ def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
     """Write the picture of a cluster."""
     from s2sim.cli.cluster_graph import graph_of
     from s2sim.cli.output import write_bytes
-    from s2sim.report.picture.draw import draw_cluster
-    from s2sim.report.rows import rates_text, workers_text
+    from s2sim.report.figures.cluster.draw import draw_cluster
+    from s2sim.report.tables.rows import rates_text, workers_text
     from s2sim.topology.describe import first_line
 
     facts = [f"{workers_text(cluster.workers)}, placement {cluster.placement}"]
@@ -130,7 +130,7 @@ def _places(cluster: Cluster) -> str:
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what is known of the cluster, with units, as (what, value)."""
-    from s2sim.report.rows import rates_text
+    from s2sim.report.tables.rows import rates_text
     from s2sim.units import PS_PER_S, format_seconds
 
     def count(value: Any) -> str:

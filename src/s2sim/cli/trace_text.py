@@ -7,9 +7,9 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from s2sim.gradients.trace import Trace
-from s2sim.report.grid import Column, Grid
-from s2sim.report.rows import UNDEFINED
-from s2sim.report.text import aligned
+from s2sim.report.tables.grid import Column, Grid
+from s2sim.report.tables.rows import UNDEFINED
+from s2sim.report.tables.text import aligned
 from s2sim.units import format_bytes
 
 if TYPE_CHECKING:

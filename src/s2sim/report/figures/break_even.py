@@ -7,7 +7,6 @@ from math import log
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from s2sim.report.figure_file import one_look
 from s2sim.report.figures.axes import (
     SMALL_SIZE,
     TEXT_SIZE,
@@ -20,7 +19,8 @@ from s2sim.report.figures.axes import (
     text_size,
 )
 from s2sim.report.figures.colours import family_of, look_of
-from s2sim.report.rows import workers_text
+from s2sim.report.figures.figure_file import one_look
+from s2sim.report.tables.rows import workers_text
 from s2sim.units import format_rate
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.report.figure_file import one_look
 from s2sim.report.figures.axes import (
     GREY,
     SMALL_SIZE,
@@ -17,7 +16,8 @@ from s2sim.report.figures.axes import (
     time_text,
 )
 from s2sim.report.figures.colours import look_of
-from s2sim.report.rows import error_text, factor_text
+from s2sim.report.figures.figure_file import one_look
+from s2sim.report.tables.rows import error_text, factor_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from s2sim.report.figure_file import one_look
 from s2sim.report.figures.axes import (
     SMALL_SIZE,
     TEXT_SIZE,
@@ -22,6 +21,7 @@ from s2sim.report.figures.axes import (
 )
 from s2sim.report.figures.colours import look_of
 from s2sim.report.figures.families import find_series
+from s2sim.report.figures.figure_file import one_look
 from s2sim.report.figures.labels import place_labels
 from s2sim.study.measuring.result import ROUNDING_ERROR
 from s2sim.units import format_bytes

@@ -283,6 +283,6 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return the result as a table for notebooks."""
-        from s2sim.report.html import result_html
+        from s2sim.report.tables.html import result_html
 
         return result_html(self)

@@ -7,10 +7,10 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
-from s2sim.report.figure_file import figure_bytes, one_look
 from s2sim.report.figures.axes import GREY, SMALL_SIZE, TEXT_SIZE, TITLE_SIZE, time_text
 from s2sim.report.figures.colours import look_of
-from s2sim.report.regimes import axis_values
+from s2sim.report.figures.figure_file import figure_bytes, one_look
+from s2sim.report.tables.regimes import axis_values
 from s2sim.units import format_rate
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from s2sim.report.grid import NARROW_GAP, WIDE_GAP, split, width_of
+from s2sim.report.tables.grid import NARROW_GAP, WIDE_GAP, split, width_of
 
 if TYPE_CHECKING:
-    from s2sim.report.grid import Grid
+    from s2sim.report.tables.grid import Grid
 
 
 def _titled(grid: Grid, gap: int) -> Group:

@@ -6,8 +6,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
-from s2sim.report.figure_file import figure_bytes, one_look
-from s2sim.report.schedule_text import MOST_PLACES, place_name, spans_text
+from s2sim.report.figures.figure_file import figure_bytes, one_look
+from s2sim.report.tables.schedule import MOST_PLACES, place_name, spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
-    from s2sim.report.schedule_text import MessageRow
+    from s2sim.report.tables.schedule import MessageRow
 
 MOST_MESSAGES = 1000
 """Messages that are drawn, a repeated one as often as it is sent."""

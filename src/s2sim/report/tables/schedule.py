@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
-from s2sim.report.text import aligned
+from s2sim.report.tables.text import aligned
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.report.picture.canvas import Item
-from s2sim.report.picture.lines import Line, bundles
-from s2sim.report.picture.names import plural, shortened
-from s2sim.report.picture.sizes import text_width
+from s2sim.report.figures.cluster.canvas import Item
+from s2sim.report.figures.cluster.lines import Line, bundles
+from s2sim.report.figures.cluster.names import plural, shortened
+from s2sim.report.figures.cluster.sizes import text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s2sim.report.picture.canvas import Canvas
-    from s2sim.report.picture.graph import Indices, Mask
+    from s2sim.report.figures.cluster.canvas import Canvas
+    from s2sim.report.figures.cluster.graph import Indices, Mask
 
 # Inches: the picture, a part, how far it stands aside from its switch, to the next one, to the next plane.
 _WIDTH, _PART, _ASIDE, _GAP, _PLANE_GAP = 19.0, 1.3, 0.25, 0.25, 0.5

@@ -10,8 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.report.picture.graph import ClusterGraph, Parts
-    from s2sim.report.picture.names import Names
+    from s2sim.report.figures.cluster.graph import ClusterGraph, Parts
+    from s2sim.report.figures.cluster.names import Names
 
 # Inches. Letters are counted as 6.5 points high, so that no text is wider than its box.
 _LETTER, _PADDING, _LEAST_CELL = 0.058, 0.12, 0.2

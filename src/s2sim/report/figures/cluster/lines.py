@@ -11,8 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from s2sim.report.picture.canvas import Item
-    from s2sim.report.picture.graph import Indices, Mask, Parts
+    from s2sim.report.figures.cluster.canvas import Item
+    from s2sim.report.figures.cluster.graph import Indices, Mask, Parts
 
 # Inches between links of several classes that join the same two boxes.
 _ASIDE = 0.06
@@ -28,7 +28,7 @@ class Line:
     start, end : (float, float)
         Inches.
     link_class : int
-        Of the links, or `s2sim.report.picture.graph.NO_LINK`.
+        Of the links, or `s2sim.report.figures.cluster.graph.NO_LINK`.
     rate_Bps : float
         Of the fastest.
     count : int

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.report.grid import Column, Grid
-from s2sim.report.rows import UNDEFINED, error_text, factor_text, marked_workers, rounds_text
+from s2sim.report.tables.grid import Column, Grid
+from s2sim.report.tables.rows import UNDEFINED, error_text, factor_text, marked_workers, rounds_text
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

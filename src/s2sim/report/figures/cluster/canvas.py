@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.report.picture.names import Names, plural, shortened
-from s2sim.report.picture.sizes import DOT, LEAST_SWITCHES, Sizes, find_sizes, gap, rise, slot, text_width
+from s2sim.report.figures.cluster.names import Names, plural, shortened
+from s2sim.report.figures.cluster.sizes import DOT, LEAST_SWITCHES, Sizes, find_sizes, gap, rise, slot, text_width
 
 if TYPE_CHECKING:
-    from s2sim.report.picture.graph import ClusterGraph, Indices, Parts
+    from s2sim.report.figures.cluster.graph import ClusterGraph, Indices, Parts
 
 # Where not all switches of a row are shown, the picture is clearer with few.
 _MOST_OF_MANY = 8

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.report.grid import Column, Grid
+from s2sim.report.tables.grid import Column, Grid
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.report.picture.canvas import Canvas, Item
-from s2sim.report.picture.graph import find_parts
-from s2sim.report.picture.grid import put_grid
-from s2sim.report.picture.lines import level_lines, straight_lines
-from s2sim.report.picture.names import shortened
+from s2sim.report.figures.cluster.canvas import Canvas, Item
+from s2sim.report.figures.cluster.graph import find_parts
+from s2sim.report.figures.cluster.grid import put_grid
+from s2sim.report.figures.cluster.lines import level_lines, straight_lines
+from s2sim.report.figures.cluster.names import shortened
 
 if TYPE_CHECKING:
-    from s2sim.report.picture.graph import ClusterGraph, Indices, Mask
-    from s2sim.report.picture.lines import Line
+    from s2sim.report.figures.cluster.graph import ClusterGraph, Indices, Mask
+    from s2sim.report.figures.cluster.lines import Line
 
 # Inches: of the whole picture, and of one part of a ring or a circle.
 _WIDTH, _RING_PART, _CIRCLE_PART = 19.0, 2.5, 3.2

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from s2sim.report.picture.sizes import text_width
+from s2sim.report.figures.cluster.sizes import text_width
 
 if TYPE_CHECKING:
-    from s2sim.report.picture.arrangement import Plan
-    from s2sim.report.picture.lines import Line
+    from s2sim.report.figures.cluster.arrangement import Plan
+    from s2sim.report.figures.cluster.lines import Line
 
 # Where on its line a number may stand, from the start, the best first.
 _SHARES = (0.4, 0.6, 0.3, 0.7, 0.5, 0.25, 0.75, 0.35, 0.65, 0.2, 0.8)

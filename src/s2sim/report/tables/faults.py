@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.report.text import aligned
+from s2sim.report.tables.text import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

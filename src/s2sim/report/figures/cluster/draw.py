@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.report.figure_file import figure_bytes, one_look
-from s2sim.report.picture.arrangement import make_plan
-from s2sim.report.picture.counts import place_counts, point
-from s2sim.report.picture.graph import NO_LINK, base_class
-from s2sim.report.rows import rates_text
+from s2sim.report.figures.cluster.arrangement import make_plan
+from s2sim.report.figures.cluster.counts import place_counts, point
+from s2sim.report.figures.cluster.graph import NO_LINK, base_class
+from s2sim.report.figures.figure_file import figure_bytes, one_look
+from s2sim.report.tables.rows import rates_text
 from s2sim.units import PS_PER_S, format_seconds
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from s2sim.report.picture.arrangement import Plan
-    from s2sim.report.picture.graph import ClusterGraph
+    from s2sim.report.figures.cluster.arrangement import Plan
+    from s2sim.report.figures.cluster.graph import ClusterGraph
 
 # Inches.
 _MARGIN, _LEAST_WIDTH, _LINE_HEIGHT, _SAMPLE = 0.25, 8.0, 0.2, 0.45

@@ -5,10 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from s2sim.report.rows import comparison_grids, scaling_grid
+from s2sim.report.tables.rows import comparison_grids, scaling_grid
 
 if TYPE_CHECKING:
-    from s2sim.report.grid import Column, Grid
+    from s2sim.report.tables.grid import Column, Grid
     from s2sim.study.measuring.result import Result
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from s2sim.options import split_option_string
-from s2sim.report.grid import Column, Grid
-from s2sim.report.rows import UNDEFINED, factor_text
+from s2sim.report.tables.grid import Column, Grid
+from s2sim.report.tables.rows import UNDEFINED, factor_text
 from s2sim.units import format_rate, format_seconds
 
 if TYPE_CHECKING:

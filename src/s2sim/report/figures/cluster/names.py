@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.report.picture.graph import ClusterGraph, Parts
+    from s2sim.report.figures.cluster.graph import ClusterGraph, Parts
 
 
 def plural(number: int, word: str) -> str:

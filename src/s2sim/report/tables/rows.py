@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import floor, isfinite
 from typing import TYPE_CHECKING
 
-from s2sim.report.grid import Column, Grid
+from s2sim.report.tables.grid import Column, Grid
 from s2sim.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
