@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import simpy
 
-from s2sim.cluster.disturbance import Disturbance
-from s2sim.cluster.faults import make_faults
 from s2sim.errors import OptionError, S2SimWarning, TopologyError
+from s2sim.replay.faults.disturbance import Disturbance
+from s2sim.replay.faults.kinds import make_faults
 from s2sim.study.collective.run import plan_collective, result_of, run_collective, timeline_of
 from s2sim.study.flows.run import Transfers, run_flows
 

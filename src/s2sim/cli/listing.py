@@ -61,7 +61,7 @@ def _libraries() -> Entries:
 
 
 def _faults() -> Entries:
-    from s2sim.cluster.faults import FAULTS
+    from s2sim.replay.faults.kinds import FAULTS
 
     def describe(fault: Any) -> str:
         what = (inspect.getdoc(fault) or "").partition("\n")[0].rstrip(".")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.cluster.faults import make_faults
-from s2sim.cluster.lasting import damaged_cluster
-from s2sim.cluster.plan import make_plan
-from s2sim.cluster.replay import replay
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import Timer
+from s2sim.replay.faults.kinds import make_faults
+from s2sim.replay.faults.lasting import damaged_cluster
+from s2sim.replay.plan import make_plan
+from s2sim.replay.run import replay
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.shape import with_rate
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.cluster.disturbance import Disturbance, arrivals_ps
-from s2sim.cluster.faults import Background, FailLink, Jitter, SlowRank, fault_text
-from s2sim.cluster.lasting import Effect, is_lasting, lasting_effects
 from s2sim.collectives.timing.rounds import find_routes
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.network.transfers import deliver_ps
+from s2sim.replay.faults.disturbance import Disturbance, arrivals_ps
+from s2sim.replay.faults.kinds import Background, FailLink, Jitter, SlowRank, fault_text
+from s2sim.replay.faults.lasting import Effect, is_lasting, lasting_effects
 from s2sim.study.collective.link_loads import Sent
 from s2sim.study.progress import Silent
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import simpy
     from numpy.typing import NDArray
 
-    from s2sim.cluster.faults import Fault
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.running import RanRound
     from s2sim.network.changing import ChangingNetwork
     from s2sim.network.fluid import OnLoads
+    from s2sim.replay.faults.kinds import Fault
     from s2sim.study.progress import Progress
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.fabric import Fabric

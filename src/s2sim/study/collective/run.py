@@ -6,14 +6,14 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from s2sim.cluster.faults import Fault, make_faults
-from s2sim.cluster.lasting import Effect, damaged_cluster, is_lasting
 from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
 from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.duration import rank_ends_ps, simulate_ps
 from s2sim.collectives.timing.timer import AUTO, Timer, sent_by_pattern
 from s2sim.errors import ContendedError, OptionError, S2SimWarning
+from s2sim.replay.faults.kinds import Fault, make_faults
+from s2sim.replay.faults.lasting import Effect, damaged_cluster, is_lasting
 from s2sim.study.collective.both_networks import Packets, check_packets_asked, compare, run_as_packets
 from s2sim.study.collective.disturbed import (
     check_fluid,

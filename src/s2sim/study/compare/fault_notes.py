@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from s2sim.cluster.faults import fault_text
-from s2sim.cluster.lasting import Effect, lasting_effects
+from s2sim.replay.faults.kinds import fault_text
+from s2sim.replay.faults.lasting import Effect, lasting_effects
 from s2sim.study.collective.disturbed import sent_both_ways, warn_of_idle_faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from s2sim.cluster.faults import Fault
-    from s2sim.cluster.replay import Replay
+    from s2sim.replay.faults.kinds import Fault
+    from s2sim.replay.run import Replay
     from s2sim.topology.cluster import Cluster
 
 

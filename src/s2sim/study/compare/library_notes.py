@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from s2sim.cluster.plan import make_plan
 from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.errors import S2SimWarning
 from s2sim.options import split_option_string
+from s2sim.replay.plan import make_plan
 from s2sim.study.measuring.record import names_of
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from s2sim.cluster.faults import make_faults
-from s2sim.cluster.lasting import damaged_cluster
 from s2sim.collectives.algorithms.registry import check_algorithm
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import OptionError
 from s2sim.gradients.load import load_trace
+from s2sim.replay.faults.kinds import make_faults
+from s2sim.replay.faults.lasting import damaged_cluster
 from s2sim.study.break_even.scan import Scan, scan_rates
 from s2sim.study.compare.idle_options import warn_of_idle_overrides
 from s2sim.study.compare.library_notes import warn_of_idle_library_options
@@ -41,10 +41,10 @@ from s2sim.topology.hardware import load_gpu
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from s2sim.cluster.replay import Replay
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
     from s2sim.reducers.scripts.script import Recording
+    from s2sim.replay.run import Replay
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.timeline import Timeline
     from s2sim.study.progress import Progress

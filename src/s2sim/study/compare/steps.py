@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.cluster.replay import Replay
     from s2sim.gradients.gradient import Layer
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
     from s2sim.reducers.scripts.script import Recording
+    from s2sim.replay.run import Replay
 
     Execute = Callable[[Recording], tuple[Replay, int]]
 

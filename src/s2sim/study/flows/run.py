@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.cluster.faults import make_faults
-from s2sim.cluster.lasting import Effect, damaged_cluster, is_lasting, lasting_effects
 from s2sim.errors import S2SimError
 from s2sim.network.models import check_network
 from s2sim.network.packets import PACKET_BYTES, fill_ps
 from s2sim.network.transfers import idle_ps
+from s2sim.replay.faults.kinds import make_faults
+from s2sim.replay.faults.lasting import Effect, damaged_cluster, is_lasting, lasting_effects
 from s2sim.study.collective.disturbed import check_fluid, disturb_flows, effects_json, in_order, warn_of_idle_faults
 from s2sim.study.collective.link_loads import LinkLoad, Sent, busiest_links
 from s2sim.study.compare.idle_options import warn_of_idle_overrides

@@ -10,8 +10,8 @@ from s2sim.reducers.scripts.script import AwaitGradient, Post, Wait
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.cluster.plan import Plan
     from s2sim.reducers.scripts.script import Recording
+    from s2sim.replay.plan import Plan
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.cuts import Cuts
 

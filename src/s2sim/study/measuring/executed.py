@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from s2sim.cluster.plan import make_plan
-from s2sim.cluster.replay import replay
 from s2sim.collectives.libraries.tables import IDEAL, choose_library
+from s2sim.replay.plan import make_plan
+from s2sim.replay.run import replay
 from s2sim.study.measuring.row_parts import LoweringRow
 from s2sim.study.measuring.wire import ring_traffic
 from s2sim.units import PS_PER_S
@@ -16,14 +16,14 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from s2sim.cluster.faults import Fault
-    from s2sim.cluster.plan import Plan
-    from s2sim.cluster.replay import Replay
-    from s2sim.cluster.watcher import Watcher
     from s2sim.collectives.libraries.library import Library
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Recording
+    from s2sim.replay.faults.kinds import Fault
+    from s2sim.replay.plan import Plan
+    from s2sim.replay.run import Replay
+    from s2sim.replay.watcher import Watcher
     from s2sim.topology.hardware import Gpu
 
 REAL_LIBRARY = "nccl"

@@ -17,8 +17,8 @@ from s2sim.units import PS_PER_S, format_rate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.cluster.replay import Replay
     from s2sim.reducers.scripts.script import Recording
+    from s2sim.replay.run import Replay
     from s2sim.study.measuring.executed import Executed
     from s2sim.study.measuring.record import Recorded
     from s2sim.topology.cluster import Cluster

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.cluster.replay import Replay
     from s2sim.collectives.schedules.demand import Demand
+    from s2sim.replay.run import Replay
 
 
 def sent_bytes(demand: Demand) -> NDArray[np.int64]:

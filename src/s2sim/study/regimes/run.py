@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from s2sim.cluster.plan import make_plan
-from s2sim.cluster.replay import replay
 from s2sim.collectives.libraries.tables import IDEAL, choose_library
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.gradients.load import load_trace
 from s2sim.provenance import content_hash, run_record
 from s2sim.reducers.registry import make_reducer
+from s2sim.replay.plan import make_plan
+from s2sim.replay.run import replay
 from s2sim.study.compare.library_notes import library_notes, warn_of_idle_library_options
 from s2sim.study.compare.reducers_asked import INTERRUPTED_NOTE, earlier_gradients, warn_of_later_options
 from s2sim.study.measuring.record import record
@@ -30,7 +30,7 @@ from s2sim.topology.hardware import load_gpu
 from s2sim.units import PS_PER_S, format_bytes, format_rate, parse_rate_Bps, parse_time_ps
 
 if TYPE_CHECKING:
-    from s2sim.cluster.plan import Plan
+    from s2sim.replay.plan import Plan
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.progress import Progress
     from s2sim.study.regimes.spec import RegimeSpec

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.cluster.gpu_time import work_ps
-from s2sim.cluster.plan import asked_of
-from s2sim.cluster.replay import replay
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
 from s2sim.reducers.scripts.script import AwaitGradient, Call, HostSync, Post, Recording, Wait, Work
+from s2sim.replay.gpu_time import work_ps
+from s2sim.replay.plan import asked_of
+from s2sim.replay.run import replay
 from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import load_gpu

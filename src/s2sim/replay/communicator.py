@@ -8,21 +8,21 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
-from s2sim.cluster.gpu_time import local_ps
 from s2sim.collectives.libraries.launches import SIZES, Local, Step, together
 from s2sim.collectives.timing.running import Running
 from s2sim.network.fluid import FluidNetwork
 from s2sim.network.instant import at_end_of_instant
+from s2sim.replay.gpu_time import local_ps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Sequence
 
     import simpy
 
-    from s2sim.cluster.disturbance import Disturbance
-    from s2sim.cluster.plan import Plan
-    from s2sim.cluster.watcher import Watcher
     from s2sim.collectives.timing.timer import Timed, Timer
+    from s2sim.replay.faults.disturbance import Disturbance
+    from s2sim.replay.plan import Plan
+    from s2sim.replay.watcher import Watcher
     from s2sim.topology.hardware import Gpu
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.cluster.faults import Background, FailLink, SlowLink, SlowRank, fault_text
 from s2sim.errors import OptionError
+from s2sim.replay.faults.kinds import Background, FailLink, SlowLink, SlowRank, fault_text
 from s2sim.topology.damage import damage, slow_down
 from s2sim.topology.find_links import find_links
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from s2sim.cluster.faults import Fault
+    from s2sim.replay.faults.kinds import Fault
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
 

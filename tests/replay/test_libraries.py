@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.cluster.gpu_time import local_ps, work_ps
-from s2sim.cluster.plan import make_plan
-from s2sim.cluster.replay import replay
 from s2sim.collectives.libraries.launches import Local
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
+from s2sim.replay.gpu_time import local_ps, work_ps
+from s2sim.replay.plan import make_plan
+from s2sim.replay.run import replay
 from s2sim.topology.hardware import load_gpu
 
 RATE_BPS = 50 * 2**30

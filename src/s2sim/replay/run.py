@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import simpy
 
-from s2sim.cluster.communicator import Communicator
-from s2sim.cluster.disturbance import Disturbance, delays_ps, disturbs, work_factors
-from s2sim.cluster.faults import SlowRank, fault_text
-from s2sim.cluster.gpu_time import work_ps
-from s2sim.cluster.lasting import Effect
-from s2sim.cluster.plan import make_plan
 from s2sim.errors import S2SimError
 from s2sim.reducers.scripts.script import AwaitGradient, HostSync, Post, Wait, Work
+from s2sim.replay.communicator import Communicator
+from s2sim.replay.faults.disturbance import Disturbance, delays_ps, disturbs, work_factors
+from s2sim.replay.faults.kinds import SlowRank, fault_text
+from s2sim.replay.faults.lasting import Effect
+from s2sim.replay.gpu_time import work_ps
+from s2sim.replay.plan import make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from s2sim.cluster.communicator import Completed, Launch
-    from s2sim.cluster.faults import Fault
-    from s2sim.cluster.plan import Plan
-    from s2sim.cluster.watcher import Watcher
     from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Phase, Recording, Script
+    from s2sim.replay.communicator import Completed, Launch
+    from s2sim.replay.faults.kinds import Fault
+    from s2sim.replay.plan import Plan
+    from s2sim.replay.watcher import Watcher
     from s2sim.topology.hardware import Gpu
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import simpy
 
-from s2sim.cluster.disturbance import Disturbance, arrivals_ps
-from s2sim.cluster.faults import FAULTS, fault_text, make_fault, make_faults
-from s2sim.cluster.lasting import damaged_cluster, is_lasting
 from s2sim.errors import OptionError, S2SimError, TopologyError, UnitError, UnknownNameError
+from s2sim.replay.faults.disturbance import Disturbance, arrivals_ps
+from s2sim.replay.faults.kinds import FAULTS, fault_text, make_fault, make_faults
+from s2sim.replay.faults.lasting import damaged_cluster, is_lasting
 
 TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2'
 
