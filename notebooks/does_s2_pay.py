@@ -17,7 +17,7 @@ def _():
     import marimo as mo
 
     import s2sim
-    from s2sim.gradients.trace import open_trace
+    from s2sim.gradients.traces.read import open_trace
     from s2sim.report.figures.break_even import break_even_figure
     from s2sim.report.figures.breakdown import breakdown_figure
     from s2sim.report.figures.error import error_figure

@@ -18,8 +18,8 @@ from s2sim.bridge.stdlib import interactions_of  # noqa: E402
 from s2sim.bridge.task import DataOrigin, reproducible_torch  # noqa: E402
 from s2sim.errors import S2SimError  # noqa: E402
 from s2sim.gradients.gradient import RowSparse  # noqa: E402
-from s2sim.gradients.seeds import named_generator  # noqa: E402
-from s2sim.gradients.trace import open_trace  # noqa: E402
+from s2sim.gradients.traces.read import open_trace  # noqa: E402
+from s2sim.seeds import named_generator  # noqa: E402
 
 TINY_LSTM = "lstm:width=6,sequences=2,length=5,negatives=20,warmup_steps=1"
 TINY_TRANSFORMER = "transformer:width=8,heads=2,blocks=1,vocabulary=50,sequences=2,length=5,warmup_steps=1"

@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 
 from s2sim.errors import S2SimWarning, TraceError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.imports import import_trace, read_arrays
-from s2sim.gradients.trace import open_trace
+from s2sim.gradients.traces.import_arrays import import_trace, read_arrays
+from s2sim.gradients.traces.read import open_trace
 
 
 def _layers(rank, dtype=np.float32):

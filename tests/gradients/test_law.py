@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s2sim.errors import TraceError
+from s2sim.gradients.extrapolation.law import fit_law, fit_layer
+from s2sim.gradients.extrapolation.law_check import forecast
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.law import fit_law, fit_layer
-from s2sim.gradients.law_check import forecast
 from s2sim.gradients.load import load_trace
 from s2sim.gradients.statistics import holders, occupancy
 

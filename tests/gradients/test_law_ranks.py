@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from s2sim.errors import TraceError
+from s2sim.gradients.extrapolation.law import fit_law
+from s2sim.gradients.extrapolation.law_ranks import MoreRanks, SomeRanks
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.law import fit_law
-from s2sim.gradients.law_ranks import MoreRanks, SomeRanks
 from s2sim.gradients.load import load_trace
 from s2sim.gradients.statistics import holders, trace_statistics
 

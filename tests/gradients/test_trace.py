@@ -21,10 +21,10 @@ from safetensors.numpy import load, save
 
 from s2sim.errors import S2SimError, TraceError, UnknownNameError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.manifest import gradient_file_name
 from s2sim.gradients.statistics import kurtosis, top_percent_energy, union_ranks
-from s2sim.gradients.trace import open_trace
-from s2sim.gradients.write import _to_half, write_trace
+from s2sim.gradients.traces.manifest import gradient_file_name
+from s2sim.gradients.traces.read import open_trace
+from s2sim.gradients.traces.write import _to_half, write_trace
 
 from .conftest import ORIGIN, Source
 

@@ -11,10 +11,10 @@ import pytest
 import s2sim
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.errors import OptionError, S2SimError, TraceError
+from s2sim.gradients.extrapolation.models import load_model
+from s2sim.gradients.extrapolation.scaling import Growth, double_rows, scale_to, scale_to_model
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.load import load_trace
-from s2sim.gradients.models import load_model
-from s2sim.gradients.scaling import Growth, double_rows, scale_to, scale_to_model
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import Error, Errors
 from s2sim.reducers.registry import make_reducer
@@ -193,7 +193,8 @@ def test_the_check_sees_a_law_that_is_wrong(monkeypatch):
     """With rows drawn as if all ranks held the same, the union of 64 ranks would be far too small."""
     trace = load_trace("lstm-lm", workers=65)
     monkeypatch.setattr(
-        "s2sim.gradients.law.LayerLaw.draw", lambda _, counts, ranks, __: (counts == ranks) + 1e-6 * (counts > 0)
+        "s2sim.gradients.extrapolation.law.LayerLaw.draw",
+        lambda _, counts, ranks, __: (counts == ranks) + 1e-6 * (counts > 0),
     )
     check = hold_out(reducers("dense", "union"), trace, stage(), ranks=64, scaled=False)["union"]
     assert check.error_bytes < -0.15

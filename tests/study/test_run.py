@@ -435,7 +435,7 @@ def test_options_for_later_steps_are_told():
 
 
 def test_a_reducer_that_cannot_take_the_gradients_is_named(tmp_path):
-    from s2sim.gradients.imports import import_trace
+    from s2sim.gradients.traces.import_arrays import import_trace
 
     for rank in range(2):
         np.save(tmp_path / f"{rank}.npy", np.full((4, 2), 3e38 if rank else 1.0, np.float32))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from s2sim.bridge.task import missing_extra, reproducible_torch
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, as_row_sparse
-from s2sim.gradients.manifest import Origin
-from s2sim.gradients.write import check_target, write_trace
+from s2sim.gradients.traces.manifest import Origin
+from s2sim.gradients.traces.write import check_target, write_trace
 from s2sim.options import build, split_option_string
 from s2sim.registry import Registry
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.bridge.task import Model, Task
-    from s2sim.gradients.trace import Trace
+    from s2sim.gradients.traces.read import Trace
 
 MODELS = Registry(
     "model",

@@ -8,7 +8,7 @@ from math import inf, prod, sqrt
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.gradients.seeds import named_generator
+from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -77,13 +77,13 @@ def _topologies() -> Entries:
 
 
 def _traces() -> Entries:
-    from s2sim.gradients.shipped import shipped_traces
+    from s2sim.gradients.traces.shipped import shipped_traces
 
     return shipped_traces()
 
 
 def _models() -> Entries:
-    from s2sim.gradients.models import list_models
+    from s2sim.gradients.extrapolation.models import list_models
 
     return list_models()
 

@@ -9,7 +9,7 @@ import typer
 from s2sim.cli.options import JsonOption, examples, help_without_command, parse_workers
 
 if TYPE_CHECKING:
-    from s2sim.gradients.trace import Trace
+    from s2sim.gradients.traces.read import Trace
 
 _SHOW = ("s2sim trace show lstm-lm", "s2sim trace show ncf --json -")
 _CHECK = ("s2sim trace check lstm-lm", "s2sim trace check cnn --quiet")
@@ -52,7 +52,7 @@ def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
 
     check_target("--json", json)
 
-    from s2sim.gradients.law_check import forecast
+    from s2sim.gradients.extrapolation.law_check import forecast
     from s2sim.gradients.load import load_trace
 
     opened = load_trace(trace, workers=1)
@@ -75,7 +75,7 @@ def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
 def check_command(trace: TraceArgument, quiet: QuietOption = False) -> None:
     """Read every gradient of a trace with all checks, and measure its statistics again; exit code 2 if one fails."""
     from s2sim.cli.output import show_lines, working
-    from s2sim.gradients.trace import open_trace
+    from s2sim.gradients.traces.read import open_trace
 
     opened = open_trace(trace)
     with working(f"checking {len(opened.manifest.files)} files", quiet=quiet):
@@ -153,7 +153,7 @@ def import_command(
 ) -> None:
     """Make a trace of your own gradients, one file a rank."""
     from s2sim.cli.output import working
-    from s2sim.gradients.imports import import_trace
+    from s2sim.gradients.traces.import_arrays import import_trace
 
     with working(f"importing {len(files)} files", quiet=quiet):
         imported = import_trace(files, out, model=model, data=data, licence=licence, overwrite=overwrite)

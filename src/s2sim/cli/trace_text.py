@@ -6,16 +6,16 @@ import dataclasses
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from s2sim.gradients.trace import Trace
+from s2sim.gradients.traces.read import Trace
 from s2sim.report.tables.grid import Column, Grid
 from s2sim.report.tables.rows import UNDEFINED
 from s2sim.report.tables.text import aligned
 from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
-    from s2sim.gradients.law_check import Forecast
+    from s2sim.gradients.extrapolation.law_check import Forecast
     from s2sim.gradients.load import AnyTrace
-    from s2sim.gradients.manifest import LayerEntry, Manifest, Spread, Statistics
+    from s2sim.gradients.traces.manifest import LayerEntry, Manifest, Spread, Statistics
 
 _FLOAT32_BYTES = 4
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from s2sim.errors import TraceError
-from s2sim.gradients.law import LEAST_RANKS, fit_law
-from s2sim.gradients.law_ranks import MoreRanks
-from s2sim.gradients.synthetic import SyntheticOptions, SyntheticTrace
-from s2sim.gradients.trace import Trace, open_trace
+from s2sim.gradients.extrapolation.law import LEAST_RANKS, fit_law
+from s2sim.gradients.extrapolation.law_ranks import MoreRanks
+from s2sim.gradients.traces.read import Trace, open_trace
+from s2sim.gradients.traces.synthetic import SyntheticOptions, SyntheticTrace
 from s2sim.options import build, split_option_string
 
 if TYPE_CHECKING:

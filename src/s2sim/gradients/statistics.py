@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.manifest import Spread, Statistics
+from s2sim.gradients.traces.manifest import Spread, Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.bridge.task import Task, initialise, require_not_negative, require_positive
 from s2sim.bridge.texts import read_corpus, shard_windows
-from s2sim.gradients.seeds import named_generator
+from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

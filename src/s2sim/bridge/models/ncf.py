@@ -10,7 +10,7 @@ import numpy as np
 from s2sim.bridge.stdlib import standard_library_interactions
 from s2sim.bridge.task import Task, initialise, require_not_negative, require_positive
 from s2sim.errors import S2SimError
-from s2sim.gradients.seeds import named_generator
+from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ import numpy as np
 
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.errors import OptionError
-from s2sim.gradients.seeds import named_generator
+from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,6 @@ from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hashing import HashKind  # noqa: TC001  (options are built from annotations)
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse, as_row_sparse
-from s2sim.gradients.seeds import named_generator
 from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
 from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer
@@ -28,6 +27,7 @@ from s2sim.reducers.sketching.settings import Preset, Settings, make_settings
 from s2sim.reducers.sketching.sizing import ROW_CHOICES, SEEDS, Sizing, size_for_error
 from s2sim.reducers.sketching.union_size import estimate_rows
 from s2sim.reducers.systems.dense import Dense
+from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence

@@ -9,11 +9,11 @@ import numpy as np
 
 from s2sim.collectives.timing.running import Running
 from s2sim.errors import OptionError
-from s2sim.gradients.seeds import named_generator
 from s2sim.network.background import BackgroundTraffic
 from s2sim.network.changing import ChangingNetwork
 from s2sim.replay.faults.kinds import Background, FailLink, Jitter, SlowLink, SlowRank, fault_text
 from s2sim.replay.faults.lasting import Effect, is_lasting, link_effect
+from s2sim.seeds import named_generator
 from s2sim.topology.find_links import find_links
 from s2sim.units import PS_PER_S, format_bytes, format_seconds
 

@@ -7,7 +7,7 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
-from s2sim.gradients.law_ranks import MoreRanks
+from s2sim.gradients.extrapolation.law_ranks import MoreRanks
 from s2sim.gradients.load import load_trace
 from s2sim.replay.faults.kinds import make_faults
 from s2sim.replay.faults.lasting import damaged_cluster

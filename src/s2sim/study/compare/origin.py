@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from s2sim.gradients.models import load_model
+from s2sim.gradients.extrapolation.models import load_model
 from s2sim.provenance import content_hash, run_record
 
 if TYPE_CHECKING:

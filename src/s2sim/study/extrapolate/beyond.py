@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s2sim.gradients.law import LAW
-from s2sim.gradients.law_ranks import MoreRanks
-from s2sim.gradients.models import load_model
-from s2sim.gradients.scaling import SIZE_LAW, parse_parameters, scale_to, scale_to_model
+from s2sim.gradients.extrapolation.law import LAW
+from s2sim.gradients.extrapolation.law_ranks import MoreRanks
+from s2sim.gradients.extrapolation.models import load_model
+from s2sim.gradients.extrapolation.scaling import SIZE_LAW, parse_parameters, scale_to, scale_to_model
 from s2sim.study.extrapolate.hold_out import HoldOut, Stage, hold_out
 from s2sim.study.extrapolate.scaled_scripts import record_scaled
 from s2sim.study.measuring.record import Recorded, record
@@ -17,9 +17,9 @@ from s2sim.study.measuring.row_parts import Extrapolation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from s2sim.gradients.extrapolation.scaling import Scaling
     from s2sim.gradients.gradient import Gradient
     from s2sim.gradients.load import AnyTrace
-    from s2sim.gradients.scaling import Scaling
     from s2sim.reducers.rank import Reducer
     from s2sim.study.measuring.result import Row
     from s2sim.study.progress import Progress

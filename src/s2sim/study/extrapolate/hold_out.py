@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.gradients.law import fit_law
-from s2sim.gradients.law_ranks import MoreRanks, SomeRanks
-from s2sim.gradients.scaling import keep_rows, scale_to
-from s2sim.gradients.seeds import named_generator
+from s2sim.gradients.extrapolation.law import fit_law
+from s2sim.gradients.extrapolation.law_ranks import MoreRanks, SomeRanks
+from s2sim.gradients.extrapolation.scaling import keep_rows, scale_to
+from s2sim.seeds import named_generator
 from s2sim.study.extrapolate.scaled_scripts import grow, run_quietly
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.make_row import traffic

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from s2sim.gradients.extrapolation.scaling import Scaling
     from s2sim.gradients.gradient import Gradient
-    from s2sim.gradients.scaling import Scaling
     from s2sim.reducers.rank import Reducer
     from s2sim.reducers.scripts.script import Call, Script, Step
 

@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
-from s2sim.gradients.synthetic import SyntheticOptions
+from s2sim.gradients.traces.synthetic import SyntheticOptions
 from s2sim.options import join_option_string, non_default
 from s2sim.study.compare.reducers_asked import reducers_asked
 from s2sim.study.spec import BASELINES, DEFAULT_GPU, PREFETCH
@@ -65,7 +65,7 @@ class RegimeSpec:
     workers : int
         Ranks.
     densities, overlaps : tuple of float
-        Of the synthetic gradients, see `s2sim.gradients.synthetic.SyntheticOptions`.
+        Of the synthetic gradients, see `s2sim.gradients.traces.synthetic.SyntheticOptions`.
     rates, latencies : tuple of str
         Of one network interface, with their units; a way between two nodes goes through two interfaces.
     reducers : tuple of str

@@ -12,17 +12,17 @@ import numpy as np
 
 from s2sim.errors import TraceError, unknown_name
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.manifest import gradient_file_name
-from s2sim.gradients.manifest_file import read_manifest, read_regular
-from s2sim.gradients.safetensors_file import parse_safetensors
-from s2sim.gradients.shipped import shipped_directories
 from s2sim.gradients.statistics import trace_statistics
+from s2sim.gradients.traces.manifest import gradient_file_name
+from s2sim.gradients.traces.manifest_file import read_manifest, read_regular
+from s2sim.gradients.traces.safetensors_file import parse_safetensors
+from s2sim.gradients.traces.shipped import shipped_directories
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.gradients.manifest import LayerEntry, Manifest, Statistics
-    from s2sim.gradients.safetensors_file import StoredTensor
+    from s2sim.gradients.traces.manifest import LayerEntry, Manifest, Statistics
+    from s2sim.gradients.traces.safetensors_file import StoredTensor
 
 _FORMAT_NAMES = {"float16": "F16", "float32": "F32", "int32": "I32"}
 # Statistics in a manifest are rounded by nothing but JSON; another order of summation may still move the last digits.

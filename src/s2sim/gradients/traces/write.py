@@ -13,10 +13,10 @@ import numpy as np
 
 from s2sim.errors import TraceError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.manifest import SCALING, SCHEMA_VERSION, LayerEntry, Manifest, Origin, gradient_file_name
-from s2sim.gradients.manifest_file import MANIFEST_NAME, write_manifest
 from s2sim.gradients.statistics import GradientSource, stored_values, trace_statistics
-from s2sim.gradients.trace import Trace
+from s2sim.gradients.traces.manifest import SCALING, SCHEMA_VERSION, LayerEntry, Manifest, Origin, gradient_file_name
+from s2sim.gradients.traces.manifest_file import MANIFEST_NAME, write_manifest
+from s2sim.gradients.traces.read import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

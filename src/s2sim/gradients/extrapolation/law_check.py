@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s2sim.gradients.law import LAW, LEAST_RANKS, fit_law
+from s2sim.gradients.extrapolation.law import LAW, LEAST_RANKS, fit_law
 from s2sim.gradients.statistics import occupancy
 
 if TYPE_CHECKING:

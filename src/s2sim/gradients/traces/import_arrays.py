@@ -14,16 +14,16 @@ import numpy as np
 
 from s2sim.errors import S2SimWarning, TraceError
 from s2sim.gradients.gradient import Gradient, as_row_sparse
-from s2sim.gradients.manifest import Origin
-from s2sim.gradients.safetensors_file import parse_safetensors, to_float32
-from s2sim.gradients.write import check_target, write_trace
+from s2sim.gradients.traces.manifest import Origin
+from s2sim.gradients.traces.safetensors_file import parse_safetensors, to_float32
+from s2sim.gradients.traces.write import check_target, write_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from s2sim.gradients.trace import Trace
+    from s2sim.gradients.traces.read import Trace
 
     Arrays = dict[str, NDArray[np.float32]]
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.gradients.extrapolation.models import Model, ModelLayer
     from s2sim.gradients.gradient import Layer
-    from s2sim.gradients.models import Model, ModelLayer
 
 SIZE_LAW = (
     "sizes grow as they do where one part of the gradients is doubled; density, growth of the union over ranks and "

@@ -9,15 +9,15 @@ import numpy as np
 
 from s2sim.errors import OptionError, TraceError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.manifest import SCHEMA_VERSION, LayerEntry, Manifest, Origin
-from s2sim.gradients.seeds import named_generator
 from s2sim.gradients.statistics import trace_statistics
+from s2sim.gradients.traces.manifest import SCHEMA_VERSION, LayerEntry, Manifest, Origin
 from s2sim.options import join_option_string, non_default
+from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.gradients.manifest import Statistics
+    from s2sim.gradients.traces.manifest import Statistics
 
 _DENSE_LAYER = "dense"
 

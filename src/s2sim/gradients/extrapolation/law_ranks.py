@@ -3,7 +3,7 @@
 The reducers then run on real arrays for every rank, so that whatever a reducer does with sizes, overlaps or values is
 done and not guessed. A rank beyond the recorded ones has one of them, drawn by chance, as its parent:
 
-- Of each row-sparse layer it holds as many rows as its parent. Which, is drawn by the law (`s2sim.gradients.law`): each
+- Of each row-sparse layer it holds as many rows as its parent. Which, is drawn by the law (`s2sim.gradients.extrapolation.law`): each
   row has a probability that fits the number of recorded ranks that hold it, and rows are drawn with these
   probabilities without replacement (B. Rosén, "On sampling with probability proportional to size", JSPI 1997).
 - The values of a row are what the recorded ranks have in common there, plus or minus what one of them has beside it.
@@ -22,18 +22,18 @@ import numpy as np
 
 from s2sim.errors import TraceError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.seeds import named_generator
 from s2sim.gradients.statistics import holders
+from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from s2sim.gradients.extrapolation.law import RankLaw
     from s2sim.gradients.gradient import Layer
-    from s2sim.gradients.law import RankLaw
-    from s2sim.gradients.manifest import Manifest
     from s2sim.gradients.statistics import GradientSource
+    from s2sim.gradients.traces.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True, eq=False)

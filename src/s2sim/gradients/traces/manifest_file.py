@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from s2sim.errors import TraceError
-from s2sim.gradients.manifest import SCHEMA_VERSION, Manifest, gradient_file_name
+from s2sim.gradients.traces.manifest import SCHEMA_VERSION, Manifest, gradient_file_name
 
 if TYPE_CHECKING:
     from pathlib import Path

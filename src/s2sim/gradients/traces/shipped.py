@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.data import data_directory
-from s2sim.gradients.manifest_file import MANIFEST_NAME, read_manifest
+from s2sim.gradients.traces.manifest_file import MANIFEST_NAME, read_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

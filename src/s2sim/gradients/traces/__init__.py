@@ -1,0 +1,1 @@
+"""Traces on disk: format, reading, writing, import, and those that are synthetic or shipped."""
