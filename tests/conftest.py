@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 
 # The same examples at every run, so that whoever sees a failure can see it again.
 settings.register_profile("repeatable", derandomize=True)

@@ -124,7 +124,7 @@ def test_own_warnings_are_one_line_and_others_stay_as_they_are(s2sim, monkeypatc
         warnings.warn("something else", RuntimeWarning, stacklevel=2)
         return []
 
-    monkeypatch.setattr("s2sim.topology.hardware.list_hardware", warn)
+    monkeypatch.setattr("s2sim.topology.files.hardware.list_hardware", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         _, _, err = s2sim("list", "hardware")

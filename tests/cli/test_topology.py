@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe
+from s2sim.topology.files.catalogue import load_shape
 
 
 def test_json_is_the_description(s2sim):

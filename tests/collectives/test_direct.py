@@ -16,8 +16,8 @@ from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.duration import simulate_ps
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import ContendedError
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 
 RATE_BPS = 50 * 2**30
 PS = 1e12

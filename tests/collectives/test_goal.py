@@ -16,8 +16,8 @@ from s2sim.collectives.schedules.demand import Demand, barrier
 from s2sim.collectives.schedules.goal import to_goal
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import OptionError
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 
 OPERATION = re.compile(r"(l\d+): (?:(send|recv) (\d+)b (?:to|from) (\d+) tag (\d+)|(calc) 0)")
 DEPENDENCY = re.compile(r"(l\d+) (requires|irequires) (l\d+)")

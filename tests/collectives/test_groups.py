@@ -10,8 +10,8 @@ from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.checker import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import group_of_all, joined
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 
 
 @pytest.mark.parametrize("release", ["delivered", "sent"])

@@ -13,8 +13,8 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.running import Running
 from s2sim.network.fluid import FluidNetwork
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 
 WORKERS = 8
 ALGORITHMS = [("ring", "all_reduce"), ("double-binary-tree:chunks=5", "all_reduce"), ("ring", "all_gather")]

@@ -18,8 +18,8 @@ from s2sim.errors import OptionError, S2SimError
 from s2sim.reducers.scripts.script import Call
 from s2sim.reducers.scripts.traffic import ring_bytes
 from s2sim.testing.collectives import check_algorithm
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 
 
 @pytest.fixture(scope="module")

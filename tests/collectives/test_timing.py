@@ -18,8 +18,8 @@ from s2sim.collectives.timing.duration import at_least_ps, duration_ps, simulate
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import ContendedError
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 
 RATE_BPS = 50 * 2**30
 SIZE = 104_857_600

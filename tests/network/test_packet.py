@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.network.packet import PacketNetwork
-from s2sim.network.packets import count_packet_hops, fill_ps
+from s2sim.network.packet.messages import count_packet_hops, fill_ps
+from s2sim.network.packet.network import PacketNetwork
 from s2sim.network.transfers import deliver_ps, idle_ps
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.routes import Routes
 
 RATE_BPS = 12.5e9

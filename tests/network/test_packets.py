@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from s2sim.errors import OptionError, UnknownNameError
 from s2sim.network.fluid import FluidNetwork
 from s2sim.network.models import make_network
-from s2sim.network.packet import PacketNetwork
-from s2sim.network.packets import count_packet_hops, fill_ps, take_turns
-from s2sim.network.queues import Lane, find_window, next_lane
-from s2sim.topology.catalogue import load_shape
+from s2sim.network.packet.messages import count_packet_hops, fill_ps, take_turns
+from s2sim.network.packet.network import PacketNetwork
+from s2sim.network.packet.queues import Lane, find_window, next_lane
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(0, 60))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from s2sim.network.together import Together
 from s2sim.network.transfers import deliver_ps
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 from s2sim.units import PS_PER_S
 
 

@@ -12,7 +12,7 @@ from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
 from s2sim.replay.gpu_time import local_ps, work_ps
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
-from s2sim.topology.hardware import load_gpu
+from s2sim.topology.files.hardware import load_gpu
 
 RATE_BPS = 50 * 2**30
 WORKERS = 4

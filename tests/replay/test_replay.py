@@ -10,9 +10,9 @@ from s2sim.reducers.scripts.script import AwaitGradient, Call, HostSync, Post, R
 from s2sim.replay.gpu_time import work_ps
 from s2sim.replay.plan import asked_of
 from s2sim.replay.run import replay
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.hardware import load_gpu
+from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.files.hardware import load_gpu
 
 RATE_BPS = 50 * 2**30
 

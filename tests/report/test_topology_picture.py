@@ -15,9 +15,9 @@ from s2sim.report.figures.cluster.counts import place_counts
 from s2sim.report.figures.cluster.draw import draw_cluster, legend_rows, reading_note
 from s2sim.report.figures.cluster.graph import ClusterGraph, find_parts
 from s2sim.report.figures.figure_file import check_picture
-from s2sim.topology.catalogue import list_topologies, load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe
+from s2sim.topology.files.catalogue import list_topologies, load_shape
 
 NAMES = [name for name, _, _ in list_topologies()]
 

@@ -23,8 +23,8 @@ from s2sim.study.extrapolate.hold_out import Stage, hold_out
 from s2sim.study.extrapolate.scaled_scripts import record_scaled, scale_recording, weighted_errors
 from s2sim.study.measuring.record import record
 from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, spec_from_json
-from s2sim.topology.catalogue import load_shape
-from s2sim.topology.hardware import load_gpu
+from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.files.hardware import load_gpu
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 # Their sizes are whole functions of rows and elements; what is estimated from data has its own noise.

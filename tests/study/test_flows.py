@@ -14,8 +14,8 @@ from s2sim.errors import S2SimError
 from s2sim.network.fluid import whole_ps
 from s2sim.network.max_min import fair_rates
 from s2sim.study.flows.run import Transfers, read_transfers, run_flows
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 
 SWITCH = 'kind = "single-switch"\n[fabric.link]\nlatency = "1us"'
 RATE_BPS = 50 * 2**30

@@ -10,8 +10,8 @@ import pytest
 from s2sim.errors import S2SimError
 from s2sim.testing import topologies as kit
 from s2sim.testing.topologies import check_topology
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import Cluster, build_cluster
+from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.kinds.tree import Tree
 from s2sim.topology.placement import PLACEMENTS
 

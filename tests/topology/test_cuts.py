@@ -5,9 +5,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe, first_line
+from s2sim.topology.files.catalogue import load_shape
 
 NVLINK = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
 PCIE = '[pcie]\nrate = "12GB/s"\nlatency = "500ns"'

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from s2sim.errors import TopologyError
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.damage import damage, failures, slow_down
+from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.find_links import find_links
 
 SHAPES = {

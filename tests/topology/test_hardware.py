@@ -3,7 +3,7 @@
 import pytest
 
 from s2sim.errors import TopologyError, UnitError, UnknownNameError
-from s2sim.topology.hardware import list_hardware, load_gpu, read_hardware
+from s2sim.topology.files.hardware import list_hardware, load_gpu, read_hardware
 
 
 def test_catalogue():

@@ -8,9 +8,9 @@ import pytest
 from s2sim.errors import TopologyError, UnitError
 from s2sim.testing import topologies as kit
 from s2sim.testing.topologies import check_topology
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe, first_line
+from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.kinds import KINDS
 
 NVSWITCH = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import TopologyError, UnknownNameError
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.dimensions import dimensions
+from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.placement import PLACEMENTS, place
 
 

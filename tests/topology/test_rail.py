@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe, first_line
+from s2sim.topology.files.catalogue import load_shape
 
 NVLINK = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
 

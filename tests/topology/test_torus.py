@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe, first_line
+from s2sim.topology.files.catalogue import load_shape
 
 
 def torus(size, workers=None):

@@ -71,7 +71,7 @@ def _faults() -> Entries:
 
 
 def _topologies() -> Entries:
-    from s2sim.topology.catalogue import list_topologies
+    from s2sim.topology.files.catalogue import list_topologies
 
     return list_topologies()
 
@@ -89,7 +89,7 @@ def _models() -> Entries:
 
 
 def _hardware() -> Entries:
-    from s2sim.topology.hardware import list_hardware
+    from s2sim.topology.files.hardware import list_hardware
 
     return list_hardware()
 

@@ -73,9 +73,9 @@ def show_command(
     if seed and placement != "random":
         warnings.warn(f"--seed {seed} changes nothing here: only placement random draws", S2SimWarning, stacklevel=2)
 
-    from s2sim.topology.catalogue import load_shape
     from s2sim.topology.cluster import build_cluster
     from s2sim.topology.describe import describe, first_line
+    from s2sim.topology.files.catalogue import load_shape
 
     cluster = build_cluster(load_shape(topology, tuple(overrides or ())), count, placement=placement, seed=seed)
     described = describe(cluster)

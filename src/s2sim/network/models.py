@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from s2sim.errors import OptionError, unknown_name
 from s2sim.network.fluid import FluidNetwork
-from s2sim.network.packets import PACKET_BYTES, check_packets
+from s2sim.network.packet.messages import PACKET_BYTES, check_packets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ def make_network(
     check_network(name, packet_bytes=packet_bytes, buffer_bytes=buffer_bytes)
     if name == "fluid":
         return FluidNetwork(env, fabric)
-    from s2sim.network.packet import PacketNetwork
+    from s2sim.network.packet.network import PacketNetwork
 
     size_bytes = PACKET_BYTES if packet_bytes is None else packet_bytes
     return PacketNetwork(env, fabric, packet_bytes=size_bytes, buffer_bytes=buffer_bytes, on_hops=on_hops)

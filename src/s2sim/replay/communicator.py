@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from s2sim.replay.faults.disturbance import Disturbance
     from s2sim.replay.plan import Plan
     from s2sim.replay.watcher import Watcher
-    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.files.hardware import Gpu
 
 
 @dataclass(frozen=True, slots=True)

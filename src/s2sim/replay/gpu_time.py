@@ -9,7 +9,7 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from s2sim.collectives.libraries.launches import Local
     from s2sim.reducers.scripts.script import Work
-    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.files.hardware import Gpu
     from s2sim.topology.shape import LinkSpec
 
 

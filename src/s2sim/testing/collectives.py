@@ -19,8 +19,8 @@ from s2sim.collectives.timing.duration import duration_ps, simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.errors import ContendedError, OptionError, TopologyError
 from s2sim.testing.require import require, require_options
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:

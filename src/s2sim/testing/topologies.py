@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.testing.require import require
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe
+from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.files.quantity import KINDS
 from s2sim.topology.kinds import most_workers
 from s2sim.topology.placement import PLACEMENTS
-from s2sim.topology.quantity import KINDS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from s2sim.topology.node_spec import LinkSpec, NodeGroup, NodeSpec
+from s2sim.topology.files.node_spec import LinkSpec, NodeGroup, NodeSpec
 
 if TYPE_CHECKING:
+    from s2sim.topology.files.quantity import Quantity
     from s2sim.topology.named_links import NamedLinks
-    from s2sim.topology.quantity import Quantity
 
 __all__ = ["ClusterShape", "LinkSpec", "NodeGroup", "NodeSpec", "with_rate"]
 

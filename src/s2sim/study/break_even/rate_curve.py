@@ -14,9 +14,9 @@ from s2sim.replay.faults.lasting import damaged_cluster
 from s2sim.study.break_even.rate_replays import RateReplays, limiting_rate
 from s2sim.study.compare.reducers_asked import earlier_gradients, reducers_asked
 from s2sim.study.extrapolate.beyond import record_as_asked
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.hardware import load_gpu
+from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.files.hardware import load_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

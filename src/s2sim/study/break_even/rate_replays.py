@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.spec import RunSpec
     from s2sim.topology.cluster import Cluster
-    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.files.hardware import Gpu
 
 
 def limiting_rate(cluster: Cluster) -> str | None:

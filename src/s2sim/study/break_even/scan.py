@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from s2sim.study.progress import Progress
     from s2sim.study.spec import RunSpec
     from s2sim.topology.cluster import Cluster
-    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.files.hardware import Gpu
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from s2sim.collectives.timing.rounds import find_routes
 from s2sim.collectives.timing.running import Running
 from s2sim.errors import OptionError
 from s2sim.network.models import check_network, make_network
-from s2sim.network.packets import HOPS_A_REPORT, PACKET_BYTES, count_packet_hops, fill_ps
+from s2sim.network.packet.messages import HOPS_A_REPORT, PACKET_BYTES, count_packet_hops, fill_ps
 from s2sim.study.flows.deliver import check_packet_hops
 from s2sim.study.progress import Silent
 from s2sim.units import PS_PER_S

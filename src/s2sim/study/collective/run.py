@@ -28,9 +28,9 @@ from s2sim.study.collective.link_loads import LinkLoad, Sent, busiest_links
 from s2sim.study.collective.sizes import bus_factor, counted_bytes, make_demand
 from s2sim.study.compare.idle_options import warn_of_idle_overrides
 from s2sim.study.measuring.timeline import Timeline, check_messages
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
+from s2sim.topology.files.catalogue import load_shape
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:

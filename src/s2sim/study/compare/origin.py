@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from s2sim.gradients.load import AnyTrace
     from s2sim.study.extrapolate.beyond import Beyond
     from s2sim.study.spec import RunSpec
-    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.files.hardware import Gpu
     from s2sim.topology.shape import ClusterShape
 
 

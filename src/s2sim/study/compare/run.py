@@ -33,10 +33,10 @@ from s2sim.study.measuring.result import Result, Row
 from s2sim.study.measuring.timeline import watch
 from s2sim.study.progress import Silent
 from s2sim.study.spec import RunSpec
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
-from s2sim.topology.hardware import load_gpu
+from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.files.hardware import load_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.timeline import Timeline
     from s2sim.study.progress import Progress
     from s2sim.topology.cluster import Cluster
-    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.files.hardware import Gpu
     from s2sim.topology.shape import ClusterShape
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
     from s2sim.reducers.scripts.script import Recording
-    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.files.hardware import Gpu
     from s2sim.topology.shape import ClusterShape
 
 

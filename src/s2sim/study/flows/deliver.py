@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimError
 from s2sim.network.models import make_network
-from s2sim.network.packets import HOPS_A_REPORT, count_packet_hops
+from s2sim.network.packet.messages import HOPS_A_REPORT, count_packet_hops
 from s2sim.network.transfers import deliver_ps
 from s2sim.study.progress import Silent
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.network.models import check_network
-from s2sim.network.packets import PACKET_BYTES, fill_ps
+from s2sim.network.packet.messages import PACKET_BYTES, fill_ps
 from s2sim.network.transfers import idle_ps
 from s2sim.replay.faults.kinds import make_faults
 from s2sim.replay.faults.lasting import Effect, damaged_cluster, is_lasting, lasting_effects
@@ -20,9 +20,9 @@ from s2sim.study.collective.link_loads import LinkLoad, Sent, busiest_links
 from s2sim.study.compare.idle_options import warn_of_idle_overrides
 from s2sim.study.flows.cross_check import compare_networks
 from s2sim.study.flows.deliver import deliver_fluid, deliver_packets
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
+from s2sim.topology.files.catalogue import load_shape
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:

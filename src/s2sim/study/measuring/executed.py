@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from s2sim.replay.plan import Plan
     from s2sim.replay.run import Replay
     from s2sim.replay.watcher import Watcher
-    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.files.hardware import Gpu
 
 REAL_LIBRARY = "nccl"
 """What a run over the ideal library is shown beside."""

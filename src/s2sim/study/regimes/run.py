@@ -24,9 +24,9 @@ from s2sim.study.regimes.map import Cell, Contender, RegimeMap
 from s2sim.study.regimes.spec import DENSE
 from s2sim.study.regimes.words import summarise
 from s2sim.study.spec import PREFETCH
-from s2sim.topology.catalogue import load_shape
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.hardware import load_gpu
+from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.files.hardware import load_gpu
 from s2sim.units import PS_PER_S, format_bytes, format_rate, parse_rate_Bps, parse_time_ps
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from s2sim.study.progress import Progress
     from s2sim.study.regimes.spec import RegimeSpec
     from s2sim.topology.cluster import Cluster
-    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.files.hardware import Gpu
 
 _FLOAT32_BYTES = 4
 

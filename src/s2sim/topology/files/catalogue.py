@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from s2sim.data import data_directory
 from s2sim.errors import TopologyError, unknown_name
 from s2sim.registry import Registry
-from s2sim.topology.read import read_shape
+from s2sim.topology.files.read import read_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

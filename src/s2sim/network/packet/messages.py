@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import OptionError
-from s2sim.network.ways import find_way
+from s2sim.network.packet.ways import find_way
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.network.ways import Way
+    from s2sim.network.packet.ways import Way
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.routes import Routes
 

@@ -6,11 +6,11 @@ import warnings
 from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimWarning, TopologyError
-from s2sim.topology.fields import OF_KINDS, Fields, given_fields, named_link
+from s2sim.topology.files.fields import OF_KINDS, Fields, given_fields, named_link
+from s2sim.topology.files.quantity import rate_Bps, time_ps
+from s2sim.topology.files.read_node import read_groups
 from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
 from s2sim.topology.named_links import NamedLinks
-from s2sim.topology.quantity import rate_Bps, time_ps
-from s2sim.topology.read_node import read_groups
 from s2sim.topology.shape import ClusterShape, LinkSpec
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ finish times converge to those of `s2sim.network.fluid` as packets get smaller:
   others once, when shares change; it is what finish times differ by from fluid ones, and grows with the window. Yet a
   window that is too small lets a message miss turns for good where packets of others come in bursts, which Hahne's
   theorem excludes by large windows. So the window beyond the round trip is small, but grows with the square root of the
-  packets of a message (`s2sim.network.queues.find_window`): both errors vanish as packets get smaller. The part that
+  packets of a message (`s2sim.network.packet.queues.find_window`): both errors vanish as packets get smaller. The part that
   covers the round trip does not: latency remains a difference where it is not small beside the time of a message.
 - *Turns.* A message that is sprayed over links side by side gives each its packets in turn. A packet that waits for its
   window holds back those behind it, so that the shares stay those of the route, as in the fluid network.
@@ -34,9 +34,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from s2sim.errors import S2SimError
-from s2sim.network.packets import HOPS_A_REPORT, PACKET_BYTES, check_packets
-from s2sim.network.queues import Lane, Link, Message, Queue, find_window, next_lane
-from s2sim.network.ways import Way, find_way
+from s2sim.network.packet.messages import HOPS_A_REPORT, PACKET_BYTES, check_packets
+from s2sim.network.packet.queues import Lane, Link, Message, Queue, find_window, next_lane
+from s2sim.network.packet.ways import Way, find_way
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:

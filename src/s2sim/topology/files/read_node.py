@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.errors import TopologyError
-from s2sim.topology.fields import NODE_FIELDS, Fields
+from s2sim.topology.files.fields import NODE_FIELDS, Fields
+from s2sim.topology.files.node_spec import MOST_MESHED, LinkSpec, NodeGroup, NodeSpec
+from s2sim.topology.files.quantity import count
 from s2sim.topology.mesh import mesh_ways
-from s2sim.topology.node_spec import MOST_MESHED, LinkSpec, NodeGroup, NodeSpec
-from s2sim.topology.quantity import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.data import data_directory
 from s2sim.errors import TopologyError, nearest, unknown_name
-from s2sim.topology.catalogue import HARDWARE_FILE
-from s2sim.topology.fields import load_toml
-from s2sim.topology.quantity import Quantity, number, rate_Bps, read_quantity, text, time_ps
+from s2sim.topology.files.catalogue import HARDWARE_FILE
+from s2sim.topology.files.fields import load_toml
+from s2sim.topology.files.quantity import Quantity, number, rate_Bps, read_quantity, text, time_ps
 
 if TYPE_CHECKING:
     from pathlib import Path

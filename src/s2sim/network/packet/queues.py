@@ -76,7 +76,7 @@ class Lane:
 
 
 def next_lane(lanes: list[Lane]) -> Lane:
-    """Return whose turn it is, as `s2sim.network.packets.take_turns` deals."""
+    """Return whose turn it is, as `s2sim.network.packet.messages.take_turns` deals."""
     lane = lanes[0] if len(lanes) == 1 else min(lanes, key=lambda one: (one.sent + 1) / one.weight)
     lane.sent += 1
     return lane

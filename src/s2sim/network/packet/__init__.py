@@ -1,0 +1,1 @@
+"""The packet network: the reference, for tens of ranks."""

@@ -1,0 +1,1 @@
+"""Cluster descriptions and the hardware catalogue as files."""
