@@ -55,7 +55,7 @@ def test_a_picture_is_written(s2sim, tmp_path, suffix):
 
 
 def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatch, tmp_path):
-    from s2sim.study.compare.pareto_front import run as experiment
+    from s2sim.study.compare import run as experiment
 
     real = experiment.record_as_asked
 

@@ -124,7 +124,7 @@ def test_defaults_are_those_of_the_spec(s2sim, monkeypatch):
 
 def test_an_interruption_keeps_what_is_finished(s2sim, monkeypatch, tmp_path):
     from s2sim.replay import run as replay
-    from s2sim.study.regimes.run import run as regimes
+    from s2sim.study.regimes import run as regimes
 
     calls = []
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from s2sim.report.tables.terminal import rows
+from s2sim.report.tables import rows
 from s2sim.study.collective.link_loads import FlowShare, LinkLoad
 from s2sim.study.measuring.row_parts import StepRow
 

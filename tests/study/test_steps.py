@@ -7,7 +7,7 @@ import s2sim
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.load import load_trace
-from s2sim.study.compare.pareto_front import run as experiment
+from s2sim.study.compare import run as experiment
 from s2sim.study.compare.steps import trend
 from s2sim.study.progress import Silent
 

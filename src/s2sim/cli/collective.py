@@ -169,9 +169,9 @@ def _check_sizes(kind: str, size: str | None, sizes: str | None) -> None:
 
 def _print(result: CollectiveResult, listed: Sequence[str], json: str | None, *, quiet: bool, silent: bool) -> None:
     from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
+    from s2sim.report.tables import text
     from s2sim.report.tables.faults import fault_lines
     from s2sim.report.tables.rows import links_grid
-    from s2sim.report.tables.terminal import text
 
     if json is not None:
         write_json(result.to_json(), json)

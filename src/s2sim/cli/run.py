@@ -274,7 +274,7 @@ def _print(
     saved: str | None,
 ) -> None:
     from s2sim.cli.output import show_grids, show_lines, show_paragraph
-    from s2sim.report.tables.terminal import rows
+    from s2sim.report.tables import rows
     from s2sim.report.tables.text import bottleneck_lines
 
     if quiet:
@@ -308,7 +308,7 @@ def _print(
 def _print_lowering(result: Result) -> None:
     from s2sim.cli.output import show_grids, show_lines
     from s2sim.collectives.libraries.tables import IDEAL, LIBRARIES
-    from s2sim.report.tables.terminal import rows
+    from s2sim.report.tables import rows
     from s2sim.report.tables.text import lowering_lines
 
     if result.spec.library == IDEAL.name:

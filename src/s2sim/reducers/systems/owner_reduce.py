@@ -1,8 +1,8 @@
 """Owner reduce: rows go to their owners, who add them up, and come back to all, exactly.
 
-A reduce-scatter and an all-gather of rows: each row of the union is sent once by every rank that holds it, and its sum
-once around by its owner. The values that travel are never more than `s2sim.reducers.systems.union` sends, and fewer where ranks
-share few rows; but both rounds carry row numbers, and the host waits for the size of both.
+A reduce-scatter and an all-gather of rows: each row of the union is sent once by every rank that holds it, and its
+sum once around by its owner. The values that travel are never more than `s2sim.reducers.systems.union` sends, and
+fewer where ranks share few rows; but both rounds carry row numbers, and the host waits for the size of both.
 """
 
 from __future__ import annotations
