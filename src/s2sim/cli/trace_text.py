@@ -11,6 +11,7 @@ from s2sim.report.tables.grid import Column, Grid
 from s2sim.report.tables.rows import UNDEFINED
 from s2sim.report.tables.text import aligned
 from s2sim.units import format_bytes
+from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from s2sim.gradients.extrapolation.law_check import Forecast
@@ -20,13 +21,9 @@ if TYPE_CHECKING:
 _FLOAT32_BYTES = 4
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def extent(manifest: Manifest) -> str:
     """Return how many gradients there are."""
-    return f"{_count(manifest.world_size, 'rank')} x {_count(manifest.steps, 'step')}"
+    return f"{number_of(manifest.world_size, 'rank')} x {number_of(manifest.steps, 'step')}"
 
 
 def use(trace: Trace, out: str) -> str:
@@ -71,7 +68,10 @@ def manifest_lines(trace: AnyTrace) -> list[str]:
     facts = [
         ("kind", manifest.kind),
         ("model", manifest.model),
-        ("extent", extent(manifest) if isinstance(trace, Trace) else f"drawn on demand, {_count(trace.steps, 'step')}"),
+        (
+            "extent",
+            extent(manifest) if isinstance(trace, Trace) else f"drawn on demand, {number_of(trace.steps, 'step')}",
+        ),
         ("parameters", f"{manifest.parameters} ({format_bytes(sizes['dense_bytes_per_rank'] or 0)} dense in float32)"),
         ("stored", "nothing" if sizes["stored_bytes"] is None else format_bytes(sizes["stored_bytes"])),
         ("batch a rank", unknown if manifest.batch is None else str(manifest.batch)),
@@ -112,7 +112,7 @@ def layer_grid(manifest: Manifest, statistics: Statistics) -> Grid:
         Column("shape"),
         Column("counted\nin", numeric=False),
         Column("density\nof a rank"),
-        Column(f"union of\n{_count(statistics.union_ranks[-1], 'rank')}"),
+        Column(f"union of\n{number_of(statistics.union_ranks[-1], 'rank')}"),
         Column("energy in\ntop 1 %"),
         Column("kurtosis"),
         Column("stored as", numeric=False),
@@ -126,7 +126,7 @@ def union_grid(statistics: Statistics) -> Grid:
     """Return how the union of the ranks' supports grows with their number."""
     return Grid(
         "density of the union of the first ranks",
-        (Column("layer", numeric=False), *(Column(_count(ranks, "rank")) for ranks in statistics.union_ranks)),
+        (Column("layer", numeric=False), *(Column(number_of(ranks, "rank")) for ranks in statistics.union_ranks)),
         tuple(
             (name, *(f"{density:.3%}" for density in spread.union_density))
             for name, spread in (*statistics.layers.items(), ("whole gradient", statistics.whole))
@@ -139,7 +139,7 @@ def law_grid(law: Forecast) -> Grid:
     first = next(iter(law.layers.values()))
     columns = (
         Column("layer", numeric=False),
-        *(Column(f"union of\n{_count(ranks, 'rank')}") for ranks in first.union_density),
+        *(Column(f"union of\n{number_of(ranks, 'rank')}") for ranks in first.union_density),
         *(Column(f"error\nfrom {few}") for few in first.errors),
     )
     rows = tuple(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.extrapolation.scaling import parse_parameters
 from s2sim.replay.faults.kinds import make_faults
+from s2sim.text_files import read_text
 from s2sim.units import parse_time_ps
 
 if TYPE_CHECKING:
@@ -216,12 +217,7 @@ def spec_from_json(value: Any, origin: str) -> RunSpec:
 
 def load_spec(path: Path) -> RunSpec:
     """Return the spec of a file that ``s2sim run --json`` or a person wrote."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise S2SimError(
-            f"cannot read the spec {path}: {getattr(error, 'strerror', None) or 'it is not text'}"
-        ) from None
+    text = read_text(path, noun="the spec")
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:

@@ -9,9 +9,9 @@ import numpy as np
 from s2sim.topology.capacity import find_capacity, half_of_node_Bps
 from s2sim.topology.files.node_spec import MOST_MESHED
 from s2sim.topology.kinds import KINDS
-from s2sim.topology.kinds.layout import plural
 from s2sim.topology.routes import join_stages
 from s2sim.units import PS_PER_S, format_bytes, format_rate, format_seconds
+from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,7 +122,7 @@ def describe(cluster: Cluster) -> dict[str, Any]:
 
 
 def _node_text(count: int, node: NodeSpec) -> str:
-    text = f"{plural(count, 'node')} x {plural(node.gpus, 'GPU')}"
+    text = f"{number_of(count, 'node')} x {number_of(node.gpus, 'GPU')}"
     if node.gpus == 1:
         return text
     inside = []
@@ -151,7 +151,7 @@ def _nics_text(cluster: Cluster) -> str:
     """Return the network interfaces of a node, of each kind where they differ."""
     nodes = cluster.dims.node_set
     used = [nodes.specs[number] for number in np.unique(nodes.spec)]
-    texts = dict.fromkeys(f"{plural(node.nics, 'NIC')} of {format_rate(node.nic.rate_Bps)}" for node in used)
+    texts = dict.fromkeys(f"{number_of(node.nics, 'NIC')} of {format_rate(node.nic.rate_Bps)}" for node in used)
     return f"{' or '.join(texts)} a node"
 
 
@@ -160,7 +160,7 @@ def first_line(cluster: Cluster) -> str:
     words = cluster.layout.words(oversubscription(cluster))
     parts = [_nodes_text(cluster), _nics_text(cluster), *words]
     if cluster.shape.named_links:
-        parts.append(f"{plural(len(cluster.shape.named_links), 'exception')} among the links")
+        parts.append(f"{number_of(len(cluster.shape.named_links), 'exception')} among the links")
     if cluster.workers > 1:
         longest_ps = max(latency_ps for _, latency_ps in _ways(cluster))
         parts.append(f"up to {format_seconds(longest_ps / PS_PER_S)} one way" if longest_ps else "no latency given")

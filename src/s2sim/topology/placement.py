@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import TopologyError, unknown_name
+from s2sim.text_files import read_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,10 +81,7 @@ def _path_of(placement: str) -> Path:
 
 def _read(path: Path, dims: Dimensions) -> NDArray[np.int64]:
     """Return the GPU that each line of a placement file names; ``#`` starts a comment, empty lines do not count."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TopologyError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+    text = read_text(path, error=TopologyError)
     line_of_gpu: dict[int, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         asked = line.partition("#")[0].strip()

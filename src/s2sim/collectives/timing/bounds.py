@@ -10,6 +10,7 @@ import numpy as np
 
 from s2sim.collectives.schedules.blocks import blocks_of
 from s2sim.units import PS_PER_S, format_bytes, format_rate
+from s2sim.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -137,13 +138,9 @@ def _forced(family: CutFamily, crossings: Sequence[_Crossing], *, assisted: bool
         yield float(busy_s[worst]), _reason(float(needed[worst]), way, one, float(rate_Bps[worst]))
         if not assisted:
             total_bytes, total_Bps = sum(together), float(rate_Bps.sum())
-            every = f"the {family.groups} {_plural(family.name)} together"
+            every = f"the {family.groups} {plural(family.groups, family.name)} together"
             yield total_bytes / total_Bps, _reason(total_bytes, way, every, total_Bps)
 
 
 def _reason(size_bytes: float, way: str, border: str, rate_Bps: float) -> str:
     return f"{format_bytes(size_bytes)} must {way} {border}, whose links carry {format_rate(rate_Bps)} that way"
-
-
-def _plural(name: str) -> str:
-    return {"leaf": "leaves"}.get(name, f"{name}s")

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from s2sim.data import data_directory
 from s2sim.errors import S2SimError, unknown_name
+from s2sim.text_files import read_text
 
 Kind: TypeAlias = Literal["published", "estimated", "user"]
 
@@ -217,11 +218,9 @@ def _shipped() -> dict[str, Path]:
 def _read(path: Path, name: str) -> Model:
     from pydantic import TypeAdapter, ValidationError
 
+    text = read_text(path, noun="the layer table")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise S2SimError(f"cannot read the layer table {path}: {reason}") from None
+        content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise S2SimError(f"{path} is not TOML: {error}") from None
     try:

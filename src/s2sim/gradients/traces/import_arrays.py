@@ -17,6 +17,7 @@ from s2sim.gradients.gradient import Gradient, as_row_sparse
 from s2sim.gradients.traces.manifest import Origin
 from s2sim.gradients.traces.safetensors_file import parse_safetensors, to_float32
 from s2sim.gradients.traces.write import check_target, write_trace
+from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,9 +47,9 @@ def _from_numpy(array: NDArray[Any], name: str, path: Path) -> NDArray[np.float3
 
 def _tell_underflow(array: NDArray[Any], values: NDArray[np.float32], name: str, path: Path) -> None:
     if lost := int(np.count_nonzero(array)) - int(np.count_nonzero(values)):
-        what = "1 value" if lost == 1 else f"{lost} values"
         warnings.warn(
-            f"{path}: {what} of layer {name!r} too small for float32 became zero: scale the gradients up before saving",
+            f"{path}: {number_of(lost, 'value')} of layer {name!r} too small for float32 became zero: "
+            "scale the gradients up before saving",
             S2SimWarning,
             stacklevel=2,
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.data import data_directory
 from s2sim.gradients.traces.manifest_file import MANIFEST_NAME, read_manifest
+from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,17 +18,13 @@ def shipped_directories() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{MANIFEST_NAME}"))}
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def shipped_traces() -> list[tuple[str, str, str]]:
     """Return (name, what it is, where it is from) of every shipped trace, from the manifests alone."""
     rows = []
     for name, directory in shipped_directories().items():
         manifest = read_manifest(directory)
         size = f"{manifest.parameters / 1e6:.2g} M parameters"
-        extent = f"{_count(manifest.world_size, 'rank')} x {_count(manifest.steps, 'step')}"
+        extent = f"{number_of(manifest.world_size, 'rank')} x {number_of(manifest.steps, 'step')}"
         rows.append(
             (name, f"{manifest.model}; {size}; {extent}", f"{manifest.origin.data} ({manifest.origin.licence})")
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Column, Grid
 from s2sim.units import format_bytes, format_rate, format_seconds
+from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,7 +75,7 @@ _ITERATION = Column("iteration")
 
 def workers_text(count: int) -> str:
     """Return a number of workers for reading."""
-    return f"{count} worker{'' if count == 1 else 's'}"
+    return number_of(count, "worker")
 
 
 def marked_workers(row: Row) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from s2sim.collectives.schedules.demand import KINDS, Demand, Kind, barrier
 from s2sim.errors import OptionError, S2SimError, UnitError, unknown_name
+from s2sim.text_files import read_text
 from s2sim.units import parse_size_bytes
 
 if TYPE_CHECKING:
@@ -52,12 +53,8 @@ def read_sizes(path: Path) -> list[int]:
     S2SimError
         Naming the line that is wrong.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise S2SimError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
     sizes = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         text = line.partition("#")[0].strip()
         if text:
             try:

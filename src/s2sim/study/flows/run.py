@@ -20,6 +20,7 @@ from s2sim.study.collective.link_loads import LinkLoad, Sent, busiest_links
 from s2sim.study.compare.idle_options import warn_of_idle_overrides
 from s2sim.study.flows.cross_check import compare_networks
 from s2sim.study.flows.deliver import deliver_fluid, deliver_packets
+from s2sim.text_files import read_text
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
 from s2sim.topology.files.catalogue import load_shape
@@ -124,10 +125,7 @@ def read_transfers(path: Path) -> Transfers:
     S2SimError
         Naming the line that is wrong.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise S2SimError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+    text = read_text(path)
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
     if reader.fieldnames is None or set(COLUMNS) - set(reader.fieldnames):
         raise S2SimError(f"{path}: the first line must name the columns {','.join(COLUMNS)}")

@@ -27,8 +27,9 @@ import numpy as np
 
 from s2sim.topology.capacity import Partition
 from s2sim.topology.fabric import LinkPart, counted
-from s2sim.topology.kinds.layout import Dimensions, Kind, Layout, ceil_div, plural
+from s2sim.topology.kinds.layout import Dimensions, Kind, Layout, ceil_div
 from s2sim.topology.stages import draw, single
+from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from s2sim.topology.fabric import Fabric
@@ -276,11 +277,9 @@ class Dragonfly(Layout):
         routing = f"{self.shape.routing} routing"
         if self.shape.routing == "valiant" and not self._detours:
             routing += " (minimal among fewer than 3 groups)"
-        return [
-            f"{plural(dims.groups, 'group')} of {plural(dims.routers_per_group, 'router')}",
-            f"{plural(dims.hosts_per_leaf, 'node')} and {plural(dims.global_links_per_router, 'global link')} a router",
-            routing,
-        ]
+        groups = f"{number_of(dims.groups, 'group')} of {number_of(dims.routers_per_group, 'router')}"
+        uplinks = number_of(dims.global_links_per_router, "global link")
+        return [groups, f"{number_of(dims.hosts_per_leaf, 'node')} and {uplinks} a router", routing]
 
     def counts(self) -> dict[str, Any]:
         """Return groups, routers and what each router has."""

@@ -31,11 +31,6 @@ def ceil_div(dividend: int, divisor: int) -> int:
     return -(-dividend // divisor)
 
 
-def plural(number: int, word: str, many: str = "") -> str:
-    """Return ``"1 node"`` or ``"2 nodes"``."""
-    return f"{number} {word}" if number == 1 else f"{number} {many or word + 's'}"
-
-
 def half_Bps(node_Bps: Rates) -> float:
     """Return what the slower half of the nodes sends together, the smaller half of an odd number."""
     return float(np.sort(node_Bps)[: len(node_Bps) // 2].sum())

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from s2sim.topology.capacity import Partition
-from s2sim.topology.kinds.layout import Kind, ceil_div, plural
+from s2sim.topology.kinds.layout import Kind, ceil_div
 from s2sim.topology.kinds.tree import TREE_ROUTINGS, Tree, TreeDimensions, blocking
+from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from s2sim.topology.kinds.layout import Indices
@@ -90,8 +91,8 @@ class RailOptimised(Tree):
     def words(self, oversubscription: float | None) -> list[str]:
         """Return groups, rails, oversubscription and routing."""
         dims = self.dims
-        groups = f"{plural(dims.leaves, 'group')} of {plural(dims.hosts_per_leaf, 'node')}"
-        rails = f"{plural(dims.rails, 'rail')} each"
+        groups = f"{number_of(dims.leaves, 'group')} of {number_of(dims.hosts_per_leaf, 'node')}"
+        rails = f"{number_of(dims.rails, 'rail')} each"
         if not dims.uplinks_per_leaf:
             return [groups, rails]
         return [groups, rails, blocking(oversubscription), f"{self.shape.routing} routing"]

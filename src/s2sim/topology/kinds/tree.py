@@ -19,8 +19,9 @@ import numpy as np
 
 from s2sim.topology.capacity import Partition, summed
 from s2sim.topology.fabric import LinkPart, counted
-from s2sim.topology.kinds.layout import Dimensions, Kind, Layout, ceil_div, half_Bps, plural
+from s2sim.topology.kinds.layout import Dimensions, Kind, Layout, ceil_div, half_Bps
 from s2sim.topology.stages import draw, fan, single
+from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -284,10 +285,10 @@ class Tree(Layout):
         if shape.levels < 2:
             return ["1 switch"]
         if dims.leaves == 1:
-            return [f"all on 1 leaf of {plural(dims.hosts_per_leaf, 'node')}"]
-        parts = [f"{shape.levels} levels", f"{dims.leaves} leaves x {plural(dims.hosts_per_leaf, 'node')}"]
+            return [f"all on 1 leaf of {number_of(dims.hosts_per_leaf, 'node')}"]
+        parts = [f"{shape.levels} levels", f"{dims.leaves} leaves x {number_of(dims.hosts_per_leaf, 'node')}"]
         if shape.levels == 3:
-            parts.append(f"{plural(dims.pods, 'pod')} x {plural(dims.leaves_per_pod, 'leaf', 'leaves')}")
+            parts.append(f"{number_of(dims.pods, 'pod')} x {number_of(dims.leaves_per_pod, 'leaf')}")
         return [*parts, blocking(oversubscription), f"{shape.routing} routing"]
 
     def counts(self) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.report.figures.cluster.names import Names, plural, shortened
+from s2sim.report.figures.cluster.names import Names, shortened
 from s2sim.report.figures.cluster.sizes import DOT, LEAST_SWITCHES, Sizes, find_sizes, gap, rise, slot, text_width
+from s2sim.words import plural
 
 if TYPE_CHECKING:
     from s2sim.report.figures.cluster.graph import ClusterGraph, Indices, Parts

@@ -10,8 +10,9 @@ import numpy as np
 
 from s2sim.report.figures.cluster.canvas import Item
 from s2sim.report.figures.cluster.lines import Line, bundles
-from s2sim.report.figures.cluster.names import plural, shortened
+from s2sim.report.figures.cluster.names import shortened
 from s2sim.report.figures.cluster.sizes import text_width
+from s2sim.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,19 +13,6 @@ if TYPE_CHECKING:
     from s2sim.report.figures.cluster.graph import ClusterGraph, Parts
 
 
-def plural(number: int, word: str) -> str:
-    """Return a word for one or for several things.
-
-    >>> plural(1, "leaf"), plural(3, "leaf"), plural(2, "switch"), plural(2, "node")
-    ('leaf', 'leaves', 'switches', 'nodes')
-    """
-    if number == 1:
-        return word
-    if word.endswith("leaf"):
-        return f"{word.removesuffix('f')}ves"
-    return f"{word}es" if word.endswith("ch") else f"{word}s"
-
-
 def shortened(names: Sequence[int], places: int) -> tuple[list[int], list[int], list[int]]:
     """Return which of ``names`` are shown first, which are left out and which is shown last.
 
