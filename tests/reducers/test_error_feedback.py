@@ -104,12 +104,12 @@ def test_every_rank_has_its_own_inner_reducer_and_residual():
 def test_it_passes_for_its_inner_reducer():
     made = make_reducer("topk:density=0.5,ef=true")
     gradient = example_gradients(1)[0]
-    assert made.name == "topk"
-    assert made.source == TopK.source
-    assert "error feedback" in made.summary
+    assert made.traits.name == "topk"
+    assert made.traits.source == TopK.about.source
+    assert "error feedback" in made.traits.summary
     assert made.compresses(gradient) == TopK().compresses(gradient)
     assert made.options() == {"density": 0.5, "ef": True}
-    assert not made.lossless
+    assert not made.traits.lossless
 
 
 @pytest.mark.parametrize("text", ["dense:ef=true", "union:ef=true", "union:bitmap=byte,ef=true"])

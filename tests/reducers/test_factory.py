@@ -68,9 +68,9 @@ def test_all_are_registered_and_described():
     assert REDUCERS.names() == ["dense", "fp16", "topk", "union", "owner-reduce", "gather-rows", "s2", "s2-exact"]
     for name in REDUCERS.names():
         cls = REDUCERS.get(name)
-        assert cls.name == name
-        assert cls.summary
-        assert cls.source
+        assert cls.about.name == name
+        assert cls.about.summary
+        assert cls.about.source
         assert dataclasses.is_dataclass(cls)
 
 

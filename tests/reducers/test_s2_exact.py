@@ -336,7 +336,7 @@ def test_feedback_keeps_what_rounding_lost():
 
 
 def test_only_int64_counts_as_lossless():
-    assert [make_reducer(f"s2-exact:dtype={dtype}").lossless for dtype in ("int32", "int64", "float32")] == [
+    assert [make_reducer(f"s2-exact:dtype={dtype}").traits.lossless for dtype in ("int32", "int64", "float32")] == [
         False,
         True,
         False,

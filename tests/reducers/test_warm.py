@@ -39,7 +39,7 @@ def test_option_strings_come_back(text):
     assert option_string(made) == text
     assert made.options()["warm"] is True
     assert made.fresh() == made
-    assert "later step" in made.summary
+    assert "later step" in made.traits.summary
 
 
 @pytest.mark.parametrize(

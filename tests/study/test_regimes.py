@@ -80,7 +80,7 @@ def test_the_winner_is_the_fastest_whose_error_is_allowed(result):
         allowed = [
             each
             for each in cell.contenders
-            if make_reducer(each.reducer).lossless or each.error_relative_l2 <= result.spec.max_error
+            if make_reducer(each.reducer).traits.lossless or each.error_relative_l2 <= result.spec.max_error
         ]
         assert cell.winner in allowed
         assert cell.winner.total_ps == min(each.total_ps for each in allowed)

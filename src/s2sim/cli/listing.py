@@ -30,7 +30,8 @@ def _registered(registry: Registry, describe: Callable[[Any], str]) -> Entries:
 def _reducers() -> Entries:
     from s2sim.reducers.registry import REDUCERS
 
-    return _registered(REDUCERS, lambda reducer: str(reducer.summary))
+    abouts = [(name, REDUCERS.get(name).about) for name in REDUCERS.names()]
+    return [(name, about.summary, about.source) for name, about in abouts]
 
 
 def _codecs() -> Entries:

@@ -103,11 +103,9 @@ class Reduced:
 Program: TypeAlias = "Generator[Pending, None, Reduced]"
 
 
-@dataclass(slots=True)
-class Reducer(ABC):
-    """A gradient reducer: a dataclass of options with the program that every rank runs.
-
-    Every rank has its own instance, which may keep state between steps.
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Name, source and promises of a reducer.
 
     Attributes
     ----------
@@ -117,6 +115,8 @@ class Reducer(ABC):
         Whether the aggregate is exact but for the rounding of float32 sums.
     rounds_only : bool
         Whether all that a lossy one loses is rounding, so that nobody would keep a residual of it.
+    agrees : bool
+        Whether all ranks end with the same; where they do not, errors are those of the worst.
     granularity : str
         By what a row-sparse layer is sent, for people; empty where it is not compressed as one.
     carries : bool
@@ -125,14 +125,35 @@ class Reducer(ABC):
         Whether it runs as a later step does.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    source: ClassVar[str]
-    lossless: ClassVar[bool] = False
-    rounds_only: ClassVar[bool] = False
-    granularity: ClassVar[str] = ""
-    carries: ClassVar[bool] = False
-    warm: ClassVar[bool] = False
+    name: str
+    summary: str
+    source: str
+    lossless: bool = False
+    rounds_only: bool = False
+    agrees: bool = True
+    granularity: str = ""
+    carries: bool = False
+    warm: bool = False
+
+
+@dataclass(slots=True)
+class Reducer(ABC):
+    """A gradient reducer: a dataclass of options with the program that every rank runs.
+
+    Every rank has its own instance, which may keep state between steps.
+
+    Attributes
+    ----------
+    about : Traits
+        What holds whatever the options.
+    """
+
+    about: ClassVar[Traits]
+
+    @property
+    def traits(self) -> Traits:
+        """``about``, but for what depends on the options."""
+        return self.about
 
     @abstractmethod
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:

@@ -71,7 +71,7 @@ def option_string(reducer: Reducer) -> str:
         key = next(key for key, wrapper in _WRAPPERS.items() if isinstance(reducer, wrapper))
         inner = option_string(reducer.inner)
         return f"{inner}{',' if ':' in inner else ':'}{key}=true"
-    return join_option_string(reducer.name, {key: _shortest(text) for key, text in non_default(reducer).items()})
+    return join_option_string(reducer.traits.name, {key: _shortest(text) for key, text in non_default(reducer).items()})
 
 
 def _shortest(text: str) -> str:

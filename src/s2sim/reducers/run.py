@@ -45,7 +45,7 @@ def run_reducer(
     only what it carries over is kept.
     """
     instances = make_instances(reducer, len(gradients))
-    if reducer.warm:
+    if reducer.traits.warm:
         with warnings.catch_warnings():
             # The step that counts warns of the same.
             warnings.simplefilter("ignore", S2SimWarning)

@@ -128,10 +128,10 @@ def _check_accuracy(reducer: Reducer, results: Sequence[Reduced], gradients: Seq
     )
     errors = worst_error(results, mean_float64(gradients), compressed)
     for index, (name, error) in enumerate(errors.layers.items()):
-        if reducer.lossless or index not in compressed:
+        if reducer.traits.lossless or index not in compressed:
             exact = error.relative_l2 is not None and error.relative_l2 <= _LOSSLESS_ERROR
             require(exact, f"{name!r} is off by {error.relative_l2} {where}, though it should be exact")
-    if reducer.lossless:
+    if reducer.traits.lossless:
         require(len(gradients) > 1 or _equal(results[0].mean, gradients[0]), "one rank does not get its own gradient")
         for gradient, result in zip(gradients, results, strict=True):
             require(_equal(result.sent(), gradient), f"a lossless reducer's sent is not its input {where}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reduced, Reducer, Traits
 
 if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
@@ -20,10 +20,12 @@ class Dense(Reducer):
     divides while it sums (``ncclAvg``).
     """
 
-    name: ClassVar[str] = "dense"
-    summary: ClassVar[str] = "one all-reduce of the whole gradient in float32, zeros included"
-    source: ClassVar[str] = "Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 2009"
-    lossless: ClassVar[bool] = True
+    about = Traits(
+        name="dense",
+        summary="one all-reduce of the whole gradient in float32, zeros included",
+        source="Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 2009",
+        lossless=True,
+    )
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sum everything, divide by the number of ranks."""

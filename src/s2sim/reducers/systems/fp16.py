@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.codecs.half import from_half, to_half
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse.gpu_memory import HALF_BYTES, VALUE_BYTES
 from s2sim.reducers.scripts.script import Work
 
@@ -27,10 +27,12 @@ class Fp16(Reducer):
     taken in float32 and rounded once (the pinned meaning). A value or sum too large for float16 is an error.
     """
 
-    name: ClassVar[str] = "fp16"
-    summary: ClassVar[str] = "one all-reduce of the whole gradient in float16, divided before it is summed"
-    source: ClassVar[str] = "PyTorch torch.distributed.algorithms.ddp_comm_hooks.default_hooks.fp16_compress_hook"
-    rounds_only: ClassVar[bool] = True
+    about = Traits(
+        name="fp16",
+        summary="one all-reduce of the whole gradient in float16, divided before it is summed",
+        source="PyTorch torch.distributed.algorithms.ddp_comm_hooks.default_hooks.fp16_compress_hook",
+        rounds_only=True,
+    )
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Divide, round, sum, widen."""

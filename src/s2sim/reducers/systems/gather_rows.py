@@ -7,9 +7,9 @@ ranks hold few rows and share few of them: then nothing is saved by adding on th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse.messages import pack_tables, sum_tables, unpack_tables
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.row_sparse.work import pack_work, sum_work
@@ -34,17 +34,18 @@ class GatherRows(Reducer):
 
     layers: Layers = "sparse"
 
-    name: ClassVar[str] = "gather-rows"
-    summary: ClassVar[str] = "an all-gather of every rank's rows with their numbers, summed by all: exact, one round"
-    source: ClassVar[str] = (
-        "Renggli et al., SparCML, SC 2019, section 5 (sparse all-gather); Horovod and PyTorch gather sparse tensors"
+    about = Traits(
+        name="gather-rows",
+        summary="an all-gather of every rank's rows with their numbers, summed by all: exact, one round",
+        source="Renggli et al., SparCML, SC 2019, section 5 (sparse all-gather); Horovod and PyTorch gather sparse "
+        "tensors",
+        lossless=True,
+        granularity="row number",
     )
-    lossless: ClassVar[bool] = True
-    granularity: ClassVar[str] = "row number"
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Gather all rows, sum them."""
-        split = split_layers(rank, gradient, self.layers, self.name)
+        split = split_layers(rank, gradient, self.layers, self.about.name)
         if not split.tables:
             return (yield from Dense().reduce(rank, gradient))
         rank.work(pack_work(split.tables))

@@ -8,9 +8,9 @@ fewer where ranks share few rows; but both rounds carry row numbers, and the hos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse.messages import pack_tables, sum_tables, unpack_tables
 from s2sim.reducers.row_sparse.owners import Owners
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
@@ -36,17 +36,18 @@ class OwnerReduce(Reducer):
 
     layers: Layers = "sparse"
 
-    name: ClassVar[str] = "owner-reduce"
-    summary: ClassVar[str] = "rows to their owners, who sum them, and back to all: exact, two rounds of what is held"
-    source: ClassVar[str] = (
-        "Renggli et al., SparCML, SC 2019 (SSAR_Split_allgather); Li et al., EmbRace, ICPP 2022 (rows by all-to-all)"
+    about = Traits(
+        name="owner-reduce",
+        summary="rows to their owners, who sum them, and back to all: exact, two rounds of what is held",
+        source="Renggli et al., SparCML, SC 2019 (SSAR_Split_allgather); Li et al., EmbRace, ICPP 2022 (rows by "
+        "all-to-all)",
+        lossless=True,
+        granularity="row number",
     )
-    lossless: ClassVar[bool] = True
-    granularity: ClassVar[str] = "row number"
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Send rows to their owners, sum one's own, gather the sums."""
-        split = split_layers(rank, gradient, self.layers, self.name)
+        split = split_layers(rank, gradient, self.layers, self.about.name)
         if not split.tables:
             return (yield from Dense().reduce(rank, gradient))
         owners = [Owners(table.shape[0], rank.size) for table in split.tables]

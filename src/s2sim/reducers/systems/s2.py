@@ -9,7 +9,7 @@ relative L2, whatever the values.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse, as_row_sparse
 from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
 from s2sim.reducers.group.combine import refuse_overflow
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
 from s2sim.reducers.sketching import work as s2_work
@@ -87,10 +87,12 @@ class S2(Reducer):
     sizing: Sizing | None = field(init=False, repr=False, default=None)
     """How ``error`` was turned into a size."""
 
-    name: ClassVar[str] = "s2"
-    summary: ClassVar[str] = "a count sketch and a bitmap of the support, all-reduced together: one round, lossy"
-    granularity: ClassVar[str] = "element, with a bit of a bitmap for each row"
-    source: ClassVar[str] = "Ge et al., S2 Reducer, arXiv:2110.02140; github.com/GeKeShi/Sparse_Sketch_Reducer"
+    about = Traits(
+        name="s2",
+        summary="a count sketch and a bitmap of the support, all-reduced together: one round, lossy",
+        source="Ge et al., S2 Reducer, arXiv:2110.02140; github.com/GeKeShi/Sparse_Sketch_Reducer",
+        granularity="element, with a bit of a bitmap for each row",
+    )
 
     def __post_init__(self) -> None:
         if self.error is not None:
@@ -113,7 +115,7 @@ class S2(Reducer):
         """Sketch, sum the sketches and merge the supports at once, read the sum where the support says."""
         if self.error is not None and self.sizing is None:
             raise OptionError(f"s2: error={self.error} is sized on gradients first: see Reducer.fitted")
-        split = split_layers(rank, gradient, self.layers, self.name)
+        split = split_layers(rank, gradient, self.layers, self.about.name)
         if not split.tables:
             return (yield from Dense().reduce(rank, gradient))
         tables, bitmap = split.tables, self.settings.bitmap
@@ -150,9 +152,9 @@ class S2(Reducer):
         return Reduced(mean, sent)
 
     @property
-    def carries(self) -> bool:  # type: ignore[override]
-        """Whether the size of the union is carried over: unless the columns are fixed."""
-        return self.settings.margin is not None
+    def traits(self) -> Traits:
+        """The size of the union is carried over unless the columns are fixed."""
+        return replace(self.about, carries=self.settings.margin is not None)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return the row-sparse layers, or all."""

@@ -12,9 +12,9 @@ known to all ranks alike, and go in a second message, as `s2sim.reducers.systems
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.group.combine import refuse_overflow
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.row_sparse.support import BitmapFormat, mark_work, post_support, union_rows
 from s2sim.reducers.sketching import exact_work as s2_exact_work
@@ -89,12 +89,14 @@ class S2Exact(Reducer):
     last_again: int = field(init=False, repr=False, default=0)
     """Rows that the last step sent again."""
 
-    name: ClassVar[str] = "s2-exact"
-    summary: ClassVar[str] = "a sketch that is peeled and a bitmap, all-reduced together: exact but for rounding"
-    source: ClassVar[str] = "Li et al., arXiv:2402.07529; Goodrich and Mitzenmacher, Allerton 2011"
-    rounds_only: ClassVar[bool] = True
-    granularity: ClassVar[str] = "row, with a bit of a bitmap for each"
-    carries: ClassVar[bool] = True
+    about = Traits(
+        name="s2-exact",
+        summary="a sketch that is peeled and a bitmap, all-reduced together: exact but for rounding",
+        source="Li et al., arXiv:2402.07529; Goodrich and Mitzenmacher, Allerton 2011",
+        rounds_only=True,
+        granularity="row, with a bit of a bitmap for each",
+        carries=True,
+    )
 
     def __post_init__(self) -> None:
         if not (self.margin > 0 and isfinite(self.margin)):
@@ -105,13 +107,13 @@ class S2Exact(Reducer):
         PeelTable.for_keys(0, cells_per_key=self.cells)
 
     @property
-    def lossless(self) -> bool:  # type: ignore[override]
-        """Whether nothing is lost but the rounding of float32 sums: with int64 cells."""
-        return self.dtype == "int64"
+    def traits(self) -> Traits:
+        """With int64 cells nothing is lost but the rounding of float32 sums."""
+        return replace(self.about, lossless=self.dtype == "int64")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Agree on sizes and units, add rows to cells, sum these and merge the supports, peel, send the rest again."""
-        split = split_layers(rank, gradient, self.layers, self.name)
+        split = split_layers(rank, gradient, self.layers, self.about.name)
         tables = [table for table in split.tables if table.size]
         if not tables:
             return (yield from Dense().reduce(rank, gradient))
@@ -161,7 +163,7 @@ class S2Exact(Reducer):
             return split.mean([next(sums) if table.size else table for table in split.tables], dense, rank.size)
 
         def sent() -> Gradient:
-            if self.lossless:
+            if self.traits.lossless:
                 return gradient
             own_rows = [table.rows for table in tables]
             own = _decode(sketches, _encode(sketches, tables, exponents), own_rows, exponents)

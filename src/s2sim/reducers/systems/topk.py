@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse.gpu_memory import GATHER_BYTES, INDEX_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
 from s2sim.reducers.scripts.script import Work
 
@@ -44,9 +44,11 @@ class TopK(Reducer):
 
     density: float = 0.01
 
-    name: ClassVar[str] = "topk"
-    summary: ClassVar[str] = "an all-gather of each rank's k largest elements as index and value"
-    source: ClassVar[str] = "Aji and Heafield, Sparse Communication for Distributed Gradient Descent, EMNLP 2017"
+    about = Traits(
+        name="topk",
+        summary="an all-gather of each rank's k largest elements as index and value",
+        source="Aji and Heafield, Sparse Communication for Distributed Gradient Descent, EMNLP 2017",
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.density <= 1:

@@ -11,13 +11,13 @@ compute, and the size of the second is known in time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse.gpu_memory import ROW_ID_BYTES, VALUE_BYTES
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.row_sparse.support import BitmapFormat, mark_work, post_support, read_work, union_rows
@@ -49,13 +49,13 @@ class Union(Reducer):
     bitmap: BitmapFormat = "packed"
     prefetch: bool = False
 
-    name: ClassVar[str] = "union"
-    summary: ClassVar[str] = "merge the bitmaps of held rows, then all-reduce the union's values: exact, two rounds"
-    source: ClassVar[str] = (
-        "github.com/GeKeShi/Sparse_Sketch_Reducer (OminiReducer); Fei et al., OmniReduce, SIGCOMM 2021"
+    about = Traits(
+        name="union",
+        summary="merge the bitmaps of held rows, then all-reduce the union's values: exact, two rounds",
+        source="github.com/GeKeShi/Sparse_Sketch_Reducer (OminiReducer); Fei et al., OmniReduce, SIGCOMM 2021",
+        lossless=True,
+        granularity="row, with a bit of a bitmap for each",
     )
-    lossless: ClassVar[bool] = True
-    granularity: ClassVar[str] = "row, with a bit of a bitmap for each"
 
     def __post_init__(self) -> None:
         if self.prefetch and self.layers == "all":
@@ -66,7 +66,7 @@ class Union(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Merge the supports, then sum the values of the union."""
-        split = split_layers(rank, gradient, self.layers, self.name)
+        split = split_layers(rank, gradient, self.layers, self.about.name)
         if not split.tables:
             return (yield from Dense().reduce(rank, gradient))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
@@ -14,7 +14,7 @@ from s2sim.reducers.wrappers.wrapper import Wrapper
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.reducers.rank import Program, Rank
+    from s2sim.reducers.rank import Program, Rank, Traits
 
 
 @dataclass(slots=True)
@@ -28,8 +28,9 @@ class ErrorFeedback(Wrapper):
     residual: Gradient | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        if self.inner.lossless:
-            raise OptionError(f"{self.inner.name}: ef=true would change nothing, as {self.inner.name} loses nothing")
+        if self.inner.traits.lossless:
+            name = self.inner.traits.name
+            raise OptionError(f"{name}: ef=true would change nothing, as {name} loses nothing")
         self.inner = self.inner.fresh()
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
@@ -48,9 +49,9 @@ class ErrorFeedback(Wrapper):
         return ErrorFeedback(self.inner.fitted(gradients, seed))
 
     @property
-    def summary(self) -> str:  # type: ignore[override]  # as in the class above
-        """Summary of the inner reducer, with what is added."""
-        return f"{self.inner.summary}; with error feedback"
+    def traits(self) -> Traits:
+        """The inner reducer's, with what is added."""
+        return replace(self.inner.traits, summary=f"{self.inner.traits.summary}; with error feedback")
 
     def options(self) -> dict[str, Any]:
         """Return the inner reducer's options and ``ef``."""

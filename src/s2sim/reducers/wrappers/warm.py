@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.gradients.gradient import Gradient
-    from s2sim.reducers.rank import Program, Rank
+    from s2sim.reducers.rank import Program, Rank, Traits
 
 
 @dataclass(slots=True)
@@ -23,17 +23,14 @@ class Warm(Wrapper):
     `s2sim.reducers.run.run_reducer` runs the step before it.
     """
 
-    warm: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
+        name = self.inner.traits.name
         if isinstance(self.inner, ErrorFeedback):
             raise OptionError(
-                f"{self.inner.name}: warm=true starts without the residuals that ef=true is about: give one, or --steps"
+                f"{name}: warm=true starts without the residuals that ef=true is about: give one, or --steps"
             )
-        if not self.inner.carries:
-            raise OptionError(
-                f"{self.inner.name}: warm=true would change nothing, as nothing is carried from step to step"
-            )
+        if not self.inner.traits.carries:
+            raise OptionError(f"{name}: warm=true would change nothing, as nothing is carried from step to step")
         self.inner = self.inner.fresh()
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
@@ -53,9 +50,9 @@ class Warm(Wrapper):
         return ()
 
     @property
-    def summary(self) -> str:  # type: ignore[override]  # as in the class above
-        """Summary of the inner reducer, with what is added."""
-        return f"{self.inner.summary}; in a later step"
+    def traits(self) -> Traits:
+        """The inner reducer's, with what is added."""
+        return replace(self.inner.traits, summary=f"{self.inner.traits.summary}; in a later step", warm=True)
 
     def options(self) -> dict[str, Any]:
         """Return the inner reducer's options and ``warm``."""

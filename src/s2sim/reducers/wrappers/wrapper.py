@@ -10,6 +10,7 @@ from s2sim.reducers.rank import Reducer
 if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.error_bound import ErrorBound
+    from s2sim.reducers.rank import Traits
 
 
 @dataclass(slots=True)
@@ -44,33 +45,7 @@ class Wrapper(Reducer):
         """Return the inner reducer's."""
         return self.inner.options()
 
-    # Class attributes everywhere else; here they are those of the instance that is wrapped, hence the exemptions.
     @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name of the inner reducer."""
-        return self.inner.name
-
-    @property
-    def summary(self) -> str:  # type: ignore[override]
-        """Summary of the inner reducer."""
-        return self.inner.summary
-
-    @property
-    def source(self) -> str:  # type: ignore[override]
-        """Source of the inner reducer."""
-        return self.inner.source
-
-    @property
-    def lossless(self) -> bool:  # type: ignore[override]
-        """Whether the inner reducer is."""
-        return self.inner.lossless
-
-    @property
-    def rounds_only(self) -> bool:  # type: ignore[override]
-        """Whether the inner reducer loses rounding alone."""
-        return self.inner.rounds_only
-
-    @property
-    def granularity(self) -> str:  # type: ignore[override]
-        """What the inner reducer sends row-sparse layers by."""
-        return self.inner.granularity
+    def traits(self) -> Traits:
+        """The inner reducer's."""
+        return self.inner.traits

@@ -91,7 +91,7 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
         dense_ps, own_ps = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, reducer)
         return (base_ps + dense_ps) / (base_ps + own_ps) if base_ps + own_ps else inf
 
-    others = [item.option_string for item in recorded if item.reducer.name != "dense"]
+    others = [item.option_string for item in recorded if item.reducer.traits.name != "dense"]
     return RateCurves(
         field=field,
         workers=workers,

@@ -55,7 +55,7 @@ class RateReplays:
         self._recordings = {
             item.option_string: (item.recording, make_plan(item.recording, library)) for item in recorded
         }
-        self._dense = next(item.option_string for item in recorded if item.reducer.name == "dense")
+        self._dense = next(item.option_string for item in recorded if item.reducer.traits.name == "dense")
         self._gpu = gpu
         self._varied = varied
         self._faults = make_faults(spec.faults)

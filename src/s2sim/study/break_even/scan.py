@@ -45,7 +45,7 @@ class Scan:
 def scan_rates(spec: RunSpec, cluster: Cluster, recorded: Sequence[Recorded], gpu: Gpu, progress: Progress) -> Scan:
     """Return where each recorded reducer breaks even with dense over the rate that limits this cluster."""
     varied = limiting_rate(cluster)
-    others = [item.option_string for item in recorded if item.reducer.name != "dense"]
+    others = [item.option_string for item in recorded if item.reducer.traits.name != "dense"]
     if varied is None or not others:
         return Scan(None)
     # Interfaces faster than the cables they are plugged into change nothing.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def run_notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequence[Recorded]) -> tuple[str, ...]:
     """Return what a reader must know who sees the rows of the largest number of workers."""
-    warm = [item for item in recorded if item.reducer.warm]
+    warm = [item for item in recorded if item.reducer.traits.warm]
     notes = ["first step of the trace: residuals are empty, and what later steps carry over is exchanged and counted"]
     if warm:
         source = (
@@ -86,8 +86,8 @@ def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
     names = [layer.name for layer in trace.manifest.layers if layer.sparse]
     by_text: dict[str, list[Recorded]] = {}
     for item in recorded:
-        if item.reducer.granularity:
-            by_text.setdefault(item.reducer.granularity, []).append(item)
+        if item.reducer.traits.granularity:
+            by_text.setdefault(item.reducer.traits.granularity, []).append(item)
     if not names or not by_text:
         return []
     parts = "; ".join(f"{text} ({names_of(items)})" for text, items in by_text.items())
@@ -96,7 +96,7 @@ def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
 
 def _missing_rivals(recorded: Sequence[Recorded]) -> list[str]:
     """Return what S2 has to be compared with to be fair, if it is not."""
-    names = {item.reducer.name for item in recorded}
+    names = {item.reducer.traits.name for item in recorded}
     missing = [name for name in BASELINES if name not in names]
     if not missing or not names & {"s2", "s2-exact"}:
         return []

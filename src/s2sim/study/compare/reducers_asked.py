@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def reducers_asked(texts: Sequence[str]) -> dict[str, Reducer]:
     """Return the reducers by the option strings that were asked for, ``dense`` first where it is missing."""
     made = {text: make_reducer(text) for text in texts}
-    if not any(reducer.name == "dense" for reducer in made.values()):
+    if not any(reducer.traits.name == "dense" for reducer in made.values()):
         made = {"dense": make_reducer("dense")} | made
     asked: dict[str, str] = {}
     for text, reducer in made.items():
@@ -43,6 +43,6 @@ def warn_of_later_options(reducers: Mapping[str, Reducer], *, what: str) -> None
 
 def earlier_gradients(trace: AnyTrace, reducers: Mapping[str, Reducer], ranks: int) -> list[Gradient] | None:
     """Return the gradients of another step, from which warm reducers carry over; None if there is none, or no need."""
-    if trace.steps == 1 or not any(reducer.warm for reducer in reducers.values()):
+    if trace.steps == 1 or not any(reducer.traits.warm for reducer in reducers.values()):
         return None
     return [trace.gradient(1, rank) for rank in range(ranks)]

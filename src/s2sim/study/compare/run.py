@@ -211,10 +211,10 @@ def _run_workers(
 def _follow_steps(spec: RunSpec, trace: AnyTrace, found: _Found, progress: Progress) -> None:
     """Replace each row by one with its successive steps; a warm reducer is a later step of one without it."""
     pairs = [pair for count in found.recorded for pair in found.pairs(count)]
-    progress.start(spec.steps * sum(not item.reducer.warm for item, _ in pairs), "following reducers over steps")
+    progress.start(spec.steps * sum(not item.reducer.traits.warm for item, _ in pairs), "following reducers over steps")
     for index, (item, one) in enumerate(pairs):
         row = found.rows[index]
-        if item.reducer.warm:
+        if item.reducer.traits.warm:
             continue
 
         def execute(recording: Recording, like: Executed = one) -> tuple[Replay, int]:
@@ -247,7 +247,7 @@ def _counts_as_ring(spec: RunSpec) -> bool:
 
 def _rows(spec: RunSpec, records: Sequence[Recorded], cluster: Cluster, executed: Sequence[Executed]) -> list[Row]:
     ring = _counts_as_ring(spec)
-    dense = next(each for each, item in zip(executed, records, strict=True) if item.reducer.name == "dense")
+    dense = next(each for each, item in zip(executed, records, strict=True) if item.reducer.traits.name == "dense")
     dense_sent = int(traffic(dense, ring=ring)[0].max())
     return [
         make_row(

@@ -47,7 +47,7 @@ def check_steps(trace: AnyTrace, steps: int) -> None:
 
 def with_feedback(reducer: Reducer) -> Reducer:
     """Return a reducer as training would run it: with error feedback, unless it loses rounding at most."""
-    exact = reducer.lossless or reducer.rounds_only
+    exact = reducer.traits.lossless or reducer.traits.rounds_only
     return reducer if exact or isinstance(reducer, ErrorFeedback) else ErrorFeedback(reducer)
 
 

@@ -91,11 +91,11 @@ def make_row(
     base = compute_ps or 0
     rounds = count_rounds(recorded.recording)
     return Row(
-        reducer=recorded.reducer.name,
+        reducer=recorded.reducer.traits.name,
         option_string=recorded.option_string,
         options=recorded.reducer.options(),
         workers=cluster.workers,
-        lossless=recorded.reducer.lossless,
+        lossless=recorded.reducer.traits.lossless,
         encode_s=replay.encode_ps / PS_PER_S,
         communication_s=replay.communication_ps / PS_PER_S,
         decode_s=replay.decode_ps / PS_PER_S,

@@ -147,7 +147,7 @@ class _Run:
         sent = int(ring_traffic(demands, self._spec.workers)[0].max())
         error = found.errors.whole.relative_l2
         # The limit is below 1, which no verdict allows; the only layer is compressed, or nothing is.
-        acceptable = found.reducer.lossless or (error is not None and error <= self._spec.max_error)
+        acceptable = found.reducer.traits.lossless or (error is not None and error <= self._spec.max_error)
         return _Script(found, plan, sent, acceptable)
 
     def _cell(self, density: float, overlap: float, network: _Network, scripts: list[_Script]) -> Cell:
@@ -169,7 +169,7 @@ class _Run:
             "the gradients are synthetic, one row-sparse layer: real ones differ in tails and in how rows repeat",
             "communication phase only; margins under 1 % are ties",
         ]
-        warm = [text for text, reducer in self._reducers.items() if reducer.warm]
+        warm = [text for text, reducer in self._reducers.items() if reducer.traits.warm]
         if warm:
             notes.append(
                 f"{', '.join(warm)}: as in every step but the first; what a step carries over is taken from another one"
