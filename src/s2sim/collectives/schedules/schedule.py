@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 import numpy as np
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 Release: TypeAlias = Literal["delivered", "sent"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Pattern:
-    """Who sends to whom; one object for all rounds that have it, because its routes are found once.
+    """Who sends to whom.
 
     Attributes
     ----------
@@ -47,6 +48,14 @@ class Pattern:
     def messages(self) -> int:
         """Number of messages of a round."""
         return min(len(self.src), 1) if self.through_switch else len(self.src)
+
+    @cached_property
+    def key(self) -> bytes:
+        """What tells it from others by its content, so that routes are found once, whoever made it."""
+        digest = blake2b(self.src.astype(np.int64).tobytes(), digest_size=16, key=b"switch" * self.through_switch)
+        digest.update(self.dst.astype(np.int64).tobytes())
+        digest.update(len(self.src).to_bytes(8, "little"))
+        return digest.digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -126,12 +126,14 @@ def _classes(patterns: Sequence[Pattern], times: RoundTimes, links: int) -> list
 
 def _longest_path_ps(steps: Sequence[Step], times: RoundTimes) -> NDArray[np.int64]:
     sent, delivered = np.zeros((2, len(steps)), np.int64)
+    sends = any(step.after_sent for step in steps)
     for index, step in enumerate(steps):
         start = max(
             max((int(delivered[before]) for before in step.waits(index)), default=0),
             max((int(sent[before]) for before in step.after_sent), default=0),
         )
-        leaving, arriving = times.round_ps(step.round)
+        arriving = times.time_ps(step.round)
         delivered[index] = start + step.times * arriving
-        sent[index] = delivered[index] - arriving + leaving
+        if sends:
+            sent[index] = delivered[index] - arriving + times.left_ps(step.round)
     return delivered

@@ -1,18 +1,21 @@
 """How long one round takes with nothing else in flight.
 
-A message that shares no link with another of its round takes its latency plus its bytes over its narrowest link; the
-others share links max-min fairly. Both give the integer picoseconds of the fluid network, which the tests check, but
-for completions so close that the network counts them as one. A round that was seen before is not solved again.
+A round takes at least as long as its busiest link needs for its bytes, and at most as long as if every message kept the
+share that it has while all are in flight. Where both are the same picosecond, as where messages share no link or all of
+those on the busiest link are alike, that is its time; else those messages that may be the last, and what shares links
+with them, are solved as the fluid network would, which the tests check, but for completions so close that the network
+counts them as one. A round that was seen before is not solved again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.timing.ways import Ways, alike
 from s2sim.network.fluid import whole_ps
 from s2sim.network.together import Together
 from s2sim.units import PS_PER_S
@@ -21,39 +24,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.collectives.schedules.schedule import Pattern, Release, Round
+    from s2sim.collectives.timing.ways import Way
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
 
-# Routes of so many patterns are kept: a pairwise exchange of P ranks has P - 1 of P routes each.
-_KEPT_PATTERNS = 64
-# Some 24 bytes each.
-_KEPT_CROSSINGS = 1 << 25
 
+@dataclass(slots=True)
+class _Times:
+    """What is known of a round, in picoseconds: bounds first, then times when they are asked for."""
 
-def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
-    """Return one route a message of the pattern."""
-    if pattern.through_switch:
-        return cluster.reduction_tree()
-    return cluster.routes(pattern.src, pattern.dst)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    """What is known of a pattern: its routes, which messages share no link with another, and those that do.
-
-    Also how long its rounds take, and take at least, by a digest of their bytes.
-    """
-
-    routes: Routes
-    alone: NDArray[np.bool_]
-    sharing: Together | None
-    times_ps: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    latest: dict[bytes, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict)  # at most one
-    bounds_ps: dict[bytes, int] = field(default_factory=dict)
-
-
-def _digest(sent: Round) -> bytes:
-    return blake2b(sent.bytes.tobytes(), digest_size=16).digest()
+    at_least: int
+    left: int | None = None
+    delivered: int | None = None
 
 
 class RoundTimes:
@@ -65,85 +47,103 @@ class RoundTimes:
         Where they run.
     release : {"delivered", "sent"}
         Whether latency passes before bytes share links, or after, because the next round follows the last byte.
+    ways : Ways, optional
+        Routes already found on this cluster, or on one that differs from it in rates alone.
+
+    Attributes
+    ----------
+    solved : int
+        Rounds for which rates had to be solved.
     """
 
-    def __init__(self, cluster: Cluster, release: Release = "delivered") -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, release: Release = "delivered", ways: Ways | None = None) -> None:
         self._release = release
-        self._patterns: dict[Pattern, _Known] = {}
-        self._crossings = 0
-
-    def _known(self, pattern: Pattern) -> _Known:
-        known = self._patterns.get(pattern)
-        if known is None:
-            routes = find_routes(self._cluster, pattern)
-            self._crossings += len(routes.links)
-            if len(self._patterns) >= _KEPT_PATTERNS or self._crossings > _KEPT_CROSSINGS:
-                self._patterns.clear()
-                self._crossings = len(routes.links)
-            users = np.bincount(routes.links)[routes.links]
-            alone = np.maximum.reduceat(users, routes.offsets[:-1]) == 1
-            known = _Known(routes, alone, self._shared(routes, alone))
-            self._patterns[pattern] = known
-        return known
+        self._ways = ways or Ways(cluster)
+        self._capacity = cluster.fabric.rate_Bps / PS_PER_S  # bytes per picosecond
+        self._known: dict[bytes, _Times] = {}
+        self.solved = 0
 
     def routes(self, pattern: Pattern) -> Routes:
         """Return the routes of a pattern's messages."""
-        return self._known(pattern).routes
+        return self._ways.of(pattern).routes
 
     def alone(self, pattern: Pattern) -> NDArray[np.bool_]:
         """Return which messages of a pattern share no link with another of them, bool of shape (m,)."""
-        return self._known(pattern).alone
+        return self._ways.of(pattern).alone
 
     def message_ps(self, sent: Round) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return when each message has left and when it is delivered, int64 picoseconds from the round's start."""
-        known, digest = self._known(sent.pattern), _digest(sent)
-        if digest not in known.latest:
-            known.latest.clear()
-            known.latest[digest] = self._solved(known, sent)
-        return known.latest[digest]
-
-    def _solved(self, known: _Known, sent: Round) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        rate = known.routes.narrowest(self._cluster.fabric.rate_Bps / PS_PER_S)
-        leaving = whole_ps(sent.bytes / rate)
-        if known.sharing is not None:
-            shared = np.flatnonzero(~known.alone)
-            leaving[shared] = known.sharing.deliver_ps(sent.bytes[shared])
+        way = self._ways.of(sent.pattern)
+        leaving = whole_ps(sent.bytes / way.routes.narrowest(self._capacity))
+        shared = np.flatnonzero(~way.alone)
+        if len(shared):
+            leaving[shared] = self._solve(way, sent, shared)
             if self._release == "delivered":
-                leaving[shared] -= known.routes.latency_ps[shared]
-        return leaving, leaving + known.routes.latency_ps
+                leaving[shared] -= way.routes.latency_ps[shared]
+        return leaving, leaving + way.routes.latency_ps
 
-    def _shared(self, routes: Routes, alone: NDArray[np.bool_]) -> Together | None:
-        """Return those messages that share links; with ``release=sent`` their latency passes after their bytes."""
-        if alone.all():
-            return None
-        shared = routes.take(np.flatnonzero(~alone))
+    def _solve(self, way: Way, sent: Round, messages: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return when some messages, which share no link with others, are delivered, or with ``sent`` have left."""
+        self.solved += 1
+        routes = way.routes.take(messages)
         if self._release == "sent":
-            shared = replace(shared, latency_ps=np.zeros_like(shared.latency_ps))
-        return Together(shared, self._cluster.fabric.rate_Bps / PS_PER_S)
-
-    def round_ps(self, sent: Round) -> tuple[int, int]:
-        """Return when the last message of a round has left and when the last is delivered, from its start."""
-        if sent.pattern.messages == 0:
-            return 0, 0
-        known, digest = self._known(sent.pattern), _digest(sent)
-        if digest not in known.times_ps:
-            leaving, delivered = self.message_ps(sent)
-            known.times_ps[digest] = int(leaving.max()), int(delivered.max())
-        return known.times_ps[digest]
+            routes = replace(routes, latency_ps=np.zeros_like(routes.latency_ps))
+        return Together(routes, self._capacity).deliver_ps(sent.bytes[messages])
 
     def time_ps(self, sent: Round) -> int:
         """Return when the last message of a round is delivered, in integer picoseconds from its start."""
-        return self.round_ps(sent)[1]
+        if sent.pattern.messages == 0:
+            return 0
+        known = self._times(sent)
+        if known.delivered is None:
+            known.delivered = self._latest_ps(sent, known, delivered=True)
+        return known.delivered
+
+    def left_ps(self, sent: Round) -> int:
+        """Return when the last byte of a round has left, in integer picoseconds, where ``release`` is ``sent``."""
+        if sent.pattern.messages == 0:
+            return 0
+        known = self._times(sent)
+        if known.left is None:
+            known.left = self._latest_ps(sent, known, delivered=False)
+        return known.left
 
     def at_least_ps(self, sent: Round) -> int:
         """Return a time that a round cannot beat: its busiest link's bytes over its rate, after the least latency."""
-        if sent.pattern.messages == 0:
-            return 0
-        known, digest = self._known(sent.pattern), _digest(sent)
-        if digest not in known.bounds_ps:
-            routes = known.routes
-            load = np.bincount(routes.links, np.repeat(sent.bytes, np.diff(routes.offsets)) * routes.weights)
-            busiest = float((load / self._cluster.fabric.rate_Bps[: len(load)]).max()) * PS_PER_S
-            known.bounds_ps[digest] = int(routes.latency_ps.min() + busiest)
-        return known.bounds_ps[digest]
+        return self._times(sent).at_least if sent.pattern.messages else 0
+
+    def _times(self, sent: Round) -> _Times:
+        key = _digest(sent)
+        known = self._known.get(key)
+        if known is None:
+            way = self._ways.of(sent.pattern)
+            busiest_ps = float((way.carried(sent.bytes) / self._capacity[way.used]).max())
+            known = self._known[key] = _Times(int(way.routes.latency_ps.min() + busiest_ps))
+        return known
+
+    def _latest_ps(self, sent: Round, known: _Times, *, delivered: bool) -> int:
+        """Return when the last message of a round is delivered, or has left; what else a solution tells is noted."""
+        way = self._ways.of(sent.pattern)
+        latency_ps, soonest_ps = (way.routes.latency_ps, way.soonest_ps) if delivered else (np.int64(0), np.int64(0))
+        share = self._capacity[way.used] / way.load
+        at_most_ps = latency_ps + whole_ps(sent.bytes / np.minimum.reduceat(share[way.place], way.routes.offsets[:-1]))
+        mean_bytes = sent.bytes[0] if alike(sent.bytes) else way.carried(sent.bytes) / way.load
+        at_least_ps = int((soonest_ps + whole_ps(mean_bytes / share)).max())
+        if at_most_ps.max() <= at_least_ps or way.alone.all():
+            return int(at_most_ps.max())
+        if self._release == "sent":
+            left_ps, delivered_ps = self.message_ps(sent)
+            known.left, known.delivered = int(left_ps.max()), int(delivered_ps.max())
+            return known.delivered if delivered else known.left
+        # Whatever ends last ends no sooner than the busiest link.
+        chosen = way.sharing_with(at_most_ps >= at_least_ps)
+        shared = np.flatnonzero(chosen & ~way.alone)
+        ends_ps = self._solve(way, sent, shared) if len(shared) else np.zeros(0, np.int64)
+        return max(int(ends_ps.max(initial=0)), int(at_most_ps[chosen & way.alone].max(initial=0)))
+
+
+def _digest(sent: Round) -> bytes:
+    """Return what tells a round from others by its content."""
+    digest = blake2b(sent.pattern.key, digest_size=16)
+    digest.update(sent.bytes.tobytes())
+    return digest.digest()

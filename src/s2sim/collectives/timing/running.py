@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.timing.rounds import find_routes
+from s2sim.collectives.timing.ways import find_routes
 from s2sim.network.fluid import FluidNetwork
 from s2sim.network.instant import at_end_of_instant
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
+from s2sim.collectives.schedules.schedule import Release
 from s2sim.collectives.timing.duration import at_least_ps, duration_ps
-from s2sim.collectives.timing.rounds import RoundTimes, find_routes
+from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.ways import Ways, find_routes
 from s2sim.errors import OptionError, TopologyError
 from s2sim.units import PS_PER_S, format_seconds
 
@@ -79,12 +81,16 @@ class Timer:
     algorithm : str
         Option string of an algorithm, or ``auto`` for the fastest of those that libraries choose among for the kind.
         An algorithm that does not run a kind leaves that kind to ``auto``.
+    ways : Ways, optional
+        Routes already found on this cluster, or on one that differs from it in rates alone.
     """
 
-    def __init__(self, cluster: Cluster, algorithm: str = AUTO) -> None:
+    def __init__(self, cluster: Cluster, algorithm: str = AUTO, ways: Ways | None = None) -> None:
         self.cluster = cluster
         self._algorithm = algorithm
         self._known: dict[Demand, Timed] = {}
+        ways = ways or Ways(cluster)
+        self._times = {release: RoundTimes(cluster, release, ways) for release in get_args(Release)}
 
     def time(self, demand: Demand) -> Timed:
         """Return the schedule for this demand and how it runs alone."""
@@ -109,7 +115,7 @@ class Timer:
             return self._timed(schedules[0], f"what libraries run for {demand.kind}")
         candidates = []
         for schedule in schedules:
-            times = RoundTimes(self.cluster, schedule.release)
+            times = self._times[schedule.release]
             candidates.append((at_least_ps(schedule, times), schedule, times))
         candidates.sort(key=lambda candidate: candidate[0])
         found: list[Timed] = []
@@ -146,5 +152,5 @@ class Timer:
         return self._run(chosen[0], demand, "")
 
     def _timed(self, schedule: Schedule, why: str) -> Timed:
-        times = RoundTimes(self.cluster, schedule.release)
+        times = self._times[schedule.release]
         return Timed(schedule, duration_ps(schedule, self.cluster, times), why, times)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.timing.ways import Ways
 from s2sim.replay.faults.kinds import make_faults
 from s2sim.replay.faults.lasting import damaged_cluster
 from s2sim.replay.plan import make_plan
@@ -60,6 +61,7 @@ class RateReplays:
         self._varied = varied
         self._faults = make_faults(spec.faults)
         self._timers: dict[float, Timer] = {}
+        self._ways = Ways(cluster)
         self._totals: dict[tuple[float, str], int] = {}
 
     def dense_at(self, rate_Bps: float) -> int:
@@ -71,7 +73,7 @@ class RateReplays:
         if rate_Bps not in self._timers:
             shape = with_rate(self._cluster.shape, self._varied, rate_Bps)
             cluster = build_cluster(shape, self._cluster.workers, placement=self._spec.placement, seed=self._spec.seed)
-            self._timers[rate_Bps] = Timer(damaged_cluster(cluster, self._faults), self._spec.collective)
+            self._timers[rate_Bps] = Timer(damaged_cluster(cluster, self._faults), self._spec.collective, self._ways)
         key = (rate_Bps, reducer)
         if key not in self._totals:
             recording, plan = self._recordings[reducer]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.collectives.timing.rounds import find_routes
 from s2sim.collectives.timing.running import Running
+from s2sim.collectives.timing.ways import find_routes
 from s2sim.errors import OptionError
 from s2sim.network.models import check_network, make_network
 from s2sim.network.packet.messages import HOPS_A_REPORT, PACKET_BYTES, count_packet_hops, fill_ps

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.timing.rounds import find_routes
+from s2sim.collectives.timing.ways import find_routes
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.network.transfers import deliver_ps
 from s2sim.replay.faults.disturbance import Disturbance, arrivals_ps

@@ -1,0 +1,125 @@
+"""Routes of patterns, searched once: they do not depend on rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.collectives.schedules.schedule import Pattern
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.routes import Routes
+
+# Some 32 bytes each.
+_KEPT_CROSSINGS = 1 << 24
+
+
+def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
+    """Return one route a message of the pattern."""
+    if pattern.through_switch:
+        return cluster.reduction_tree()
+    return cluster.routes(pattern.src, pattern.dst)
+
+
+def alike(sizes_bytes: NDArray[np.float64]) -> bool:
+    """Return whether all messages have the same size, float64 of shape (m,)."""
+    return bool((sizes_bytes == sizes_bytes[0]).all())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """The routes of a pattern's messages, and who shares which link.
+
+    Attributes
+    ----------
+    routes : Routes
+        One a message.
+    used : int64 array, shape (k,)
+        Links that any of them crosses.
+    place : int64 array, shape (crossings,)
+        Which of these each crossing is.
+    load : float64 array, shape (k,)
+        Messages on each; of one that is split over several links, its share on this one.
+    soonest_ps : int64 array, shape (k,)
+        The least latency of the messages on each.
+    alone : bool array, shape (m,)
+        Which messages share no link with another.
+    """
+
+    routes: Routes
+    used: NDArray[np.int64]
+    place: NDArray[np.int64]
+    load: NDArray[np.float64]
+    soonest_ps: NDArray[np.int64]
+    alone: NDArray[np.bool_]
+
+    def carried(self, sizes_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the bytes on each used link, float64 of shape (k,), for messages of some sizes, shape (m,)."""
+        if alike(sizes_bytes):
+            return self.load * float(sizes_bytes[0])
+        crossing = np.repeat(sizes_bytes, np.diff(self.routes.offsets)) * self.routes.weights
+        return np.bincount(self.place, crossing, len(self.used)).astype(np.float64)
+
+    def sharing_with(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which messages share links with chosen ones, also by way of others, both bool of shape (m,)."""
+        lengths, starts = np.diff(self.routes.offsets), self.routes.offsets[:-1]
+        found = int(np.count_nonzero(chosen))
+        while found < len(chosen):
+            marked = np.zeros(len(self.used), np.bool_)
+            marked[self.place[np.repeat(chosen, lengths)]] = True
+            chosen = np.logical_or.reduceat(marked[self.place], starts)
+            before, found = found, int(np.count_nonzero(chosen))
+            if found == before:
+                break
+        return chosen
+
+
+class Ways:
+    """The ways of a cluster's patterns, by content; as many as memory holds are kept.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Where; other clusters that differ from it in rates alone have the same.
+
+    Attributes
+    ----------
+    searches : int
+        How often routes were looked for.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._found: dict[bytes, Way] = {}
+        self._crossings = 0
+        self.searches = 0
+
+    def of(self, pattern: Pattern) -> Way:
+        """Return the way of a pattern's messages."""
+        way = self._found.get(pattern.key)
+        if way is None:
+            way = self._search(pattern)
+            self._crossings += len(way.place)
+            while self._found and self._crossings > _KEPT_CROSSINGS:
+                self._crossings -= len(self._found.pop(next(iter(self._found))).place)
+            self._found[pattern.key] = way
+        return way
+
+    def _search(self, pattern: Pattern) -> Way:
+        self.searches += 1
+        routes = find_routes(self._cluster, pattern)
+        users = np.bincount(routes.links)
+        used = np.flatnonzero(users)
+        numbers = np.empty(len(users), np.int64)
+        numbers[used] = np.arange(len(used))
+        place = numbers[routes.links]
+        soonest_ps = np.full(len(used), routes.latency_ps.max())
+        if soonest_ps.any() and routes.latency_ps.min() < soonest_ps[0]:
+            np.minimum.at(soonest_ps, place, np.repeat(routes.latency_ps, np.diff(routes.offsets)))
+        alone = np.maximum.reduceat(users[routes.links], routes.offsets[:-1]) == 1
+        load = np.bincount(place, routes.weights).astype(np.float64)
+        return Way(routes, used, place, load, soonest_ps, alone)
