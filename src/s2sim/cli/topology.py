@@ -108,7 +108,7 @@ def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
     from s2sim.cli.cluster_graph import graph_of
     from s2sim.cli.output import write_bytes
     from s2sim.report.figures.cluster.draw import draw_cluster
-    from s2sim.report.tables.rows import rates_text, workers_text
+    from s2sim.report.tables.texts import rates_text, workers_text
     from s2sim.topology.describe import first_line
 
     facts = [f"{workers_text(cluster.workers)}, placement {cluster.placement}"]
@@ -130,7 +130,7 @@ def _places(cluster: Cluster) -> str:
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what is known of the cluster, with units, as (what, value)."""
-    from s2sim.report.tables.rows import rates_text
+    from s2sim.report.tables.texts import rates_text
     from s2sim.units import PS_PER_S, format_seconds
 
     def count(value: Any) -> str:

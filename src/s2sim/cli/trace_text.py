@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.gradients.traces.read import Trace
 from s2sim.report.tables.grid import Column, Grid
-from s2sim.report.tables.rows import UNDEFINED
 from s2sim.report.tables.text import aligned
+from s2sim.report.tables.texts import UNDEFINED
 from s2sim.units import format_bytes
 from s2sim.words import number_of
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from s2sim.errors import OptionError
-from s2sim.report.tables.rows import workers_text
+from s2sim.report.tables.texts import workers_text
 from s2sim.units import format_seconds
 
 if TYPE_CHECKING:

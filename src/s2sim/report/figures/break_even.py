@@ -20,7 +20,7 @@ from s2sim.report.figures.axes import (
 )
 from s2sim.report.figures.colours import family_of, look_of
 from s2sim.report.figures.figure_file import one_look
-from s2sim.report.tables.rows import workers_text
+from s2sim.report.tables.texts import workers_text
 from s2sim.units import format_rate
 
 if TYPE_CHECKING:

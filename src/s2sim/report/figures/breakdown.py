@@ -17,7 +17,7 @@ from s2sim.report.figures.axes import (
 )
 from s2sim.report.figures.colours import look_of
 from s2sim.report.figures.figure_file import one_look
-from s2sim.report.tables.rows import error_text, factor_text
+from s2sim.report.tables.texts import error_text, factor_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

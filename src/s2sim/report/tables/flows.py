@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.report.tables.grid import Column, Grid
+from s2sim.report.tables.grid import Grid, figures, tabulate
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -42,27 +42,14 @@ def flows_grid(result: FlowsResult) -> Grid:
     """Return the transfers that were slowed down most, in the order of the file where they tie."""
     asked = result.transfers
     order = np.argsort(-result.slowdown, kind="stable")[:_SLOWEST]
-    return Grid(
+    return tabulate(
         f"the {len(order)} most slowed down",
-        (
-            Column("line"),
-            Column("start"),
-            Column("from"),
-            Column("to"),
-            Column("size"),
-            Column("finish"),
-            Column("slowdown"),
-        ),
-        tuple(
-            (
-                str(index + 2),
-                format_seconds(float(asked.start_ps[index]) / 1e12),
-                str(asked.src[index]),
-                str(asked.dst[index]),
-                format_bytes(float(asked.sizes_bytes[index])),
-                format_seconds(float(result.finish_s[index])),
-                f"{result.slowdown[index]:.3g}x",
-            )
-            for index in order.tolist()
-        ),
+        order.tolist(),
+        figures("line", lambda index: str(index + 2)),
+        figures("start", lambda index: format_seconds(float(asked.start_ps[index]) / 1e12)),
+        figures("from", lambda index: str(asked.src[index])),
+        figures("to", lambda index: str(asked.dst[index])),
+        figures("size", lambda index: format_bytes(float(asked.sizes_bytes[index]))),
+        figures("finish", lambda index: format_seconds(float(result.finish_s[index]))),
+        figures("slowdown", lambda index: f"{result.slowdown[index]:.3g}x"),
     )

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
 
 # Columns stand two characters apart, or one where only that keeps the table in one piece.
 WIDE_GAP, NARROW_GAP = 2, 1
@@ -48,6 +54,22 @@ class Grid:
             max(len(line) for text in (column.title, *(row[i] for row in self.rows)) for line in text.split("\n"))
             for i, column in enumerate(self.columns)
         ]
+
+
+def figures(title: str, cell: Callable[[T], str]) -> tuple[Column, Callable[[T], str]]:
+    """Return a column of figures, with what stands in it for a thing that has a row."""
+    return Column(title), cell
+
+
+def words(title: str, cell: Callable[[T], str]) -> tuple[Column, Callable[[T], str]]:
+    """Return a column of words, with what stands in it for a thing that has a row."""
+    return Column(title, numeric=False), cell
+
+
+def tabulate(title: str, things: Iterable[T], *columns: tuple[Column, Callable[[T], str]]) -> Grid:
+    """Return a table with a row for each thing."""
+    rows = tuple(tuple(cell(thing) for _, cell in columns) for thing in things)
+    return Grid(title, tuple(column for column, _ in columns), rows)
 
 
 def width_of(grid: Grid, gap: int) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.options import split_option_string
 from s2sim.report.tables.grid import Column, Grid
-from s2sim.report.tables.rows import UNDEFINED, factor_text
+from s2sim.report.tables.texts import UNDEFINED, factor_text
 from s2sim.units import format_rate, format_seconds
 
 if TYPE_CHECKING:

@@ -1,86 +1,30 @@
-"""From result rows to tables: the one place that says which figures are shown and how they are written."""
+"""From result rows to tables: the one place that says which figures are shown."""
 
 from __future__ import annotations
 
-from math import floor, isfinite
+from functools import partial
 from typing import TYPE_CHECKING
 
-from s2sim.report.tables.grid import Column, Grid
-from s2sim.units import format_bytes, format_rate, format_seconds
-from s2sim.words import number_of
+from s2sim.report.tables.grid import Column, Grid, figures, tabulate, words
+from s2sim.report.tables.texts import (
+    UNDEFINED,
+    cosine_text,
+    error_text,
+    factor_text,
+    marked_workers,
+    rounds_text,
+    share_text,
+)
+from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from s2sim.study.collective.link_loads import LinkLoad
     from s2sim.study.measuring.result import Result, Row
 
-UNDEFINED = "-"
-
-
-def factor_text(value: float | None) -> str:
-    """Return a ratio for reading.
-
-    >>> factor_text(1.234), factor_text(250.0), factor_text(None)
-    ('1.23x', '250x', '-')
-    """
-    if value is None or not isfinite(value):
-        return UNDEFINED if value is None else "inf"
-    return f"{value:.2f}x" if value < 100 else f"{value:.0f}x"
-
-
-def error_text(value: float | None) -> str:
-    """Return a relative error for reading.
-
-    >>> error_text(0.012345), error_text(0.0)
-    ('0.0123', '0')
-    """
-    return UNDEFINED if value is None else f"{value:.3g}"
-
-
-def cosine_text(value: float | None) -> str:
-    """Return a cosine for reading.
-
-    >>> cosine_text(0.99999)
-    '1.0000'
-    """
-    return UNDEFINED if value is None else f"{value:.4f}"
-
-
-def rates_text(rate_Bps: float | None) -> str:
-    """Return a rate in bytes and in bits a second.
-
-    >>> rates_text(12.5e9)
-    '12.5 GB/s (100 Gbps)'
-    """
-    return UNDEFINED if rate_Bps is None else f"{format_bytes(rate_Bps)}/s ({format_rate(rate_Bps)})"
-
-
-_COMPARISON: tuple[tuple[Column, Callable[[Row], str]], ...] = (
-    (Column("reducer", numeric=False), lambda row: row.option_string),
-    (Column("encode"), lambda row: format_seconds(row.encode_s)),
-    (Column("communi-\ncation"), lambda row: format_seconds(row.communication_s)),
-    (Column("decode"), lambda row: format_seconds(row.decode_s)),
-    (Column("total"), lambda row: format_seconds(row.total_s)),
-    (Column("sent\nper rank"), lambda row: format_bytes(row.bytes_sent_per_rank)),
-    (Column("bytes\nratio"), lambda row: factor_text(row.ratio)),
-    (Column("relative\nL2 error"), lambda row: error_text(row.error.relative_l2)),
-    (Column("cosine"), lambda row: cosine_text(row.error.cosine)),
-    (Column("error of\ncom-\npressed"), lambda row: error_text(row.error_compressed.relative_l2)),
-    (Column("lower\nbound"), lambda row: format_seconds(row.lower_bound_s)),
-    (Column("speed-\nup"), lambda row: factor_text(row.speedup_vs_dense)),
-)
-_ITERATION = Column("iteration")
-
-
-def workers_text(count: int) -> str:
-    """Return a number of workers for reading."""
-    return number_of(count, "worker")
-
-
-def marked_workers(row: Row) -> str:
-    """Return the number of workers of a row, with a mark where the row goes beyond what was recorded."""
-    return f"{workers_text(row.workers)}{'' if row.extrapolated is None else ', extrapolated'}"
+_SHOWN_STEPS = 9
+_NAMED_FLOWS = 3
 
 
 def _by_workers(result: Result) -> dict[int, list[Row]]:
@@ -90,17 +34,38 @@ def _by_workers(result: Result) -> dict[int, list[Row]]:
     return groups
 
 
+def _name(row: Row) -> str:
+    return row.option_string
+
+
 def _compared(row: Row) -> str:
     """Return whose times the speed-up is a ratio of."""
     return "communication phases" if row.iteration_s is None else "iterations"
 
 
+def _iteration_text(row: Row) -> str:
+    return format_seconds(row.iteration_s or 0.0)
+
+
 def _comparison_grid(rows: Sequence[Row]) -> Grid:
-    columns = list(_COMPARISON)
-    if rows[0].iteration_s is not None:
-        columns.insert(-1, (_ITERATION, lambda row: format_seconds(row.iteration_s or 0.0)))
-    title = f"{marked_workers(rows[0])}; lower bound: of communication; speed-up: of {_compared(rows[0])} over dense"
-    return Grid(title, tuple(column for column, _ in columns), tuple(tuple(f(row) for _, f in columns) for row in rows))
+    timed = rows[0].iteration_s is not None
+    return tabulate(
+        f"{marked_workers(rows[0])}; lower bound: of communication; speed-up: of {_compared(rows[0])} over dense",
+        rows,
+        words("reducer", _name),
+        figures("encode", lambda row: format_seconds(row.encode_s)),
+        figures("communi-\ncation", lambda row: format_seconds(row.communication_s)),
+        figures("decode", lambda row: format_seconds(row.decode_s)),
+        figures("total", lambda row: format_seconds(row.total_s)),
+        figures("sent\nper rank", lambda row: format_bytes(row.bytes_sent_per_rank)),
+        figures("bytes\nratio", lambda row: factor_text(row.ratio)),
+        figures("relative\nL2 error", lambda row: error_text(row.error.relative_l2)),
+        figures("cosine", lambda row: cosine_text(row.error.cosine)),
+        figures("error of\ncom-\npressed", lambda row: error_text(row.error_compressed.relative_l2)),
+        figures("lower\nbound", lambda row: format_seconds(row.lower_bound_s)),
+        *([figures("iteration", _iteration_text)] if timed else []),
+        figures("speed-\nup", lambda row: factor_text(row.speedup_vs_dense)),
+    )
 
 
 def comparison_grids(result: Result) -> list[Grid]:
@@ -108,69 +73,32 @@ def comparison_grids(result: Result) -> list[Grid]:
     return [_comparison_grid(rows) for rows in _by_workers(result).values()]
 
 
-def rounds_text(row: Row) -> str:
-    """Return the rounds of a row, those before the gradient apart."""
-    return f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds)
-
-
-def _bound_text(row: Row) -> tuple[str, str]:
-    """Return a bound on the error of an element, and for how many it holds at least and was found to."""
-    if row.bound is None:
-        return (UNDEFINED,) * 2
-    bound = row.bound
-    return error_text(bound.element), f"{_share_text(bound.share)}, {_share_text(bound.share_found)}"
-
-
-def _share_text(share: float) -> str:
-    """Return a share for reading, never rounded up to all.
-
-    >>> _share_text(1.0), _share_text(0.99996), _share_text(0.741)
-    ('all', '99.99%', '74.10%')
-    """
-    return "all" if share == 1 else f"{floor(share * 1e4) / 1e2:.2f}%"
-
-
-def _mechanics_grid(rows: Sequence[Row]) -> Grid:
-    library = rows[0].real_library
-    columns = (
-        Column("reducer", numeric=False),
-        Column("rounds"),
-        Column(f"host syncs,\nideal,\n{library}"),
-        Column("total,\nideal"),
-        Column(f"total,\n{library}"),
-        Column(f"sent a rank,\n{library}"),
-        Column("largest\nerror of an\nelement"),
-        Column("bound\non it"),
-        Column("which holds for\nat least, found"),
-        Column("L2 error\nby law"),
-    )
-    return Grid(
-        f"{marked_workers(rows[0])}; rounds: messages of the reducer that wait for others; errors of the compressed "
-        "over their L2 norm",
-        columns,
-        tuple(
-            (
-                row.option_string,
-                rounds_text(row),
-                f"{row.host_syncs_ideal}, {row.host_syncs_real}",
-                format_seconds(row.total_ideal_s),
-                format_seconds(row.total_real_s),
-                format_bytes(row.bytes_sent_real_per_rank),
-                error_text(row.error_compressed.largest),
-                *_bound_text(row),
-                error_text(None if row.bound is None else row.bound.relative_l2),
-            )
-            for row in rows
-        ),
-    )
-
-
 def mechanics_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, what each reducer waits for, what a real library makes of it, and bounds."""
-    return [_mechanics_grid(rows) for rows in _by_workers(result).values()]
+    return [
+        tabulate(
+            f"{marked_workers(rows[0])}; rounds: messages of the reducer that wait for others; errors of the "
+            "compressed over their L2 norm",
+            rows,
+            words("reducer", _name),
+            figures("rounds", rounds_text),
+            figures(f"host syncs,\nideal,\n{library}", lambda row: f"{row.host_syncs_ideal}, {row.host_syncs_real}"),
+            figures("total,\nideal", lambda row: format_seconds(row.total_ideal_s)),
+            figures(f"total,\n{library}", lambda row: format_seconds(row.total_real_s)),
+            figures(f"sent a rank,\n{library}", lambda row: format_bytes(row.bytes_sent_real_per_rank)),
+            figures("largest\nerror of an\nelement", lambda row: error_text(row.error_compressed.largest)),
+            figures("bound\non it", lambda row: error_text(None if row.bound is None else row.bound.element)),
+            figures("which holds for\nat least, found", _shares_text),
+            figures("L2 error\nby law", lambda row: error_text(None if row.bound is None else row.bound.relative_l2)),
+        )
+        for rows in _by_workers(result).values()
+        for library in [rows[0].real_library]
+    ]
 
 
-_SHOWN_STEPS = 9
+def _shares_text(row: Row) -> str:
+    """Return for how many elements a bound holds at least, and for how many it was found to."""
+    return UNDEFINED if row.bound is None else f"{share_text(row.bound.share)}, {share_text(row.bound.share_found)}"
 
 
 def _some_steps(count: int) -> list[int]:
@@ -184,67 +112,49 @@ def _some_steps(count: int) -> list[int]:
     return [round(index * (count - 1) / (_SHOWN_STEPS - 1)) for index in range(_SHOWN_STEPS)]
 
 
+def _residual_text(step: int, row: Row) -> str:
+    return error_text(row.steps[step].residual)
+
+
 def residual_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, the residual norms of all reducers that have residuals, by step."""
     shown = _some_steps(result.spec.steps)
     return [
-        Grid(
+        tabulate(
             f"{marked_workers(rows[0])}: L2 norm of the residuals over that of the gradients, by step",
-            (
-                Column("reducer, with ef=true", numeric=False),
-                *(Column(f"step {step}") for step in shown),
-                Column("trend"),
-            ),
-            tuple(
-                (row.option_string, *(error_text(row.steps[step].residual) for step in shown), row.residual_trend or "")
-                for row in rows
-                if row.residual_trend is not None
-            ),
+            kept,
+            words("reducer, with ef=true", _name),
+            *(figures(f"step {step}", partial(_residual_text, step)) for step in shown),
+            figures("trend", lambda row: row.residual_trend or ""),
         )
-        for count, rows in _by_workers(result).items()
-        if any(row.residual_trend is not None for row in rows)
+        for rows in _by_workers(result).values()
+        if (kept := [row for row in rows if row.residual_trend is not None])
     ]
 
 
 def steps_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, what changes from the first step of every reducer to its last."""
-    columns = (
-        Column("reducer", numeric=False),
-        Column("error,\nfirst step"),
-        Column("error,\nlast step"),
-        Column("error of\nall steps' sum"),
-        Column("total,\nfirst step"),
-        Column("total,\nlast step"),
-        Column("sent a rank,\nfirst step"),
-        Column("sent a rank,\nlast step"),
-    )
     return [
-        Grid(
+        tabulate(
             f"{marked_workers(rows[0])}: first and last of {result.spec.steps} steps",
-            columns,
-            tuple(
-                (
-                    row.option_string,
-                    error_text(row.steps[0].error),
-                    error_text(row.steps[-1].error),
-                    error_text(row.steps[-1].error_so_far),
-                    format_seconds(row.steps[0].total_s),
-                    format_seconds(row.steps[-1].total_s),
-                    format_bytes(row.steps[0].bytes_sent_per_rank),
-                    format_bytes(row.steps[-1].bytes_sent_per_rank),
-                )
-                for row in rows
-                if row.steps
-            ),
+            [row for row in rows if row.steps],
+            words("reducer", _name),
+            figures("error,\nfirst step", lambda row: error_text(row.steps[0].error)),
+            figures("error,\nlast step", lambda row: error_text(row.steps[-1].error)),
+            figures("error of\nall steps' sum", lambda row: error_text(row.steps[-1].error_so_far)),
+            figures("total,\nfirst step", lambda row: format_seconds(row.steps[0].total_s)),
+            figures("total,\nlast step", lambda row: format_seconds(row.steps[-1].total_s)),
+            figures("sent a rank,\nfirst step", lambda row: format_bytes(row.steps[0].bytes_sent_per_rank)),
+            figures("sent a rank,\nlast step", lambda row: format_bytes(row.steps[-1].bytes_sent_per_rank)),
         )
-        for count, rows in _by_workers(result).items()
+        for rows in _by_workers(result).values()
     ]
 
 
 def scaling_grid(result: Result) -> Grid:
     """Return how total time and speed-up change with the number of workers, a line a reducer."""
     groups = _by_workers(result)
-    reducers = list(dict.fromkeys(row.option_string for row in result.rows))
+    reducers = list(dict.fromkeys(map(_name, result.rows)))
     cells = {
         (row.option_string, row.workers): f"{format_seconds(row.total_s)}, {factor_text(row.speedup_vs_dense)}"
         for row in result.rows
@@ -261,70 +171,39 @@ def scaling_grid(result: Result) -> Grid:
 
 def collectives_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, every collective of every reducer as it ran."""
-    columns = (
-        Column("reducer: what it carries", numeric=False),
-        Column("collective", numeric=False),
-        Column("bytes\na rank"),
-        Column("time"),
-        Column("size known\nfrom data", numeric=False),
-        Column("algorithm", numeric=False),
-        Column("why", numeric=False),
-    )
     return [
-        Grid(
+        tabulate(
             f"collectives, {marked_workers(rows[0])}",
-            columns,
-            tuple(
-                (
-                    f"{row.option_string}: {item.label or UNDEFINED}",
-                    item.kind,
-                    format_bytes(item.bytes),
-                    format_seconds(item.time_s),
-                    "yes" if item.size_from_data else "no",
-                    item.algorithm,
-                    item.why,
-                )
-                for row in rows
-                for item in row.collectives
-            ),
+            [(row.option_string, item) for row in rows for item in row.collectives],
+            words("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].label or UNDEFINED}"),
+            words("collective", lambda ran: ran[1].kind),
+            figures("bytes\na rank", lambda ran: format_bytes(ran[1].bytes)),
+            figures("time", lambda ran: format_seconds(ran[1].time_s)),
+            words("size known\nfrom data", lambda ran: "yes" if ran[1].size_from_data else "no"),
+            words("algorithm", lambda ran: ran[1].algorithm),
+            words("why", lambda ran: ran[1].why),
         )
-        for count, rows in _by_workers(result).items()
+        for rows in _by_workers(result).values()
     ]
 
 
 def lowering_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, what every reducer asks of the library beside what the library executes."""
-    columns = (
-        Column("reducer: what it carries", numeric=False),
-        Column("asks for", numeric=False),
-        Column("executed", numeric=False),
-        Column("sent a\nrank, ideal"),
-        Column("sent\na rank"),
-        Column("time,\nideal"),
-        Column("time"),
-        Column("costs"),
-    )
     return [
-        Grid(
+        tabulate(
             f"lowering by {result.spec.library}, {marked_workers(rows[0])}; costs: by how much the phase would be "
             "shorter if this alone ran as asked",
-            columns,
-            tuple(
-                (
-                    f"{row.option_string}: {item.call or UNDEFINED}",
-                    item.asked,
-                    "as asked" if item.executes == item.asked else item.executes,
-                    format_bytes(item.bytes_ideal),
-                    format_bytes(item.bytes_sent),
-                    format_seconds(item.time_ideal_s),
-                    format_seconds(item.time_s),
-                    format_seconds(item.gap_s),
-                )
-                for row in rows
-                for item in row.lowering
-            ),
+            [(row.option_string, item) for row in rows for item in row.lowering],
+            words("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].call or UNDEFINED}"),
+            words("asks for", lambda ran: ran[1].asked),
+            words("executed", lambda ran: "as asked" if ran[1].executes == ran[1].asked else ran[1].executes),
+            figures("sent a\nrank, ideal", lambda ran: format_bytes(ran[1].bytes_ideal)),
+            figures("sent\na rank", lambda ran: format_bytes(ran[1].bytes_sent)),
+            figures("time,\nideal", lambda ran: format_seconds(ran[1].time_ideal_s)),
+            figures("time", lambda ran: format_seconds(ran[1].time_s)),
+            figures("costs", lambda ran: format_seconds(ran[1].gap_s)),
         )
-        for count, rows in _by_workers(result).items()
+        for rows in _by_workers(result).values()
     ]
 
 
@@ -341,32 +220,21 @@ def layers_grids(result: Result) -> list[Grid]:
             (Column("layer", numeric=False), *(Column(row.option_string) for row in rows)),
             tuple((layer, *(_layer_text(row, layer) for row in rows)) for layer in rows[0].error_per_layer),
         )
-        for count, rows in _by_workers(result).items()
+        for rows in _by_workers(result).values()
     ]
-
-
-_NAMED_FLOWS = 3
 
 
 def links_grid(loads: Sequence[LinkLoad]) -> Grid:
     """Return the busiest links of a collective."""
-    return Grid(
+    return tabulate(
         "busiest links (one direction each)",
-        (
-            Column("link", numeric=False),
-            Column("bytes"),
-            Column("utilisation"),
-            Column("flows"),
-            Column("most of it from", numeric=False),
-        ),
-        tuple(
-            (
-                load.link,
-                format_bytes(load.bytes),
-                f"{load.utilisation:.1%}",
-                str(load.flows),
-                ", ".join(f"{flow.src} to {flow.dst}" for flow in load.shared_by[:_NAMED_FLOWS]),
-            )
-            for load in loads
+        loads,
+        words("link", lambda load: load.link),
+        figures("bytes", lambda load: format_bytes(load.bytes)),
+        figures("utilisation", lambda load: f"{load.utilisation:.1%}"),
+        figures("flows", lambda load: str(load.flows)),
+        words(
+            "most of it from",
+            lambda load: ", ".join(f"{flow.src} to {flow.dst}" for flow in load.shared_by[:_NAMED_FLOWS]),
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.report.tables.rows import factor_text, rates_text, workers_text
+from s2sim.report.tables.texts import factor_text, rates_text, workers_text
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from s2sim.report.figures.cluster.arrangement import make_plan
 from s2sim.report.figures.cluster.counts import place_counts, point
 from s2sim.report.figures.cluster.graph import NO_LINK, base_class
 from s2sim.report.figures.figure_file import figure_bytes, one_look
-from s2sim.report.tables.rows import rates_text
+from s2sim.report.tables.texts import rates_text
 from s2sim.units import PS_PER_S, format_seconds
 
 if TYPE_CHECKING:

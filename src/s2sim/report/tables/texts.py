@@ -1,0 +1,76 @@
+"""Figures of result rows as they are written for people, in tables and pictures alike."""
+
+from __future__ import annotations
+
+from math import floor, isfinite
+from typing import TYPE_CHECKING
+
+from s2sim.units import format_bytes, format_rate
+from s2sim.words import number_of
+
+if TYPE_CHECKING:
+    from s2sim.study.measuring.result import Row
+
+UNDEFINED = "-"
+
+
+def factor_text(value: float | None) -> str:
+    """Return a ratio for reading.
+
+    >>> factor_text(1.234), factor_text(250.0), factor_text(None)
+    ('1.23x', '250x', '-')
+    """
+    if value is None or not isfinite(value):
+        return UNDEFINED if value is None else "inf"
+    return f"{value:.2f}x" if value < 100 else f"{value:.0f}x"
+
+
+def error_text(value: float | None) -> str:
+    """Return a relative error for reading.
+
+    >>> error_text(0.012345), error_text(0.0)
+    ('0.0123', '0')
+    """
+    return UNDEFINED if value is None else f"{value:.3g}"
+
+
+def cosine_text(value: float | None) -> str:
+    """Return a cosine for reading.
+
+    >>> cosine_text(0.99999)
+    '1.0000'
+    """
+    return UNDEFINED if value is None else f"{value:.4f}"
+
+
+def rates_text(rate_Bps: float | None) -> str:
+    """Return a rate in bytes and in bits a second.
+
+    >>> rates_text(12.5e9)
+    '12.5 GB/s (100 Gbps)'
+    """
+    return UNDEFINED if rate_Bps is None else f"{format_bytes(rate_Bps)}/s ({format_rate(rate_Bps)})"
+
+
+def share_text(share: float) -> str:
+    """Return a share for reading, never rounded up to all.
+
+    >>> share_text(1.0), share_text(0.99996), share_text(0.741)
+    ('all', '99.99%', '74.10%')
+    """
+    return "all" if share == 1 else f"{floor(share * 1e4) / 1e2:.2f}%"
+
+
+def workers_text(count: int) -> str:
+    """Return a number of workers for reading."""
+    return number_of(count, "worker")
+
+
+def marked_workers(row: Row) -> str:
+    """Return the number of workers of a row, with a mark where the row goes beyond what was recorded."""
+    return f"{workers_text(row.workers)}{'' if row.extrapolated is None else ', extrapolated'}"
+
+
+def rounds_text(row: Row) -> str:
+    """Return the rounds of a row, those before the gradient apart."""
+    return f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds)
