@@ -16,8 +16,8 @@ from s2sim.testing.topologies import check_topology
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe, first_line
 from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.node_spec import LinkSpec, NodeSpec
 from s2sim.topology.mesh import mesh_ways
+from s2sim.topology.node_spec import LinkSpec, NodeSpec
 from s2sim.topology.shape import with_rate
 
 SWITCH = 'kind = "single-switch"'

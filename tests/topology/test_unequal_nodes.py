@@ -10,8 +10,8 @@ from s2sim.testing.topologies import check_topology
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe, first_line
 from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.node_spec import LinkSpec
 from s2sim.topology.kinds import KINDS, most_workers
+from s2sim.topology.node_spec import LinkSpec
 from s2sim.topology.shape import with_rate
 
 NVSWITCH = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.traces.manifest import Spread, Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,56 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.gradients.gradient import Gradient, Layer
+
+
+# Read by pydantic where a manifest is checked; an unknown key there is an error, never dropped quietly.
+STRICT = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How sparse and how heavy-tailed a layer (or the whole gradient) is; means over ranks and steps.
+
+    Attributes
+    ----------
+    density : float
+        Share of rows stored (row-sparse layer) or of elements that are not zero (dense layer), of one rank.
+    union_density : tuple of float
+        The same share for the union of the first k ranks, for each k of `Statistics.union_ranks`.
+    top_percent_energy : float or None
+        Share of the squared L2 norm in the 1 % largest stored values; None where the norm is zero.
+    kurtosis : float or None
+        Fourth central moment of the stored values over their squared variance (3 for a Gaussian); None where
+        they do not vary.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    density: float
+    union_density: tuple[float, ...]
+    top_percent_energy: float | None
+    kurtosis: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Statistics of a trace.
+
+    Attributes
+    ----------
+    union_ranks : tuple of int
+        Numbers of ranks for which the union was measured: 1, 2, 4, ..., world size.
+    layers : dict of str to Spread
+        One entry a layer.
+    whole : Spread
+        The whole gradient; its densities count elements.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    union_ranks: tuple[int, ...]
+    layers: dict[str, Spread]
+    whole: Spread
 
 
 class GradientSource(Protocol):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.libraries.launches import Local
     from s2sim.reducers.scripts.script import Work
     from s2sim.topology.files.hardware import Gpu
-    from s2sim.topology.shape import LinkSpec
+    from s2sim.topology.node_spec import LinkSpec
 
 
 def work_ps(work: Work, gpu: Gpu) -> int:

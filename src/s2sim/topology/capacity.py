@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Layout
-    from s2sim.topology.nodes import Nodes
+    from s2sim.topology.node_set import Nodes
 
     Indices = NDArray[np.int64]
     Rates = NDArray[np.float64]

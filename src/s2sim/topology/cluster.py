@@ -12,7 +12,7 @@ from s2sim.topology.cuts import find_cuts
 from s2sim.topology.fabric import Fabric, build_fabric
 from s2sim.topology.kinds import lay_out
 from s2sim.topology.named_links import with_named_links
-from s2sim.topology.node import node_parts
+from s2sim.topology.node_links import node_parts
 from s2sim.topology.placement import place
 from s2sim.topology.reduction import reduction_tree
 from s2sim.topology.routes import Routes, join_stages

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from s2sim.topology.capacity import find_capacity, half_of_node_Bps
-from s2sim.topology.files.node_spec import MOST_MESHED
 from s2sim.topology.kinds import KINDS
+from s2sim.topology.node_spec import MOST_MESHED
 from s2sim.topology.routes import join_stages
 from s2sim.units import PS_PER_S, format_bytes, format_rate, format_seconds
 from s2sim.words import number_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.topology.cluster import Cluster
-    from s2sim.topology.files.node_spec import NodeSpec
+    from s2sim.topology.node_spec import NodeSpec
     from s2sim.topology.routes import Routes
 
 

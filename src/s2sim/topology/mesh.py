@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.topology.files.node_spec import NodeSpec
+    from s2sim.topology.node_spec import NodeSpec
 
     Indices = NDArray[np.int64]
 

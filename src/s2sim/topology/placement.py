@@ -15,7 +15,7 @@ from s2sim.text_files import read_text
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.topology.dimensions import Dimensions
+    from s2sim.topology.kinds.layout import Dimensions
 
 PLACEMENTS = ("linear", "round-robin", "random")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Layout
-    from s2sim.topology.nodes import Nodes
+    from s2sim.topology.node_set import Nodes
     from s2sim.topology.routes import Stage
 
     Indices = NDArray[np.int64]

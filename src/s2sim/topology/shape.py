@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from s2sim.topology.files.node_spec import LinkSpec, NodeGroup, NodeSpec
+from s2sim.topology.node_spec import LinkSpec
 
 if TYPE_CHECKING:
     from s2sim.topology.files.quantity import Quantity
     from s2sim.topology.named_links import NamedLinks
-
-__all__ = ["ClusterShape", "LinkSpec", "NodeGroup", "NodeSpec", "with_rate"]
+    from s2sim.topology.node_spec import NodeGroup, NodeSpec
 
 
 @dataclass(frozen=True, slots=True)

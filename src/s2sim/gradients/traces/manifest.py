@@ -8,15 +8,13 @@ from pathlib import PurePosixPath
 from typing import ClassVar, Literal
 
 from s2sim.errors import TraceError
+from s2sim.gradients.statistics import STRICT, Statistics
 
 SCHEMA_VERSION: Literal[1] = 1
 SCALING = (
     "float32 value = stored value x scales[i] (a power of two, so exact); scales is a float32 tensor in each file, "
     "one entry a layer in the order of this manifest"
 )
-
-# Read by pydantic where the file is checked; an unknown key there is an error, never dropped quietly.
-_STRICT = {"extra": "forbid"}
 
 
 def gradient_file_name(step: int, rank: int) -> str:
@@ -46,7 +44,7 @@ class LayerEntry:
         Largest relative L2 difference, over ranks and steps, between what training produced and what is stored.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     name: str
     shape: tuple[int, ...]
@@ -88,59 +86,13 @@ class Origin:
         How the model was trained up to and between the recorded steps.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     data: str
     licence: str
     source: str
     command: str
     training: str
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How sparse and how heavy-tailed a layer (or the whole gradient) is; means over ranks and steps.
-
-    Attributes
-    ----------
-    density : float
-        Share of rows stored (row-sparse layer) or of elements that are not zero (dense layer), of one rank.
-    union_density : tuple of float
-        The same share for the union of the first k ranks, for each k of `Statistics.union_ranks`.
-    top_percent_energy : float or None
-        Share of the squared L2 norm in the 1 % largest stored values; None where the norm is zero.
-    kurtosis : float or None
-        Fourth central moment of the stored values over their squared variance (3 for a Gaussian); None where
-        they do not vary.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
-
-    density: float
-    union_density: tuple[float, ...]
-    top_percent_energy: float | None
-    kurtosis: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """Statistics of a trace.
-
-    Attributes
-    ----------
-    union_ranks : tuple of int
-        Numbers of ranks for which the union was measured: 1, 2, 4, ..., world size.
-    layers : dict of str to Spread
-        One entry a layer.
-    whole : Spread
-        The whole gradient; its densities count elements.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
-
-    union_ranks: tuple[int, ...]
-    layers: dict[str, Spread]
-    whole: Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +127,7 @@ class Manifest:
         File name to SHA-256 of its bytes, in hexadecimal digits.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     schema_version: Literal[1]
     kind: Literal["recorded", "imported", "synthetic"]

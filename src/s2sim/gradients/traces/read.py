@@ -21,7 +21,8 @@ from s2sim.gradients.traces.shipped import shipped_directories
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.gradients.traces.manifest import LayerEntry, Manifest, Statistics
+    from s2sim.gradients.statistics import Statistics
+    from s2sim.gradients.traces.manifest import LayerEntry, Manifest
     from s2sim.gradients.traces.safetensors_file import StoredTensor
 
 _FORMAT_NAMES = {"float16": "F16", "float32": "F32", "int32": "I32"}

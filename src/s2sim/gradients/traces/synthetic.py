@@ -17,7 +17,7 @@ from s2sim.seeds import named_generator
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.gradients.traces.manifest import Statistics
+    from s2sim.gradients.statistics import Statistics
 
 _DENSE_LAYER = "dense"
 

@@ -6,9 +6,9 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import TopologyError, nearest
-from s2sim.topology.files.node_spec import LinkSpec
 from s2sim.topology.files.quantity import Quantity, count, rate_Bps, read_quantity, sides, text, time_ps
 from s2sim.topology.kinds import KINDS
+from s2sim.topology.node_spec import LinkSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

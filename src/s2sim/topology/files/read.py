@@ -11,7 +11,8 @@ from s2sim.topology.files.quantity import rate_Bps, time_ps
 from s2sim.topology.files.read_node import read_groups
 from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
 from s2sim.topology.named_links import NamedLinks
-from s2sim.topology.shape import ClusterShape, LinkSpec
+from s2sim.topology.node_spec import LinkSpec
+from s2sim.topology.shape import ClusterShape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import TopologyError
 from s2sim.topology.files.fields import NODE_FIELDS, Fields
-from s2sim.topology.files.node_spec import MOST_MESHED, LinkSpec, NodeGroup, NodeSpec
 from s2sim.topology.files.quantity import count
 from s2sim.topology.mesh import mesh_ways
+from s2sim.topology.node_spec import MOST_MESHED, LinkSpec, NodeGroup, NodeSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

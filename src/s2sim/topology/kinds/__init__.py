@@ -10,7 +10,7 @@ from s2sim.topology.kinds.rail import RAIL_OPTIMISED
 from s2sim.topology.kinds.ring import RING
 from s2sim.topology.kinds.torus import TORUS
 from s2sim.topology.kinds.tree import FAT_TREE, LEAF_SPINE, SINGLE_SWITCH
-from s2sim.topology.nodes import fill_nodes, gpus_of_first
+from s2sim.topology.node_set import fill_nodes, gpus_of_first
 
 if TYPE_CHECKING:
     from s2sim.topology.kinds.layout import Kind, Layout

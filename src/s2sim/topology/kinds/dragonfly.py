@@ -34,7 +34,7 @@ from s2sim.words import number_of
 if TYPE_CHECKING:
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Indices, Mask
-    from s2sim.topology.nodes import Nodes
+    from s2sim.topology.node_set import Nodes
     from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from s2sim.topology.capacity import Capacity, Partition
     from s2sim.topology.fabric import Fabric, LinkPart
-    from s2sim.topology.nodes import Nodes
+    from s2sim.topology.node_set import Nodes
     from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
 

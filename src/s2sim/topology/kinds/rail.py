@@ -22,7 +22,7 @@ from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from s2sim.topology.kinds.layout import Indices
-    from s2sim.topology.nodes import Nodes
+    from s2sim.topology.node_set import Nodes
     from s2sim.topology.shape import ClusterShape
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from s2sim.topology.capacity import Capacity
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Indices, Mask
-    from s2sim.topology.nodes import Nodes
+    from s2sim.topology.node_set import Nodes
     from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
 

@@ -11,9 +11,9 @@ from s2sim.topology.fabric import LinkPart
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s2sim.topology.files.node_spec import LinkSpec, NodeSpec
     from s2sim.topology.kinds.layout import Indices, Layout, Rates
-    from s2sim.topology.nodes import Nodes
+    from s2sim.topology.node_set import Nodes
+    from s2sim.topology.node_spec import LinkSpec, NodeSpec
 
     Ends = Callable[[Indices], tuple[Indices, Indices]]
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.topology.files.node_spec import NodeSpec
     from s2sim.topology.mesh import Meshes
+    from s2sim.topology.node_spec import NodeSpec
     from s2sim.topology.shape import ClusterShape
 
     Indices = NDArray[np.int64]
