@@ -1,6 +1,8 @@
-"""Cluster files that many tests write for themselves."""
+"""How many examples properties are tried on, and cluster files that many tests write for themselves."""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 from hypothesis import settings
@@ -8,12 +10,20 @@ from hypothesis import settings
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 
-# The same examples at every run, so that whoever sees a failure can see it again.
-settings.register_profile("repeatable", derandomize=True)
-settings.load_profile("repeatable")
+# The same examples at every run, so that whoever sees a failure can see it again; no deadline: how fast depends on who
+# else uses the cores.
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=30)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=200)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "quick"))
 
 RATE = "50GiB/s"
 RATE_BPS = 50 * 2**30
+
+
+def pytest_configure():
+    """Give each worker, and each process that a test starts, one thread: the workers fill the cores."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
 @pytest.fixture

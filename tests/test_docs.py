@@ -11,6 +11,17 @@ import pytest
 from s2sim.cli.main import main
 
 ROOT = Path(__file__).parents[1]
+# These take seconds each; no line but a slow one reads what they write.
+SLOW = {
+    "codec compare --trace ncf --workers 8,64",
+    "codec compare --trace lstm-lm --workers 8,64 --png compare.png",
+    "codec regimes --png regimes.png",
+    "run --topology fat-tree --workers 64 --reducer s2:error=0.1 --reducer s2-exact:warm=true --reducer union",
+    (
+        "run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 20 --reducer topk:density=0.01"
+        " --reducer s2:rows=1,cells=0.5 --reducer s2:rows=3,cells=2"
+    ),
+}
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -23,14 +34,20 @@ def console_lines(document):
             yield line.removeprefix("$ s2sim ")
 
 
+@pytest.mark.parametrize("slow", [set(), pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "all"])
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_examples_run(document, tmp_path, monkeypatch, capsys):
+def test_examples_run(document, slow, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     failed, _ = doctest.testfile(str(document), module_relative=False)
     assert failed == 0
     for line in console_lines(document):
-        assert main(shlex.split(line)) == 0, line
-        assert capsys.readouterr().out, line
+        if line not in SLOW - slow:
+            assert main(shlex.split(line)) == 0, line
+            assert capsys.readouterr().out, line
+
+
+def test_slow_examples_stand_in_a_document():
+    assert {line for document in DOCUMENTS for line in console_lines(document)} >= SLOW
 
 
 def test_the_readme_starts_with_the_two_commands():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError
@@ -62,7 +62,6 @@ def test_a_broken_string_is_refused(text, message):
 WORDS = st.from_regex(r"[a-z][a-z0-9.-]{0,8}", fullmatch=True)
 
 
-@settings(max_examples=50, deadline=None)
 @given(WORDS, st.dictionaries(WORDS, WORDS))
 def test_splitting_undoes_joining(name, options):
     assert split_option_string(join_option_string(name, options)) == (name, options)
@@ -93,7 +92,6 @@ def test_a_wrong_option_is_refused_in_one_line(options, message):
     assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.builds(
         Options,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import UnitError
@@ -102,7 +102,6 @@ BYTE_PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 BYTE_PREFIXES |= {f"{prefix}i": 2 ** (10 * power) for power, prefix in enumerate("KMGT", 1)}
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(8, 10**5), st.sampled_from(sorted(BYTE_PREFIXES)))
 def test_a_prefix_multiplies_and_a_bit_is_an_eighth_of_a_byte(number, prefix):
     bytes_ = number * BYTE_PREFIXES[prefix]
@@ -112,20 +111,17 @@ def test_a_prefix_multiplies_and_a_bit_is_an_eighth_of_a_byte(number, prefix):
         assert parse_rate_Bps(f"{number}{prefix}{bit}") == bytes_ / 8
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**50))
 def test_bytes_read_back(size):
     assert parse_size_bytes(f"{size}B") == size
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.floats(1e-11, 1e4), st.floats(1, 1e15))
 def test_what_is_written_reads_back_to_its_digits(seconds, rate_Bps):
     assert parse_time_ps(format_seconds(seconds)) / 1e12 == pytest.approx(seconds, rel=1e-3, abs=1e-12)
     assert parse_rate_Bps(format_rate(rate_Bps)) == pytest.approx(rate_Bps, rel=1e-3)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 10**15))
 def test_sizes_are_written_in_powers_of_1000(size):
     number, unit = format_bytes(size).split()

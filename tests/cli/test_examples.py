@@ -22,9 +22,26 @@ def examples(command, name="s2sim"):
 
 
 EXAMPLES = dict(examples(get_command(app)))
-# Training takes its time and an extra; a group's help repeats the examples of its commands.
+# Training takes its time and an extra.
 RECORD = "s2sim trace record"
 COMMANDS = [name for name in EXAMPLES if name != RECORD]
+# These take seconds each; no line but a slow one reads what they write.
+SLOW = {
+    "s2sim run --topology fat-tree --workers 64",
+    "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
+    "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
+    "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
+    "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 12 --reducer topk --reducer s2:cells=2",
+    "s2sim run --spec result.json",
+    "s2sim codec compare --trace lstm-lm --workers 1,8,64",
+    "s2sim codec compare --trace ncf --workers 16 --set nic.rate=25Gbps --png compare.png",
+}
+
+
+def lines_of_its_own(name):
+    """Return a command's examples; a group's help repeats some of those of its commands."""
+    below = {line for other in EXAMPLES if other.startswith(f"{name} ") for line in EXAMPLES[other]}
+    return [line for line in EXAMPLES[name] if line not in below and not line.startswith(RECORD)]
 
 
 @pytest.fixture
@@ -37,17 +54,20 @@ def own_files(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("own_files")
+@pytest.mark.parametrize("slow", [set(), pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "all"])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_examples_of_a_help_run_as_printed(name, s2sim):
+def test_examples_of_a_help_run_as_printed(name, slow, s2sim):
     assert EXAMPLES[name]
-    for line in EXAMPLES[name]:
-        words = shlex.split(line)[1:]
-        # The help of a group shows one example of each command.
-        if line.startswith(RECORD):
-            continue
-        code, out, err = s2sim(*words)
-        assert (code, err) == (0, ""), line
-        assert out or "--quiet" in words, line
+    for line in lines_of_its_own(name):
+        if line not in SLOW - slow:
+            words = shlex.split(line)[1:]
+            code, out, err = s2sim(*words)
+            assert (code, err) == (0, ""), line
+            assert out or "--quiet" in words, line
+
+
+def test_slow_examples_stand_in_a_help():
+    assert {line for lines in EXAMPLES.values() for line in lines} >= SLOW
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")

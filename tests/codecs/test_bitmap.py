@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.bitmap import (
@@ -41,7 +41,6 @@ def test_all_ways_agree_with_packbits(n, density):
     assert count(expected) == count_nonzero(array) == len(positions)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
 def test_positions_round_trip(case):
     n, chosen = case

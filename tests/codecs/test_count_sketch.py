@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.bitmap import CHUNK_ELEMENTS, pack_nonzero, pack_positions
@@ -114,7 +114,6 @@ def test_no_rows():
     assert sketch.decode_rows(cells, np.empty(0, np.int64), 4).shape == (0, 4)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.integers(1, 5),
     st.integers(1, 200),
@@ -169,7 +168,6 @@ def test_support_beyond_the_keys_decodes_to_noise_around_zero():
     assert not decoded[10:].any()
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 16), st.integers(0, 1000))
 def test_median_is_numpys(count, seed):
     estimates = np.random.default_rng(seed).integers(-3, 4, (count, 50)).astype(np.float32)

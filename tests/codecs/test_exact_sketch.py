@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.exact_sketch import ExactSketch
@@ -207,7 +207,6 @@ def test_groups_hold_about_as_many_values_whatever_the_width():
     assert ExactSketch.for_keys(100_000, 64, "float32").groups == 0
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 200), st.integers(1, 5), st.sampled_from(["int32", "int64", "float32"]), st.integers(0, 99))
 def test_round_trip(count, width, dtype, seed):
     generator = np.random.default_rng(seed)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs import fixed_point as fp
@@ -16,7 +16,6 @@ def one_group(values):
     return np.zeros(len(values), np.int64)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(FLOATS, min_size=1, max_size=16), st.integers(0, 4))
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_any_sum_over_ranks_fits_and_is_within_the_bound(dtype, values, headroom):
@@ -31,7 +30,6 @@ def test_any_sum_over_ranks_fits_and_is_within_the_bound(dtype, values, headroom
     assert abs(got - exact) <= fp.error_bound(exponents, len(ranks))[0] + abs(exact) * 2**-23 + 2.0**-126
 
 
-@settings(max_examples=100, deadline=None)
 @given(FLOATS)
 def test_the_unit_is_as_fine_as_the_range_allows(value):
     maxima = np.array([abs(value)], np.float32).astype(np.float64)
@@ -90,7 +88,6 @@ def test_extreme_magnitudes(dtype):
         assert np.abs(got - values).max() <= fp.error_bound(exponents, 1)[0]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.floats(0, 100, width=32), min_size=1, max_size=64), st.floats(0.125, 100))
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_a_unit_that_is_too_small_is_noticed_by_all_ranks(dtype, maxima, earlier):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.peel_table import _CHUNK_KEYS, BLOCK_KEYS, CELLS_PER_KEY, PeelTable, cells_for
@@ -46,7 +46,6 @@ def test_numbers_sorted_by_block_are_put_back_in_order(count):
     assert np.array_equal(numbers, keys + 7)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 5000), st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))
 def test_where_a_key_goes_depends_on_nothing_else(blocks, columns, keys):
     table = PeelTable(blocks, columns, seed=5)

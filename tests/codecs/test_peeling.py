@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.peel_table import PeelTable
@@ -39,7 +39,6 @@ def read(columns, cells):
     return np.concatenate([values for values, _ in parts], axis=1), all(clean for _, clean in parts)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 80), st.integers(1, 60), st.integers(0, 10_000))
 def test_rounds_are_those_of_a_naive_peeling(keys, columns, seed):
     where = random_columns(keys, columns, seed)
@@ -54,7 +53,6 @@ def test_rounds_are_those_of_a_naive_peeling(keys, columns, seed):
     assert all(cell in where[:, key] for key, cell in zip(order.keys, order.cells, strict=True))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 5), st.integers(0, 10_000))
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
 def test_integers_are_read_exactly_though_they_wrap_around(dtype, keys, columns, width, seed):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.bitmap import pack_nonzero
@@ -28,7 +28,6 @@ def windows_of(array, columns):
     return Windows.proportional(segment_counts(pack_nonzero(array)), columns)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, SEGMENT_ELEMENTS), min_size=1, max_size=40),
     st.sampled_from([1, 2, 5, 1000, 12_345, 1 << 20, (1 << 32) - 1]),

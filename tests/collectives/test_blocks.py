@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.pairwise import Pairwise
@@ -41,7 +41,6 @@ def random_sizes(ranks, seed, *, most=9):
 
 
 @given(ranks=st.integers(1, MOST), seed=st.integers(0, 10**6), algorithm=st.sampled_from(ALGORITHMS))
-@settings(max_examples=120, deadline=None)
 def test_values_bytes_and_times(clusters, ranks, seed, algorithm):
     sizes = random_sizes(ranks, seed)
     demand, cluster = exchange(sizes, 4), clusters[ranks]

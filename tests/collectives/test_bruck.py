@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.bruck import Bruck
@@ -33,7 +33,6 @@ def clusters():
     sizes=st.lists(st.integers(0, 200), min_size=1, max_size=33),
     scale=st.sampled_from([1, 1000]),
 )
-@settings(max_examples=150, deadline=None)
 def test_values_bytes_and_times(clusters, kind, sizes, scale):
     demand = Demand(kind, tuple(scale * size for size in sizes), 4)
     cluster = clusters[demand.ranks]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.direct import Direct
@@ -39,7 +39,6 @@ def test_every_number_of_ranks(clusters, kind):
 
 
 @given(kind=st.sampled_from(Direct.kinds), sizes=st.lists(st.integers(0, 300), min_size=1, max_size=20))
-@settings(max_examples=60, deadline=None)
 def test_values_bytes_and_times(clusters, kind, sizes):
     demand = Demand(kind, (sizes[0],) * len(sizes) if kind == "all_reduce" else tuple(sizes), 4)
     cluster = clusters[demand.ranks]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.halving_doubling import HalvingDoubling
@@ -51,7 +51,6 @@ def total_factor(demand):
 
 
 @given(demand=demands(), text=st.sampled_from(TEXTS))
-@settings(max_examples=150, deadline=None)
 def test_values_bytes_and_times(clusters, demand, text):
     cluster = clusters[demand.ranks]
     schedule = make_algorithm(text, demand.kind).schedule(demand, cluster)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.hierarchical import Hierarchical
@@ -56,7 +56,6 @@ def test_every_number_of_ranks(mode, placement, gpus):
     chunks=st.integers(1, 4),
     elements=st.sampled_from([0, 1, 10, 333]),
 )
-@settings(max_examples=100, deadline=None)
 def test_any_parts(nodes, gpus, placement, mode, local, across, chunks, elements):
     cluster = nodes_of(gpus, nodes * gpus, placement)
     demand = Demand("all_reduce", (elements,) * cluster.workers, 4)

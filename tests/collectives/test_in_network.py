@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.in_network import InNetwork
@@ -27,7 +27,6 @@ RATE_BPS = 50 * 2**30
     topology=st.sampled_from(["single-switch", "fat-tree", "leaf-spine"]),
     placement=st.sampled_from(["linear", "round-robin"]),
 )
-@settings(max_examples=60, deadline=None)
 def test_values_bytes_and_times(ranks, elements, topology, placement):
     cluster = build_cluster(load_shape(topology), ranks, placement=placement)
     demand = Demand("all_reduce", (elements,) * ranks, 4)

@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.pairwise import Pairwise
@@ -43,7 +43,6 @@ def own_blocks(elements):
     release=st.sampled_from(["delivered", "sent"]),
     partners=st.sampled_from(["shift", "xor"]),
 )
-@settings(max_examples=200, deadline=None)
 def test_values_bytes_and_times(clusters, sizes, scale, release, partners):
     if partners == "xor":
         sizes = sizes[: 2 ** (len(sizes).bit_length() - 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.parameter_server import ParameterServer
@@ -51,7 +51,6 @@ def test_every_number_of_ranks(on, servers):
     on=st.sampled_from(["ranks", "nodes"]),
     elements=st.sampled_from([0, 1, 10, 333]),
 )
-@settings(max_examples=80, deadline=None)
 def test_values_bytes_and_times(ranks, gpus, servers, on, elements):
     algorithm = ParameterServer(min(servers, ranks) if on == "ranks" else servers, on)
     cluster = cluster_for(algorithm, ranks, gpus)

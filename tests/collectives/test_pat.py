@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.pat import Pat
@@ -36,7 +36,6 @@ def clusters():
     scale=st.sampled_from([1, 1000]),
     limit=st.sampled_from(LIMITS),
 )
-@settings(max_examples=150, deadline=None)
 def test_values_bytes_and_times(clusters, kind, sizes, scale, limit):
     demand = Demand(kind, tuple(scale * size for size in sizes), 4)
     cluster = clusters[demand.ranks]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.recursive_doubling import RecursiveDoubling
@@ -42,7 +42,6 @@ def demands(draw):
 
 
 @given(demand=demands())
-@settings(max_examples=150, deadline=None)
 def test_values_bytes_and_times(clusters, demand):
     cluster = clusters[demand.ranks]
     schedule = RecursiveDoubling().schedule(demand, cluster)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.binary_tree import BinaryTree
@@ -46,7 +46,6 @@ def clusters():
     scale=st.sampled_from([1, 3000]),
     data=st.data(),
 )
-@settings(max_examples=300, deadline=None)
 def test_values_bytes_and_times(clusters, text, kind, topology, ranks, elements, scale, data):
     root = data.draw(st.integers(0, ranks - 1))
     demand = Demand(kind, (scale * elements,) * ranks, 4, root)
@@ -69,7 +68,6 @@ def test_values_bytes_and_times(clusters, text, kind, topology, ranks, elements,
 
 
 @given(ranks=st.integers(1, 33), elements=st.integers(0, 300), topology=st.sampled_from(["single-switch", "fat-tree"]))
-@settings(max_examples=60, deadline=None)
 def test_binary_tree_all_reduce(clusters, ranks, elements, topology):
     demand = Demand("all_reduce", (elements,) * ranks, 4)
     schedule = BinaryTree().schedule(demand, clusters[topology, ranks])
@@ -129,7 +127,6 @@ def test_rounds_with_the_same_pairs_at_work_are_one_step(ranks, chunks):
     elements=st.integers(1, 10**7),
     kind=st.sampled_from(["broadcast", "reduce"]),
 )
-@settings(max_examples=60, deadline=None)
 def test_the_chosen_number_of_chunks_is_the_fastest(clusters, ranks, elements, kind):
     cluster = clusters["single-switch", ranks]
     demand = Demand(kind, (elements,) * ranks, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import make_algorithm
@@ -75,7 +75,6 @@ def test_undisturbed_rounds_pass_without_a_message(cluster):
         max_size=3,
     ),
 )
-@settings(max_examples=80, deadline=None)
 def test_what_comes_in_the_middle_finds_the_network_as_on_the_plain_path(cluster, chosen, starts, elements, transfers):
     collectives = [
         (start, schedule_of(cluster, text, kind, elements)) for start, (text, kind) in zip(starts, chosen, strict=False)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.double_binary_tree import DoubleBinaryTree, _binary_tree, _second_tree
@@ -28,14 +28,14 @@ def clusters():
     return {workers: build_cluster(shape, workers) for workers in [*range(1, 34), 65]}
 
 
+@pytest.mark.parametrize("exhaustive", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("text", [*ALGORITHMS.names(), "ring:channels=2", "double-binary-tree:chunks=5"])
-def test_every_registered_algorithm_conforms(text):
+def test_every_registered_algorithm_conforms(text, exhaustive):
     name = text.partition(":")[0]
-    check_algorithm(make_algorithm(text, ALGORITHMS.get(name).kinds[0]))
+    check_algorithm(make_algorithm(text, ALGORITHMS.get(name).kinds[0]), exhaustive=exhaustive)
 
 
 @given(st.integers(2, 20), st.integers(0, 300), st.integers(1, 9))
-@settings(max_examples=40, deadline=None)
 def test_double_binary_tree_with_any_chunks(clusters, workers, elements, chunks):
     demand = Demand("all_reduce", (elements,) * workers, 4)
     schedule = DoubleBinaryTree(chunks=chunks).schedule(demand, clusters[workers])
@@ -45,7 +45,6 @@ def test_double_binary_tree_with_any_chunks(clusters, workers, elements, chunks)
 
 
 @given(st.integers(1, 20), st.integers(0, 300), st.integers(1, 9), st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_ring_with_any_channels(clusters, workers, elements, channels, gather):
     kind = "all_gather" if gather else "all_reduce"
     demand = Demand(kind, tuple(range(workers)) if gather else (elements,) * workers, 4)
@@ -82,7 +81,6 @@ def test_ring_traffic_is_the_pinned_formula(workers, elements, clusters, make_cl
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=12))
-@settings(max_examples=40, deadline=None)
 def test_ring_all_gather_traffic_with_unequal_sizes(clusters, sizes):
     demand = Demand("all_gather", tuple(sizes), 4)
     sent, received = Ring().schedule(demand, clusters[len(sizes)]).traffic()

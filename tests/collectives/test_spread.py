@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.spread import Spread
@@ -27,7 +27,6 @@ def clusters():
 
 
 @given(kind=st.sampled_from(Spread.kinds), sizes=st.lists(st.integers(0, 200), min_size=1, max_size=33))
-@settings(max_examples=100, deadline=None)
 def test_values_bytes_and_times(clusters, kind, sizes):
     demand = Demand(kind, tuple(sizes), 4)
     ranks, cluster = demand.ranks, clusters[demand.ranks]
@@ -45,7 +44,6 @@ def test_values_bytes_and_times(clusters, kind, sizes):
 
 
 @given(size=st.integers(0, 10**6), ranks=st.integers(1, 33))
-@settings(max_examples=40, deadline=None)
 def test_a_shift_takes_one_message(clusters, size, ranks):
     demand = Demand("send_recv", (*(size for _ in range(ranks - 1)), size // 2), 4)
     schedule = Spread().schedule(demand, clusters[ranks])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.double_binary_tree import DoubleBinaryTree
@@ -110,7 +110,6 @@ def test_a_closed_form_refuses_a_contended_fabric(make_cluster, switch_fabric):
     algorithm=st.sampled_from(["ring", "gather", "double-binary-tree"]),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
 def test_fast_paths_equal_the_plain_path_to_the_picosecond(workers, gpus, elements, placement, algorithm, data):
     cluster = build_cluster(load_shape("leaf-spine", [f"node.gpus={gpus}"]), workers, placement=placement)
     sizes = (
@@ -152,7 +151,6 @@ def demands(draw, workers):
 
 
 @given(cluster=clusters(), data=st.data())
-@settings(max_examples=150, deadline=None)
 def test_no_time_is_under_the_bound_and_a_closed_form_holds_or_refuses(cluster, data):
     demand = data.draw(demands(cluster.workers))
     for algorithm in ("ring", "double-binary-tree") if demand.kind == "all_reduce" else ("ring",):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import make_algorithm
@@ -62,7 +62,6 @@ def test_every_number_of_ranks(clusters, split):
     topology=st.sampled_from(["single-switch", "leaf-spine"]),
     placement=st.sampled_from(["linear", "random"]),
 )
-@settings(max_examples=60, deadline=None)
 def test_any_size(sizes, split, elements, topology, placement):
     ranks = prod(sizes)
     overrides = ["node.gpus=1"] if topology == "leaf-spine" else []

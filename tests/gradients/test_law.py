@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import TraceError
@@ -55,7 +55,6 @@ def test_the_union_at_four_times_the_ranks_is_that_of_the_distribution_drawn_fro
     assert law.union_density(1) == pytest.approx(probabilities.mean(), rel=0.03)
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=3, max_size=12).filter(any))
 def test_unions_grow_and_never_exceed_the_table(rows_by_count):
     counts = np.array(rows_by_count)

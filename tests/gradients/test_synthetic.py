@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, TraceError, UnknownNameError
@@ -12,7 +12,6 @@ from s2sim.gradients.load import load_trace
 from s2sim.gradients.traces.synthetic import SyntheticOptions, SyntheticTrace
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     rows=st.integers(50, 2000),
     density=st.floats(0.02, 1),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load, save
@@ -101,7 +101,6 @@ def test_written_manifest_reads_back_equal(written):
     assert open_trace(written.directory).manifest == written.manifest
 
 
-@settings(max_examples=50, deadline=None)
 @given(arrays(np.float32, st.integers(0, 20), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
 def test_scaled_halves_never_overflow_and_scales_are_powers_of_two(values):
     half, scale = _to_half(values)
@@ -149,7 +148,6 @@ def test_altered_byte_is_refused(written, place):
     written.gradient(0, 1)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_any_truncation_is_refused(tmp_path_factory, data):
     directory = tmp_path_factory.mktemp("truncated")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -48,13 +48,11 @@ def solve(paths, weights, capacity):
 
 
 @given(networks())
-@settings(max_examples=200, deadline=None)
 def test_equals_the_naive_oracle(network):
     np.testing.assert_allclose(solve(*network), naive(*network), rtol=1e-9)
 
 
 @given(networks())
-@settings(max_examples=100, deadline=None)
 def test_is_feasible_and_every_flow_has_a_bottleneck_where_it_is_largest(network):
     paths, weights, capacity = network
     rates = solve(*network)
@@ -102,6 +100,5 @@ def by_linear_programs(paths, weights, capacity):
 
 
 @given(networks())
-@settings(max_examples=60, deadline=None)
 def test_equals_linear_programs(network):
     np.testing.assert_allclose(solve(*network), by_linear_programs(*network), rtol=1e-5)

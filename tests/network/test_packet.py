@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, S2SimError
@@ -91,7 +91,6 @@ def test_the_fill_is_one_packet_on_every_link_but_the_narrowest():
     st.one_of(st.integers(0, 300_000), st.floats(0, 300_000)),
     st.sampled_from([512, 1000, 4096]),
 )
-@settings(max_examples=100, deadline=None)
 def test_alone_it_is_the_fluid_time_and_the_fill(hops, size_bytes, packet_bytes):
     fabric = line(*hops)
     routes = along(fabric, (0, len(hops)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.network.together import Together
@@ -18,7 +18,6 @@ from s2sim.units import PS_PER_S
     routing=st.sampled_from(["d-mod-k", "ecmp", "spray"]),
     pairs=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15), st.floats(0, 1e6)), min_size=1, max_size=40),
 )
-@settings(max_examples=120, deadline=None)
 def test_each_delivery_is_that_of_the_network_to_the_picosecond(topology, routing, pairs):
     overrides = [f"routing={routing}"] if topology in ("fat-tree", "leaf-spine") else []
     cluster = build_cluster(load_shape(topology, overrides), 16)

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, UnknownNameError
@@ -36,7 +36,6 @@ def option_texts(draw):
     return f"{name}:{','.join(options)}" if options else name
 
 
-@settings(max_examples=50, deadline=None)
 @given(option_texts())
 def test_round_trip(text):
     reducer = make_reducer(text)

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.top_k import elements_kept
@@ -110,7 +110,6 @@ def naive_top_k(vector, k):
     return kept
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 5), st.integers(0, 60), st.floats(0.01, 1), st.integers(0, 2**32))
 def test_top_k_equals_sorting(ranks, n, density, seed):
     rng = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, S2SimError
@@ -129,7 +129,6 @@ def test_bytes_of_ranks_that_share_nothing_and_everything():
     ranks=st.integers(1, 40),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=100, deadline=None)
 def test_owners_share_a_table_out_and_put_it_together_again(count, ranks, seed):
     generator = np.random.default_rng(seed)
     whole = random_table(generator, (count, 3), shared=0, own=generator.integers(0, count + 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.peel_table import PeelTable
@@ -108,7 +108,6 @@ def test_shipped_traces(trace, text):
     assert AGAIN not in labels(recording)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 6), st.integers(0, 300), st.integers(1, 5), st.floats(0, 1), st.integers(0, 2**32))
 def test_any_support_and_scale(ranks, rows, width, density, seed):
     rng = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.payload import FRAME_BYTES
@@ -36,7 +36,6 @@ def all_gather_by_steps(sizes):
     return sent, received
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 200), st.integers(1, 9), st.sampled_from([1, 4]))
 def test_all_reduce(elements, ranks, itemsize):
     call = Call("all_reduce", "sum", "float32", itemsize, (elements,) * ranks, False, "x")
@@ -46,7 +45,6 @@ def test_all_reduce(elements, ranks, itemsize):
     assert sent.sum() == 2 * (ranks - 1) * elements * itemsize
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=9))
 def test_all_gather(elements):
     call = Call("all_gather", "gather", "float32", 4, tuple(elements), False, "x")
@@ -54,7 +52,6 @@ def test_all_gather(elements):
     assert (sent.tolist(), received.tolist()) == all_gather_by_steps([4 * count for count in elements])
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 9), st.integers(0, 1000))
 def test_all_to_all(ranks, seed):
     blocks = np.random.default_rng(seed).integers(0, 100, (ranks, ranks)).tolist()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.report.tables.grid import Column, Grid, split, width_of
@@ -23,7 +23,6 @@ def test_width_is_that_of_the_longest_line_of_each_column():
     assert width_of(grid, 2) == 12
 
 
-@settings(max_examples=50, deadline=None)
 @given(grids(), st.integers(1, 80), st.integers(1, 2))
 def test_split_keeps_every_column_once_and_fits(grid, width, gap):
     parts = split(grid, width, gap)
@@ -35,7 +34,6 @@ def test_split_keeps_every_column_once_and_fits(grid, width, gap):
         assert width_of(part, gap) <= width or len(part.columns) == 2
 
 
-@settings(max_examples=50, deadline=None)
 @given(grids(), st.integers(1, 80))
 def test_split_opens_a_part_only_where_the_next_column_does_not_fit(grid, width):
     parts = split(grid, width, 2)

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.cli.cluster_graph import graph_of
@@ -83,7 +83,6 @@ def test_every_shipped_topology_is_readable(name, workers):
     check_readable(make_plan(graph(name, workers)))
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     name=st.sampled_from(NAMES),
     gpus=st.integers(1, 16),

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.cli.main import main
@@ -48,7 +48,6 @@ def test_alone_nothing_is_slowed_down(cluster_file):
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
 def test_equal_starts_finish_by_max_min_rates_first(data):
     """The first to finish among flows that start at once has the largest rate for its size."""
     cluster = build_cluster(load_shape("leaf-spine", ["nic.latency=0s", "fabric.link.latency=0s"]), 24)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 RANK_COUNTS = (*range(1, 18), 33, 65)
 """One rank, all small counts up to one more than a power of two, and two more of those."""
 
+FEW_RANK_COUNTS = (*range(1, 10), 17)
+"""What a check that is not exhaustive tries."""
+
 TOPOLOGIES = {"fat-tree": ("node.gpus=4",), "single-switch": ()}
 """Shipped clusters, with overrides: nodes of four GPUs that share an interface, and of one."""
 
@@ -44,7 +47,7 @@ _UNEVEN = 101
 _LARGE = 1_000_000  # elements: here bandwidth counts, below it latency
 
 
-def check_algorithm(algorithm: Algorithm) -> None:
+def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
     """Check that an algorithm does what every algorithm must, for all its kinds.
 
     An algorithm may refuse a number of ranks or a cluster with `OptionError` or `TopologyError`, but not all of them.
@@ -53,6 +56,8 @@ def check_algorithm(algorithm: Algorithm) -> None:
     ----------
     algorithm : Algorithm
         With any options.
+    exhaustive : bool
+        Whether to try all of `RANK_COUNTS`, which takes seconds, or `FEW_RANK_COUNTS`.
 
     Raises
     ------
@@ -65,14 +70,15 @@ def check_algorithm(algorithm: Algorithm) -> None:
         require(kind in KINDS, f"{algorithm.name} runs {kind!r}, which is none of {', '.join(KINDS)}")
     for kind in algorithm.auto:
         require(kind in algorithm.kinds, f"{algorithm.name} is in auto for {kind!r}, which it does not run")
+    rank_counts = RANK_COUNTS if exhaustive else FEW_RANK_COUNTS
     for kind in (known for known in KINDS if known in algorithm.kinds):
         checked = 0
-        for ranks in RANK_COUNTS:
+        for ranks in rank_counts:
             for demand in _demands(kind, ranks):
                 _check_closed_form(algorithm, demand)
                 for topology in TOPOLOGIES:
                     checked += _check_demand(algorithm, demand, topology)
-        require(checked, f"{algorithm.name} refuses {kind} over any of {RANK_COUNTS} ranks")
+        require(checked, f"{algorithm.name} refuses {kind} over any of {rank_counts} ranks")
 
 
 def _demands(kind: Kind, ranks: int) -> Iterator[Demand]:
