@@ -170,7 +170,7 @@ class ChangingNetwork(FluidNetwork):
         for change in self._changes:
             if change.factor:
                 capacity[change.links] *= change.factor
-        self._capacity = capacity
+        self._capacity = np.concatenate([capacity, self._capacity[self._fabric_links :]])
         self._solutions.clear()
         self._stale = True
         self._settle_soon()
@@ -192,11 +192,16 @@ class ChangingNetwork(FluidNetwork):
 
     def _routes_of(self, numbers: Indices) -> Routes:
         crossings = gather_slices(self._route_start[numbers], self._route_length[numbers])
+        links, route = self._links[crossings], np.repeat(np.arange(len(numbers)), self._route_length[numbers])
+        limits = links >= self._fabric_links
+        limit_Bps = np.full(len(numbers), np.inf)
+        limit_Bps[route[limits]] = self._capacity[links[limits]] * PS_PER_S
         return Routes(
-            offsets=np.concatenate([[0], np.cumsum(self._route_length[numbers])]),
-            links=self._links[crossings],
-            weights=self._weights[crossings],
+            offsets=np.concatenate([[0], np.cumsum(np.bincount(route[~limits], minlength=len(numbers)))]),
+            links=links[~limits],
+            weights=self._weights[crossings][~limits],
             latency_ps=self._route_latency_ps[numbers],
+            limit_Bps=limit_Bps if limits.any() else None,
         )
 
     def _lead_around(self, numbers: Indices) -> None:

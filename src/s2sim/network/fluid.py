@@ -74,7 +74,9 @@ class FluidNetwork:
     def __init__(self, env: simpy.Environment, fabric: Fabric, on_loads: OnLoads | None = None) -> None:
         self.env = env
         self._on_loads = on_loads
-        self._capacity = fabric.rate_Bps / PS_PER_S  # bytes per picosecond
+        # Bytes per picosecond: of the fabric's links, then of those that stand for the limits of routes.
+        self._capacity = fabric.rate_Bps / PS_PER_S
+        self._fabric_links = len(fabric.rate_Bps)
         # All routes ever used, as one table: a flow is the number of its route.
         self._route_start = np.zeros(0, np.int64)
         self._route_length = np.zeros(0, np.int64)
@@ -112,6 +114,9 @@ class FluidNetwork:
     def add_routes(self, routes: Routes) -> NDArray[np.int64]:
         """Make routes known and return their numbers, int64 of shape (routes,)."""
         first = len(self._route_start)
+        if routes.limit_Bps is not None:
+            routes, limits_Bps = routes.with_limits_as_links(len(self._capacity))
+            self._capacity = np.concatenate([self._capacity, limits_Bps / PS_PER_S])
         self._route_start = np.concatenate([self._route_start, routes.offsets[:-1] + len(self._links)])
         self._route_length = np.concatenate([self._route_length, np.diff(routes.offsets)])
         self._route_latency_ps = np.concatenate([self._route_latency_ps, routes.latency_ps])
@@ -245,7 +250,8 @@ class FluidNetwork:
         """Return what every link carries now, float64 of shape (links,)."""
         crossings = self._crossings(self._route)
         rates = np.repeat(self._rate, self._route_length[self._route]) * self._weights[crossings]
-        return np.bincount(self._links[crossings], rates, len(self._capacity)).astype(np.float64) * PS_PER_S
+        loads = np.bincount(self._links[crossings], rates, len(self._capacity))[: self._fabric_links]
+        return loads.astype(np.float64) * PS_PER_S
 
     def _next_completion_ps(self) -> int:
         """Return when the next flows complete: the latest of those that tie with the earliest."""

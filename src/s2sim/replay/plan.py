@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.collectives.libraries.launches import Asked, Lowered
 from s2sim.collectives.libraries.lowering import lower
+from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.collectives.schedules.demand import Demand
 
@@ -27,11 +28,14 @@ class Plan:
         Whether those of one kind that are posted at once are one launch.
     in_flight : int or None
         How many run at once, in the order in which they were posted; None for any number.
+    profile : Profile
+        How the library runs them.
     """
 
     lowered: tuple[Lowered, ...]
     groups: bool
     in_flight: int | None
+    profile: Profile = PLAIN
 
     @property
     def host_syncs(self) -> int:
@@ -57,4 +61,4 @@ def asked_of(call: Call) -> Asked:
 def make_plan(recording: Recording, library: Library = IDEAL) -> Plan:
     """Return what ``library`` executes for each call of a recording."""
     lowered = tuple(lower(asked_of(call), library) for call in recording.calls)
-    return Plan(lowered, library.groups, library.in_flight)
+    return Plan(lowered, library.groups, library.in_flight, library.profile)

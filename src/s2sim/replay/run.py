@@ -149,6 +149,8 @@ def replay(
         raise S2SimError(
             f"a recording of {recording.workers} ranks cannot be replayed on {timer.cluster.workers} workers"
         )
+    plan = plan or make_plan(recording)
+    timer = timer.with_profile(plan.profile)
     early = replace(recording, scripts=tuple(map(_early_part, recording.scripts)))
     start_ps = 0
     if any(early.scripts):
@@ -165,7 +167,7 @@ def replay(
     disturbance = Disturbance(env, cluster, faults, cluster.seed, on_loads) if disturbs(faults) else None
     communicator = Communicator(
         env,
-        plan or make_plan(recording),
+        plan,
         recording.workers,
         timer,
         gpu,

@@ -76,7 +76,7 @@ def detour(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Indices, 
     for index, way in zip(hit.tolist(), ways, strict=True):
         part = slice(offsets[index], offsets[index + 1])
         links[part], weights[part] = way.links, way.weights
-    return Routes(offsets, links, weights, latency_ps)
+    return Routes(offsets, links, weights, latency_ps, routes.limit_Bps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

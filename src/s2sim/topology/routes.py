@@ -26,20 +26,39 @@ class Routes:
     weights : float64 array, shape (nnz,)
         Share of the transfer that crosses the link: 1 except where it is sprayed.
     latency_ps : int64 array, shape (m,)
-        Sum of the latencies along one way, the longest where it is sprayed.
+        Sum of the latencies along one way, the longest where it is sprayed, and what a library adds.
+    limit_Bps : float64 array, shape (m,), or None
+        Most that each transfer gets, however much its links have left; None without any limit.
     """
 
     offsets: NDArray[np.int64]
     links: NDArray[np.int64]
     weights: NDArray[np.float64]
     latency_ps: NDArray[np.int64]
+    limit_Bps: NDArray[np.float64] | None = None
 
     def narrowest(self, capacity: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what each transfer gets alone, float64 of shape (m,), in the unit of ``capacity``, shape (links,)."""
+        """Return what its links give each transfer alone, float64 of shape (m,), in the unit of ``capacity``."""
         if not len(self.latency_ps):
             return np.zeros(0)
         rates: NDArray[np.float64] = np.minimum.reduceat(capacity[self.links] / self.weights, self.offsets[:-1])
         return rates
+
+    def with_limits_as_links(self, first: int) -> tuple[Routes, NDArray[np.float64]]:
+        """Return the routes with every limit as a link that nothing else crosses, and the rates of these links.
+
+        They are numbered from ``first`` on, their rates float64 bytes per second; who shares out links knows no limits.
+        """
+        if self.limit_Bps is None:
+            return self, np.zeros(0)
+        limited = np.flatnonzero(np.isfinite(self.limit_Bps))
+        ends = self.offsets[limited + 1]
+        return Routes(
+            offsets=self.offsets + np.concatenate([[0], np.cumsum(np.isfinite(self.limit_Bps))]),
+            links=np.insert(self.links, ends, first + np.arange(len(limited))),
+            weights=np.insert(self.weights, ends, 1.0),
+            latency_ps=self.latency_ps,
+        ), self.limit_Bps[limited]
 
     def take(self, chosen: NDArray[np.int64]) -> Routes:
         """Return the routes of some transfers, int64 of shape (k,), in that order."""
@@ -50,6 +69,7 @@ class Routes:
             links=self.links[crossings],
             weights=self.weights[crossings],
             latency_ps=self.latency_ps[chosen],
+            limit_Bps=None if self.limit_Bps is None else self.limit_Bps[chosen],
         )
 
 

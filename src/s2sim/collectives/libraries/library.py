@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.options import join_option_string
 
 
@@ -59,6 +60,8 @@ class Library:
         Whether buffers go through host memory, unless the option ``buffers`` says otherwise.
     chosen : tuple of (str, str)
         Every option and its value.
+    profile : Profile
+        How it runs what it executes.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Library:
     options: tuple[tuple[str, tuple[str, ...]], ...] = ()
     staged: bool = False
     chosen: tuple[tuple[str, str], ...] = ()
+    profile: Profile = PLAIN
 
     @property
     def option_string(self) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.collectives.schedules.demand import Demand
+    from s2sim.collectives.schedules.overheads import Overheads
 
 Release: TypeAlias = Literal["delivered", "sent"]
 
@@ -38,11 +39,14 @@ class Pattern:
         Ranks of each message; a pair may have several, over connections of their own.
     through_switch : bool
         Whether a switch sums what all ``src`` send and multicasts it to all ``dst``: one message for all of them.
+    overheads : Overheads or None
+        What a library adds to each message; patterns that differ in it are different patterns.
     """
 
     src: NDArray[np.int64]
     dst: NDArray[np.int64]
     through_switch: bool = False
+    overheads: Overheads | None = None
 
     @property
     def messages(self) -> int:
@@ -55,6 +59,8 @@ class Pattern:
         digest = blake2b(self.src.astype(np.int64).tobytes(), digest_size=16, key=b"switch" * self.through_switch)
         digest.update(self.dst.astype(np.int64).tobytes())
         digest.update(len(self.src).to_bytes(8, "little"))
+        if self.overheads is not None:
+            digest.update(self.overheads.key)
         return digest.digest()
 
 
@@ -68,7 +74,7 @@ class Round:
         Who sends to whom.
     bytes : float64 array, shape (m,)
         What each message takes on the network. Chunks of an evenly cut buffer all count its nominal share, of which
-        the pieces are the rounding to whole elements, so that rounds repeat.
+        the pieces are the rounding to whole elements, so that rounds repeat. What a library makes of them is in it.
     """
 
     pattern: Pattern
@@ -204,12 +210,15 @@ class Schedule:
         Its steps.
     helpers : int
         GPUs beside the ranks that take part, numbered after them: servers.
+    launch_ps : int
+        What a library takes to launch it, in picoseconds before the first step.
     """
 
     demand: Demand
     algorithm: str
     stage: Stage
     helpers: int = 0
+    launch_ps: int = 0
 
     @property
     def places(self) -> int:

@@ -27,21 +27,22 @@ def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDA
     longest path to hold; else only a simulation of all of it tells, and the answer is None.
     """
     if schedule.stage.chain or not len(schedule.steps):
-        return np.cumsum([step.times * times.time_ps(step.round) for step in schedule.steps], dtype=np.int64)
+        rounds_ps = [step.times * times.time_ps(step.round) for step in schedule.steps]
+        return schedule.launch_ps + np.cumsum(rounds_ps, dtype=np.int64)
     if _in_order(schedule.steps, times, len(cluster.fabric)):
-        return _longest_path_ps(schedule.steps, times)
+        return schedule.launch_ps + _longest_path_ps(schedule.steps, times)
     return None
 
 
 def duration_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> int:
     """Return when the last step of a schedule has been delivered, in integer picoseconds from its start."""
     ends_ps = step_ends_ps(schedule, cluster, times)
-    return simulate_ps(schedule, cluster) if ends_ps is None else int(ends_ps.max(initial=0))
+    return simulate_ps(schedule, cluster) if ends_ps is None else int(ends_ps.max(initial=schedule.launch_ps))
 
 
 def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDArray[np.int64]:
     """Return when each rank's last message has been delivered, from it or to it, int64 of shape (places,)."""
-    ends = np.zeros(schedule.places, np.int64)
+    ends = np.full(schedule.places, schedule.launch_ps)
 
     def note(sent: Round, delivered_ps: NDArray[np.int64]) -> None:
         for side in (sent.pattern.src, sent.pattern.dst):
@@ -62,9 +63,8 @@ def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDA
 
 def at_least_ps(schedule: Schedule, times: RoundTimes) -> int:
     """Return a time that a schedule cannot beat, found without solving for rates."""
-    if schedule.stage.chain:
-        return sum(step.times * times.at_least_ps(step.round) for step in schedule.steps)
-    return max(step.times * times.at_least_ps(step.round) for step in schedule.steps)
+    steps_ps = (step.times * times.at_least_ps(step.round) for step in schedule.steps)
+    return schedule.launch_ps + (sum(steps_ps) if schedule.stage.chain else max(steps_ps))
 
 
 def simulate_ps(

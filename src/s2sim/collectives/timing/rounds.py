@@ -65,16 +65,22 @@ class RoundTimes:
 
     def routes(self, pattern: Pattern) -> Routes:
         """Return the routes of a pattern's messages."""
-        return self._ways.of(pattern).routes
+        return self._ways.of(pattern).given
 
     def alone(self, pattern: Pattern) -> NDArray[np.bool_]:
         """Return which messages of a pattern share no link with another of them, bool of shape (m,)."""
         return self._ways.of(pattern).alone
 
+    def _capacity_of(self, way: Way) -> NDArray[np.float64]:
+        """Return the bytes per picosecond of every link, and of those that stand for limits."""
+        if not len(way.limits_Bps):
+            return self._capacity
+        return np.concatenate([self._capacity, way.limits_Bps / PS_PER_S])
+
     def message_ps(self, sent: Round) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return when each message has left and when it is delivered, int64 picoseconds from the round's start."""
         way = self._ways.of(sent.pattern)
-        leaving = whole_ps(sent.bytes / way.routes.narrowest(self._capacity))
+        leaving = whole_ps(sent.bytes / way.routes.narrowest(self._capacity_of(way)))
         shared = np.flatnonzero(~way.alone)
         if len(shared):
             leaving[shared] = self._solve(way, sent, shared)
@@ -88,7 +94,7 @@ class RoundTimes:
         routes = way.routes.take(messages)
         if self._release == "sent":
             routes = replace(routes, latency_ps=np.zeros_like(routes.latency_ps))
-        return Together(routes, self._capacity).deliver_ps(sent.bytes[messages])
+        return Together(routes, self._capacity_of(way)).deliver_ps(sent.bytes[messages])
 
     def time_ps(self, sent: Round) -> int:
         """Return when the last message of a round is delivered, in integer picoseconds from its start."""
@@ -117,7 +123,7 @@ class RoundTimes:
         known = self._known.get(key)
         if known is None:
             way = self._ways.of(sent.pattern)
-            busiest_ps = float((way.carried(sent.bytes) / self._capacity[way.used]).max())
+            busiest_ps = float((way.carried(sent.bytes) / self._capacity_of(way)[way.used]).max())
             known = self._known[key] = _Times(int(way.routes.latency_ps.min() + busiest_ps))
         return known
 
@@ -125,7 +131,7 @@ class RoundTimes:
         """Return when the last message of a round is delivered, or has left; what else a solution tells is noted."""
         way = self._ways.of(sent.pattern)
         latency_ps, soonest_ps = (way.routes.latency_ps, way.soonest_ps) if delivered else (np.int64(0), np.int64(0))
-        share = self._capacity[way.used] / way.load
+        share = self._capacity_of(way)[way.used] / way.load
         at_most_ps = latency_ps + whole_ps(sent.bytes / np.minimum.reduceat(share[way.place], way.routes.offsets[:-1]))
         mean_bytes = sent.bytes[0] if alike(sent.bytes) else way.carried(sent.bytes) / way.load
         at_least_ps = int((soonest_ps + whole_ps(mean_bytes / share)).max())

@@ -80,7 +80,15 @@ class Running:
         self._missing, self._dependents = _dependencies(schedule)
 
     def start(self) -> None:
-        """Send all rounds that wait for nothing, now."""
+        """Launch it now, and then send all rounds that wait for nothing."""
+        if self._schedule.launch_ps:
+            launch = self._network.env.timeout(self._schedule.launch_ps)
+            assert launch.callbacks is not None
+            launch.callbacks.append(lambda _: self._begin())
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
         if self._open == 0:
             self._on_complete()
         elif self._schedule.stage.chain:

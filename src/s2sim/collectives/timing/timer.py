@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
+from s2sim.collectives.libraries.profile import PLAIN, as_sent
 from s2sim.collectives.schedules.schedule import Release
 from s2sim.collectives.timing.duration import at_least_ps, duration_ps
 from s2sim.collectives.timing.rounds import RoundTimes
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.collectives.libraries.profile import Profile
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.schedule import Pattern, Schedule
     from s2sim.topology.cluster import Cluster
@@ -83,14 +85,20 @@ class Timer:
         An algorithm that does not run a kind leaves that kind to ``auto``.
     ways : Ways, optional
         Routes already found on this cluster, or on one that differs from it in rates alone.
+    profile : Profile
+        How a library runs them. Where it has a choice of its own, ``auto`` is that.
     """
 
-    def __init__(self, cluster: Cluster, algorithm: str = AUTO, ways: Ways | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, algorithm: str = AUTO, ways: Ways | None = None, profile: Profile = PLAIN
+    ) -> None:
         self.cluster = cluster
+        self.profile = profile
         self._algorithm = algorithm
         self._known: dict[Demand, Timed] = {}
-        ways = ways or Ways(cluster)
-        self._times = {release: RoundTimes(cluster, release, ways) for release in get_args(Release)}
+        self._by_profile: dict[Profile, Timer] = {profile: self}
+        self._ways = ways or Ways(cluster)
+        self._times = {release: RoundTimes(cluster, release, self._ways) for release in get_args(Release)}
 
     def time(self, demand: Demand) -> Timed:
         """Return the schedule for this demand and how it runs alone."""
@@ -98,9 +106,21 @@ class Timer:
             self._known[demand] = self._choose(demand)
         return self._known[demand]
 
+    def with_profile(self, profile: Profile) -> Timer:
+        """Return the timer of the same cluster and algorithm for a library's profile; itself for its own."""
+        if profile not in self._by_profile:
+            other = Timer(self.cluster, self._algorithm, self._ways, profile)
+            other._by_profile = self._by_profile
+            self._by_profile[profile] = other
+        return self._by_profile[profile]
+
     def _choose(self, demand: Demand) -> Timed:
         if self._algorithm != AUTO and demand.kind in ALGORITHMS.get(self._algorithm.partition(":")[0]).kinds:
             return self._run(self._algorithm, demand, "asked for")
+        own = self.profile.choose(demand, self.cluster) if demand.ranks > 1 else None
+        return self._fastest(demand) if own is None else self._run(own, demand, "the library's own choice")
+
+    def _fastest(self, demand: Demand) -> Timed:
         chosen: list[str] = []
         others: list[str] = []
         for name in ALGORITHMS.names():
@@ -134,14 +154,18 @@ class Timer:
         return replace(best, why=why)
 
     def _run(self, algorithm: str, demand: Demand, why: str) -> Timed:
-        return self._timed(make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster), why)
+        return self._timed(self._schedule(algorithm, demand), why)
+
+    def _schedule(self, algorithm: str, demand: Demand) -> Schedule:
+        schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
+        return as_sent(schedule, self.cluster, self.profile)
 
     def _possible(self, names: Sequence[str], demand: Demand) -> list[Schedule]:
         """Return the schedules of those algorithms that do not refuse this many ranks on this cluster."""
         schedules = []
         for name in names:
             with suppress(OptionError, TopologyError):
-                schedules.append(make_algorithm(name, demand.kind).schedule(demand, self.cluster))
+                schedules.append(self._schedule(name, demand))
         return schedules
 
     def _instead(self, chosen: Sequence[str], others: Sequence[str], demand: Demand) -> Timed:

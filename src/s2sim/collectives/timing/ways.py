@@ -19,10 +19,9 @@ _KEPT_CROSSINGS = 1 << 24
 
 
 def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
-    """Return one route a message of the pattern."""
-    if pattern.through_switch:
-        return cluster.reduction_tree()
-    return cluster.routes(pattern.src, pattern.dst)
+    """Return one route a message of the pattern, with what a library adds to it."""
+    routes = cluster.reduction_tree() if pattern.through_switch else cluster.routes(pattern.src, pattern.dst)
+    return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
 
 
 def alike(sizes_bytes: NDArray[np.float64]) -> bool:
@@ -36,8 +35,12 @@ class Way:
 
     Attributes
     ----------
-    routes : Routes
+    given : Routes
         One a message.
+    routes : Routes
+        The same with their limits as links, numbered after the cluster's.
+    limits_Bps : float64 array
+        Rates of these links.
     used : int64 array, shape (k,)
         Links that any of them crosses.
     place : int64 array, shape (crossings,)
@@ -50,7 +53,9 @@ class Way:
         Which messages share no link with another.
     """
 
+    given: Routes
     routes: Routes
+    limits_Bps: NDArray[np.float64]
     used: NDArray[np.int64]
     place: NDArray[np.int64]
     load: NDArray[np.float64]
@@ -111,7 +116,8 @@ class Ways:
 
     def _search(self, pattern: Pattern) -> Way:
         self.searches += 1
-        routes = find_routes(self._cluster, pattern)
+        given = find_routes(self._cluster, pattern)
+        routes, limits_Bps = given.with_limits_as_links(len(self._cluster.fabric))
         users = np.bincount(routes.links)
         used = np.flatnonzero(users)
         numbers = np.empty(len(users), np.int64)
@@ -122,4 +128,4 @@ class Ways:
             np.minimum.at(soonest_ps, place, np.repeat(routes.latency_ps, np.diff(routes.offsets)))
         alone = np.maximum.reduceat(users[routes.links], routes.offsets[:-1]) == 1
         load = np.bincount(place, routes.weights).astype(np.float64)
-        return Way(routes, used, place, load, soonest_ps, alone)
+        return Way(given, routes, limits_Bps, used, place, load, soonest_ps, alone)

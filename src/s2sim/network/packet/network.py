@@ -110,6 +110,8 @@ class PacketNetwork:
 
     def add_routes(self, routes: Routes) -> NDArray[np.int64]:
         """Make routes known and return their numbers, int64 of shape (routes,)."""
+        if routes.limit_Bps is not None:
+            raise S2SimError("packets know no limit of a route but its links: ask for the fluid network")
         first = len(self._routes)
         self._routes.extend((routes, index) for index in range(len(routes.latency_ps)))
         return np.arange(first, len(self._routes))

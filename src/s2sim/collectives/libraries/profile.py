@@ -1,0 +1,73 @@
+"""What a communication library adds to a schedule when it sends it, and which algorithm it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from s2sim.collectives.schedules.schedule import LazySteps, Round
+from s2sim.errors import S2SimError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.collectives.schedules.demand import Demand
+    from s2sim.collectives.schedules.overheads import Overheads
+    from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
+    from s2sim.topology.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How a library runs collectives, beside what it executes; this one adds nothing and leaves the choice open.
+
+    Others inherit from it, and are frozen dataclasses of their parameters too: equal profiles time alike.
+    """
+
+    def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
+        """Return what is added to each message of one round of a schedule on a cluster; None for nothing."""
+
+    def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:
+        """Return what passes before the first byte of a launch, in picoseconds; None for nothing."""
+
+    def choose(self, demand: Demand, cluster: Cluster) -> str | None:
+        """Return the option string of the algorithm that the library takes; None for the fastest."""
+
+
+PLAIN = Profile()
+
+# Of steps that are made when asked for, which may have a pattern each.
+_KEPT_PATTERNS = 64
+
+
+def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile) -> Schedule:
+    """Return a schedule as a library of this profile sends it on a cluster.
+
+    The schedule's rounds take the bytes that the library makes of them, their patterns carry the latency and limits
+    that `find_routes` adds to the ways, and the launch comes before the first of them. Whoever runs or times what
+    comes out need know of no profile.
+    """
+    if profile == PLAIN:
+        return schedule
+    launch_ps = profile.launch_ps(schedule, cluster) or 0
+    if launch_ps < 0:
+        raise S2SimError(f"a launch of {launch_ps} ps was charged for {schedule.algorithm}: it must not be negative")
+    patterns: dict[tuple[Pattern, bytes], Pattern] = {}
+
+    def send(sent: Round) -> Round:
+        found = profile.overheads(sent, schedule, cluster) if sent.pattern.messages else None
+        if found is None:
+            return sent
+        if lazy and len(patterns) >= _KEPT_PATTERNS:
+            patterns.clear()
+        # Rounds of one pattern go on sharing it: its routes are found once.
+        pattern = patterns.setdefault((sent.pattern, found.key), replace(sent.pattern, overheads=found))
+        return Round(pattern, sent.bytes * found.factor)
+
+    steps, lazy = schedule.steps, isinstance(schedule.steps, LazySteps)
+    if lazy:
+        sent: Sequence[Step] = LazySteps(len(steps), lambda at: replace(steps[at], round=send(steps[at].round)))
+    else:
+        rounds = {each: send(each) for each in dict.fromkeys(step.round for step in steps)}
+        sent = [replace(step, round=rounds[step.round]) for step in steps]
+    return replace(schedule, stage=replace(schedule.stage, steps=sent), launch_ps=launch_ps)
