@@ -13,6 +13,16 @@ def test_every_half_value_survives_the_round_trip():
     assert np.array_equal(to_half(from_half(halves)).view(np.uint16), halves.view(np.uint16))
 
 
+def test_all_is_rounded_as_numpy_rounds_it():
+    halves = np.arange(0x7BFF, dtype=np.uint16).view(np.float16).astype(np.float32)
+    ties = (halves[1:] + halves[:-1]) / 2
+    near = [np.nextafter(ties, np.float32(side)) for side in (0, 1e9)]
+    bits = np.random.default_rng(0).integers(0, 2**32, 1 << 18, np.uint32).view(np.float32)
+    values = np.concatenate([ties, *near, bits[np.abs(bits) < 65519]])
+    for signed in (values, -values):
+        assert np.array_equal(to_half(signed).view(np.uint16), signed.astype(np.float16).view(np.uint16))
+
+
 def test_relative_error_is_at_most_half_a_unit_in_the_last_place():
     values = np.random.default_rng(0).standard_normal(10_000, np.float32)
     values = values[np.abs(values) > 2.0**-14]

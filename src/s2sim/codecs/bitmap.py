@@ -34,6 +34,9 @@ by another loop, which takes three times as long at such densities."""
 _SPARSE_BYTES = 0.1
 """Fraction of non-zero bytes below which it is faster to find the non-zero words of eight bytes first."""
 
+_SMALL_BYTES = 1 << 10
+"""Bytes of a bitmap that is unpacked in less time than its non-zero bytes are found."""
+
 
 def bitmap_bytes(n: int) -> int:
     """Return the bytes of a bitmap of ``n`` elements.
@@ -106,11 +109,15 @@ def pack_positions(positions: NDArray[np.int64], n: int) -> NDArray[np.uint8]:
     -------
     uint8 array, shape (ceil(n / 8),)
     """
-    bitmap = np.zeros(bitmap_bytes(n), np.uint8)
     if not len(positions):
-        return bitmap
+        return np.zeros(bitmap_bytes(n), np.uint8)
     if positions[0] < 0 or positions[-1] >= n:
         raise CodecError(f"positions {positions[0]} to {positions[-1]} do not lie in a bitmap of {n} elements")
+    if n <= CHUNK_ELEMENTS:
+        flags = np.zeros(n, np.bool_)
+        flags[positions] = True
+        return np.packbits(flags, bitorder="little")
+    bitmap = np.zeros(bitmap_bytes(n), np.uint8)
     bytes_at = positions >> 3
     bits = np.left_shift(np.uint8(1), (positions & 7).astype(np.uint8))
     # Sorted positions of one byte are neighbours: combine each run, then store every byte once.
@@ -189,7 +196,7 @@ def position_parts(
 def _positions(bitmap: NDArray[np.uint8]) -> NDArray[np.int64]:
     nonzero = bitmap != 0
     count = np.count_nonzero(nonzero)
-    if count > _DENSE_BYTES * len(bitmap):
+    if count > _DENSE_BYTES * len(bitmap) or len(bitmap) <= _SMALL_BYTES:
         return np.flatnonzero(np.unpackbits(bitmap, bitorder="little").view(np.bool_))
     if count < _SPARSE_BYTES * len(bitmap) and len(bitmap) % 8 == 0:
         words = np.ascontiguousarray(bitmap).view(np.uint64)

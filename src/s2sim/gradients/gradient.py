@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -64,6 +64,24 @@ class RowSparse:
 
 
 Layer: TypeAlias = "NDArray[Any] | RowSparse"
+
+
+def stored(layer: Layer) -> NDArray[Any]:
+    """Return the values that a layer keeps; all others are zero."""
+    return layer.values if isinstance(layer, RowSparse) else layer
+
+
+def to_dense(layer: Layer) -> NDArray[Any]:
+    """Return all of a layer's values."""
+    return layer.to_dense() if isinstance(layer, RowSparse) else layer
+
+
+def union_of(tables: Sequence[RowSparse]) -> NDArray[np.int64]:
+    """Return the rows that any of some tables of one shape holds, strictly increasing."""
+    held = np.zeros(tables[0].shape[0], np.bool_)
+    for table in tables:
+        held[table.rows] = True
+    return np.flatnonzero(held)
 
 
 def as_row_sparse(array: NDArray[Any]) -> RowSparse:
@@ -121,7 +139,7 @@ class Gradient:
 
 def _add_layers(left: Layer, right: Layer, sign: int) -> Layer:
     if not isinstance(left, RowSparse) or not isinstance(right, RowSparse):
-        dense = np.array(left.to_dense() if isinstance(left, RowSparse) else left)
+        dense = np.array(to_dense(left))
         if isinstance(right, RowSparse):
             dense[right.rows] += sign * right.values
         else:

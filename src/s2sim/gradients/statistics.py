@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.gradient import RowSparse, stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,7 +133,7 @@ def holders(gradients: Sequence[Gradient]) -> list[NDArray[np.int64] | None]:
 
 def stored_values(layer: Layer) -> NDArray[Any]:
     """Return the values of the stored rows, or the whole dense layer, flat."""
-    return (layer.values if isinstance(layer, RowSparse) else layer).reshape(-1)
+    return stored(layer).reshape(-1)
 
 
 def top_percent_energy(values: NDArray[Any]) -> float | None:

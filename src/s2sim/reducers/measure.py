@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.codecs.bitmap import count_nonzero
+from s2sim.gradients.gradient import Gradient, RowSparse, stored, to_dense, union_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,20 +72,31 @@ class _Products(NamedTuple):
 
 
 def mean_float64(gradients: Sequence[Gradient]) -> Gradient:
-    """Return the mean over ranks, summed in float64; all layers are dense."""
-    first = gradients[0]
-    totals = [np.zeros(layer.shape, np.float64) for layer in first.layers]
-    for gradient in gradients:
-        for total, layer in zip(totals, gradient.layers, strict=True):
-            if isinstance(layer, RowSparse):
-                total[layer.rows] += layer.values
-            else:
-                np.add(total, layer, out=total)
-    return Gradient(first.names, tuple(total / len(gradients) for total in totals))
+    """Return the mean over ranks, summed in float64; a layer is row-sparse where all ranks' are."""
+    columns = zip(*(gradient.layers for gradient in gradients), strict=True)
+    return Gradient(gradients[0].names, tuple(_mean_layer(layers) for layers in columns))
+
+
+def _mean_layer(layers: Sequence[Layer]) -> Layer:
+    tables = [layer for layer in layers if isinstance(layer, RowSparse)]
+    if len(tables) == len(layers):
+        rows = union_of(tables)
+        like = tables[0]
+        total = np.zeros((len(rows), *like.shape[1:]), np.float64)
+        for table in tables:
+            total[np.searchsorted(rows, table.rows)] += table.values
+        return RowSparse(rows, total / len(layers), like.shape)
+    total = np.zeros(layers[0].shape, np.float64)
+    for layer in layers:
+        if isinstance(layer, RowSparse):
+            total[layer.rows] += layer.values
+        else:
+            np.add(total, layer, out=total)
+    return total / len(layers)
 
 
 def error_of(mean: Gradient, exact: Gradient, compressed: Iterable[int]) -> Errors:
-    """Return how far ``mean`` is from ``exact`` (float64, dense), ``compressed`` naming layers by index."""
+    """Return how far ``mean`` is from ``exact`` (float64), ``compressed`` naming layers by index."""
     products = [_products(layer, truth) for layer, truth in zip(mean.layers, exact.layers, strict=True)]
     return Errors(
         whole=_error(products),
@@ -111,10 +123,8 @@ def share_within(mean: Gradient, exact: Gradient, compressed: Iterable[int], lim
     held = within = 0
     for index in compressed:
         layer, truth = mean.layers[index], exact.layers[index]
-        found, wanted = (
-            (layer.values, np.asarray(truth)[layer.rows]) if isinstance(layer, RowSparse) else (layer, truth)
-        )
-        found, wanted = np.asarray(found).reshape(-1), np.asarray(wanted).reshape(-1)
+        wanted = _at(truth, layer.rows) if isinstance(layer, RowSparse) else to_dense(truth)
+        found, wanted = stored(layer).reshape(-1), wanted.reshape(-1)
         for start in range(0, len(found), _CHUNK_ELEMENTS):
             a, x = found[start : start + _CHUNK_ELEMENTS], wanted[start : start + _CHUNK_ELEMENTS]
             counted = (a != 0) | (x != 0)
@@ -124,13 +134,28 @@ def share_within(mean: Gradient, exact: Gradient, compressed: Iterable[int], lim
 
 
 def norm(gradient: Gradient, layers: Iterable[int]) -> float:
-    """Return the L2 norm of some layers, dense float64, together."""
-    return sqrt(sum(float(np.square(np.asarray(gradient.layers[index])).sum()) for index in layers))
+    """Return the L2 norm of some layers, float64, together."""
+    return sqrt(sum(float(np.square(stored(gradient.layers[index])).sum()) for index in layers))
+
+
+def _at(layer: Layer, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return some rows of a layer."""
+    if not isinstance(layer, RowSparse):
+        return layer[rows]
+    return layer.values if np.array_equal(layer.rows, rows) else layer.to_dense()[rows]
+
+
+def _both(found: Layer, exact: Layer) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the values of both, flat: in the rows that ``exact`` holds if all others are zero, else all."""
+    if isinstance(exact, RowSparse):
+        held = _at(found, exact.rows)
+        if count_nonzero(held.reshape(-1)) == count_nonzero(stored(found).reshape(-1)):
+            return held.reshape(-1), exact.values.reshape(-1)
+    return to_dense(found).reshape(-1), to_dense(exact).reshape(-1)
 
 
 def _products(layer: Layer, exact: Layer) -> _Products:
-    found = (layer.to_dense() if isinstance(layer, RowSparse) else layer).reshape(-1)
-    truth = (exact.to_dense() if isinstance(exact, RowSparse) else exact).reshape(-1)
+    found, truth = _both(layer, exact)
     total, largest = np.zeros(4), 0.0
     for start in range(0, len(truth), _CHUNK_ELEMENTS):
         x: NDArray[Any] = truth[start : start + _CHUNK_ELEMENTS]

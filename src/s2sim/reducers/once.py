@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from s2sim.errors import S2SimError
-from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
+from s2sim.gradients.gradient import Gradient, as_row_sparse, to_dense
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
@@ -79,7 +79,7 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]]
     for result in ran.results:
         if id(result.mean) not in dense:
             (layer,) = result.mean.layers
-            array = layer.to_dense() if isinstance(layer, RowSparse) else layer
+            array = to_dense(layer)
             array.setflags(write=False)
             dense[id(result.mean)] = array
     sent, received = recording_bytes(ran.recording)

@@ -6,12 +6,12 @@ A plug-in's test is one line: ``check_reducer(MyReducer)``.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.errors import S2SimWarning
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64, worst_error
 from s2sim.reducers.scripts.traffic import ring_bytes
@@ -98,12 +98,8 @@ def check_reducer(make: Callable[[], Reducer]) -> None:
         _check_sent(make())
 
 
-def _dense(layer: Layer) -> NDArray[Any]:
-    return layer.to_dense() if isinstance(layer, RowSparse) else layer
-
-
 def _equal(left: Gradient, right: Gradient) -> bool:
-    return all(np.array_equal(_dense(a), _dense(b)) for a, b in zip(left.layers, right.layers, strict=True))
+    return all(np.array_equal(to_dense(a), to_dense(b)) for a, b in zip(left.layers, right.layers, strict=True))
 
 
 def _check_results(results: Sequence[Reduced], gradients: Sequence[Gradient], where: str) -> None:
@@ -114,7 +110,7 @@ def _check_results(results: Sequence[Reduced], gradients: Sequence[Gradient], wh
             for (name, layer), like in zip(found, gradient.layers, strict=True):
                 require(layer.shape == like.shape, f"{what} of {name!r} has shape {layer.shape}, not {like.shape}")
                 require(layer.dtype == np.float32, f"{what} of {name!r} is {layer.dtype}, not float32")
-                require(bool(np.isfinite(_dense(layer)).all()), f"{what} of {name!r} is not finite {where}")
+                require(bool(np.isfinite(to_dense(layer)).all()), f"{what} of {name!r} is not finite {where}")
         if result.mean is not results[0].mean:
             require(_equal(result.mean, results[0].mean), f"the ranks end with different values {where}")
 
@@ -152,7 +148,7 @@ def _check_traffic(recording: Recording, ranks: int) -> None:
 def _check_zero(reducer: Reducer) -> None:
     results, _ = run_group(make_instances(reducer, 3), example_gradients(3, zero=True))
     for name, layer in results[0].mean:
-        require(not _dense(layer).any(), f"zero gradients do not give zero in {name!r}")
+        require(not to_dense(layer).any(), f"zero gradients do not give zero in {name!r}")
 
 
 def _check_no_layers(reducer: Reducer) -> None:
@@ -177,6 +173,6 @@ def _check_sent(reducer: Reducer) -> None:
     for step in range(3):
         (result,), _ = run_group(instances, example_gradients(1, seed=step), step=step)
         for (name, mean), sent in zip(result.mean, result.sent().layers, strict=True):
-            scale = float(np.abs(_dense(mean)).max(initial=0.0))
-            gap = float(np.abs(_dense(mean) - _dense(sent)).max(initial=0.0))
+            scale = float(np.abs(to_dense(mean)).max(initial=0.0))
+            gap = float(np.abs(to_dense(mean) - to_dense(sent)).max(initial=0.0))
             require(gap <= _LOSSLESS_ERROR * scale, f"one rank's sent of {name!r} is not the mean in step {step}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from s2sim.errors import TraceError
-from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.gradient import RowSparse, stored
 from s2sim.gradients.statistics import GradientSource, stored_values, trace_statistics
 from s2sim.gradients.traces.manifest import SCALING, SCHEMA_VERSION, LayerEntry, Manifest, Origin, gradient_file_name
 from s2sim.gradients.traces.manifest_file import MANIFEST_NAME, write_manifest
@@ -98,7 +98,7 @@ def _encode(gradient: Gradient, entries: tuple[LayerEntry, ...]) -> bytes:
     tensors: dict[str, NDArray[Any]] = {}
     scales = np.ones(len(entries), np.float32)
     for index, (entry, layer) in enumerate(zip(entries, gradient.layers, strict=True)):
-        values: NDArray[Any] = layer.values if isinstance(layer, RowSparse) else layer
+        values = stored(layer)
         if entry.dtype == "float16":
             values, scales[index] = _to_half(values)
         tensors[f"{entry.name}/values"] = np.ascontiguousarray(values)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.codecs.half import to_half
+from s2sim.codecs.half import from_half, to_half
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
 
@@ -86,12 +86,12 @@ class Accumulator:
         combine = OPERATIONS[self._op]
         for total, leaf in zip(self._totals, leaves_of(payload), strict=True):
             if not isinstance(leaf, RowSparse):
-                combine(total, leaf, out=total)
+                combine(total, _widened(leaf), out=total)
             elif self._op == "max":
                 # The one operation under which the zeros of rows that are not stored count.
                 combine(total, leaf.to_dense(), out=total)
             else:
-                total[leaf.rows] = combine(total[leaf.rows], leaf.values)
+                total[leaf.rows] = combine(total[leaf.rows], _widened(leaf.values))
 
     def result(self) -> Any:
         """Return the combination of all payloads, in their structure: dense arrays that nobody can write to."""
@@ -106,4 +106,8 @@ class Accumulator:
 
 def _dense_copy(leaf: NDArray[Any] | RowSparse) -> NDArray[Any]:
     dense = leaf.to_dense() if isinstance(leaf, RowSparse) else leaf.copy()
-    return dense.astype(np.float32) if dense.dtype == np.float16 else dense
+    return _widened(dense)
+
+
+def _widened(values: NDArray[Any]) -> NDArray[Any]:
+    return from_half(values) if values.dtype == np.float16 else values

@@ -12,7 +12,7 @@ import numpy as np
 
 from s2sim.codecs.bitmap import bitmap_bytes, pack_positions, unpack_positions
 from s2sim.errors import S2SimError
-from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.gradient import RowSparse, union_of
 from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.row_sparse.gpu_memory import INDEX_BYTES
 
@@ -63,10 +63,7 @@ def unpack_tables(message: Message, shapes: Sequence[tuple[int, ...]]) -> list[R
 
 def sum_tables(parts: Sequence[RowSparse]) -> RowSparse:
     """Return the sum of several ranks' rows of one table, in float32 and in their order; `S2SimError` on overflow."""
-    held = np.zeros(parts[0].shape[0], np.bool_)
-    for part in parts:
-        held[part.rows] = True
-    rows = np.flatnonzero(held)
+    rows = union_of(parts)
     total = np.zeros((len(rows), *parts[0].shape[1:]), np.float32)
     with refuse_overflow():
         for part in parts:

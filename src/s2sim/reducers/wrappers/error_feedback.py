@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse, add, subtract
+from s2sim.gradients.gradient import Gradient, add, stored, subtract
 from s2sim.reducers.row_sparse.gpu_memory import VALUE_BYTES
 from s2sim.reducers.scripts.script import Work
 from s2sim.reducers.wrappers.wrapper import Wrapper
@@ -36,12 +36,12 @@ class ErrorFeedback(Wrapper):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Add the residual, reduce, keep what was not sent."""
         corrected = gradient if self.residual is None else add(gradient, self.residual)
-        stored = sum(layer.values.size if isinstance(layer, RowSparse) else layer.size for layer in corrected.layers)
+        values = sum(stored(layer).size for layer in corrected.layers)
         if self.residual is not None:
-            rank.work(_three_passes(stored))
+            rank.work(_three_passes(values))
         reduced = yield from self.inner.reduce(rank, corrected)
         self.residual = subtract(corrected, reduced.sent())
-        rank.work(_three_passes(stored))
+        rank.work(_three_passes(values))
         return reduced
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> ErrorFeedback:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import error_of, mean_float64, worst_error
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
@@ -144,7 +144,5 @@ def _residual(instances: Sequence[Reducer], usual: float) -> float | None:
 
 def _square(gradients: Sequence[Gradient]) -> float:
     """Return the squared L2 norm of several gradients together."""
-    values = (
-        layer.values if isinstance(layer, RowSparse) else layer for gradient in gradients for layer in gradient.layers
-    )
-    return sum(float(np.square(each, dtype=np.float64).sum()) for each in values)
+    layers = (layer for gradient in gradients for layer in gradient.layers)
+    return sum(float(np.square(stored(layer), dtype=np.float64).sum()) for layer in layers)

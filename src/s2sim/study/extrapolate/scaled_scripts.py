@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.gradients.gradient import stored
 from s2sim.reducers.measure import Error, Errors, mean_float64
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.scripts.script import Recording, Work
@@ -61,7 +62,7 @@ def record_scaled(
         return scaled
     exact = mean_float64(ran)
     squares = [
-        weight * float(np.square(np.asarray(layer)).sum())
+        weight * float(np.square(stored(layer)).sum())
         for weight, layer in zip(scaling.weights, exact.layers, strict=True)
     ]
     return [

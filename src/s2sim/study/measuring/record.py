@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import CodecError, S2SimWarning
+from s2sim.gradients.gradient import stored
 from s2sim.reducers.measure import mean_float64, norm, share_within, worst_error
 from s2sim.reducers.run import run_reducer
 from s2sim.study.measuring.row_parts import BoundRow
@@ -101,7 +102,7 @@ def _checked_bound(ran: Ran, exact: Gradient, compressed: Sequence[int]) -> Boun
     mean = ran.results[0].mean
     length = norm(exact, compressed)
     # A sum and its quotient are rounded to float32.
-    largest = max(float(np.abs(np.asarray(exact.layers[index])).max(initial=0.0)) for index in compressed)
+    largest = max(float(np.abs(stored(exact.layers[index])).max(initial=0.0)) for index in compressed)
     limit = (bound.element * length if bound.relative else bound.element) + _FLOAT32_ROUNDING * largest
     return BoundRow(
         element=limit / length if length else 0.0,
