@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.chunk_moves import Move, Pairs, mirrored, stage_of_moves, whole_part
 from s2sim.collectives.schedules.doubling import require_one_way
-from s2sim.collectives.schedules.groups import schedule_of
-from s2sim.collectives.schedules.rooted import group_from_root
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
-    from s2sim.collectives.schedules.schedule import Schedule, Stage
+    from s2sim.collectives.schedules.schedule import Stage
     from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryTree:
+class BinaryTree(OverGroups):
     """A complete binary tree over ranks counted from the root on: rank i has the children 2i + 1 and 2i + 2.
 
     A parent receives from both children, or sends to both, in one round; where it has one port they share it. A
@@ -32,10 +31,6 @@ class BinaryTree:
     source: ClassVar[str] = "Chan, Heimlich, Purkayastha and van de Geijn, Concurr. Comput. Pract. Exp. 19(13), 2007"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "broadcast", "reduce")
     auto: ClassVar[tuple[str, ...]] = ()
-
-    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule for this demand."""
-        return schedule_of(demand, self.name, self.stage(demand.kind, group_from_root(demand), cluster))
 
     def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (another tree needs it)
         """Return the rounds in which each group does ``kind`` on its part, the first member at the root."""

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.chunk_moves import Move, Pairs, mirrored, stage_of_moves, whole_part
 from s2sim.collectives.schedules.doubling import require_one_way
-from s2sim.collectives.schedules.groups import schedule_of
-from s2sim.collectives.schedules.rooted import group_from_root
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
-    from s2sim.collectives.schedules.schedule import Schedule, Stage
+    from s2sim.collectives.schedules.schedule import Stage
     from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Binomial:
+class Binomial(OverGroups):
     """Whole buffers down or up a binomial tree: as few rounds as there can be, for small messages.
 
     With ranks counted from the root on, a broadcast sends in each round from every rank that has the buffer to the one
@@ -33,10 +32,6 @@ class Binomial:
     source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
     kinds: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
     auto: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
-
-    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule for this demand."""
-        return schedule_of(demand, self.name, self.stage(demand.kind, group_from_root(demand), cluster))
 
     def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
         """Return the rounds in which each group does ``kind`` on its part, from or to its first member."""

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.chunk_moves import Move, Pairs, mirrored, own_chunks, stage_of_moves
 from s2sim.collectives.schedules.doubling import distances_below, require_one_way
-from s2sim.collectives.schedules.groups import group_of_all, schedule_of
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
-    from s2sim.collectives.schedules.schedule import Schedule, Stage
+    from s2sim.collectives.schedules.schedule import Stage
     from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Bruck:
+class Bruck(OverGroups):
     """All-gather in ceil(log2 P) rounds for any P, each sending as much as all before it.
 
     In round j, j = 0, 1, ..., rank i has the contributions of ranks i to i + 2^j - 1 modulo P and sends the first
@@ -39,10 +39,6 @@ class Bruck:
     source: ClassVar[str] = "Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE Trans. Parallel Distrib. Syst. 8(11), 1997"
     kinds: ClassVar[tuple[str, ...]] = ("all_gather", "reduce_scatter", "barrier")
     auto: ClassVar[tuple[str, ...]] = ("barrier",)
-
-    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule for this demand."""
-        return schedule_of(demand, self.name, self.stage(demand.kind, group_of_all(demand), cluster))
 
     def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
         """Return the rounds in which each group does ``kind`` on its part."""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.collectives.schedules.doubling import require_one_way
-from s2sim.collectives.schedules.groups import schedule_of
-from s2sim.collectives.schedules.rooted import group_from_root
-from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
+from s2sim.collectives.schedules.groups import cut, group_from_root, schedule_of
+from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step, traffic_between
 from s2sim.errors import OptionError
 from s2sim.units import PS_PER_S
 
@@ -114,20 +113,12 @@ def _pipelined(kind: Kind, groups: Groups, chunks: int) -> Stage:
 
     def pieces(step: int, time: int) -> Pieces:
         at, round_number = working(step, time)
-        chunk = round_number - at
-        return Pieces(
-            np.arange(len(line) * len(at)),
-            (begin + chunk * (end - begin) // chunks).reshape(-1),
-            (begin + (chunk + 1) * (end - begin) // chunks).reshape(-1),
-            np.full(len(line) * len(at), kind == "reduce"),
-        )
+        start, stop = cut(begin, end, round_number - at, chunks)
+        return Pieces(np.arange(start.size), start.reshape(-1), stop.reshape(-1), np.full(start.size, kind == "reduce"))
 
     def volume(ranks: int) -> NDArray[np.int64]:
         """Every rank but the last of its line sends its group's part, every one but the first gets it."""
-        total = np.zeros((2, ranks), np.int64)
-        sizes = np.broadcast_to(end - begin, (len(line), pairs)).reshape(-1)
-        np.add.at(total[0], line[:, :-1].reshape(-1), sizes)
-        np.add.at(total[1], line[:, 1:].reshape(-1), sizes)
-        return total
+        sizes = np.broadcast_to(end - begin, (len(line), pairs))
+        return traffic_between(ranks, line[:, :-1].reshape(-1), line[:, 1:].reshape(-1), sizes)
 
     return Stage(LazySteps(rounds - full + 1 if pairs else 0, make), pieces, volume)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from s2sim.collectives.schedules.groups import check_at_once, group_of_all, joined, schedule_of
+from s2sim.collectives.algorithms.over_groups import OverGroups
+from s2sim.collectives.schedules.groups import check_at_once, joined
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError
 
@@ -17,22 +18,17 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
-    from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Direct:
+class Direct(OverGroups):
     """One round each way: least latency, P - 1 messages of every rank at once."""
 
     name: ClassVar[str] = "direct"
     source: ClassVar[str] = "Rashidi et al., ASTRA-SIM, ISPASS 2020 (direct all-reduce on fully connected dimensions)"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
     auto: ClassVar[tuple[str, ...]] = ()
-
-    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule: a reduce-scatter to owners, an all-gather from them, or one after the other."""
-        return schedule_of(demand, self.name, self.stage(demand.kind, group_of_all(demand), cluster))
 
     def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
         """Return the rounds in which each group does ``kind`` on its part; member i owns chunk i."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from s2sim.collectives.schedules.groups import group_of_all, schedule_of
+from s2sim.collectives.schedules.groups import cut, group_of_all, schedule_of
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError, OptionError
 from s2sim.units import PS_PER_S
@@ -233,12 +233,8 @@ def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
     def pieces(step: int, time: int) -> Pieces:
         at = working[step]
         chunk = starts[step] + time - trees.delay[at]
-        low, high = first[:, trees.tree[at]], last[:, trees.tree[at]]
-        return Pieces(
-            np.arange(len(groups.ranks) * len(at)),
-            (low + chunk * (high - low) // chunks).reshape(-1),
-            (low + (chunk + 1) * (high - low) // chunks).reshape(-1),
-            np.tile(trees.adds[at], len(groups.ranks)),
-        )
+        start, stop = cut(first[:, trees.tree[at]], last[:, trees.tree[at]], chunk, chunks)
+        adds = np.tile(trees.adds[at], len(groups.ranks))
+        return Pieces(np.arange(start.size), start.reshape(-1), stop.reshape(-1), adds)
 
     return Stage(steps, pieces)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.chunk_moves import own_chunks, stage_of_moves
 from s2sim.collectives.schedules.doubling import (
     Cube,
@@ -20,20 +21,19 @@ from s2sim.collectives.schedules.doubling import (
     reduce_scatter,
     require_one_way,
 )
-from s2sim.collectives.schedules.groups import even_groups, group_of_all, schedule_of
+from s2sim.collectives.schedules.groups import even_groups
 from s2sim.errors import OptionError
-from s2sim.options import join_option_string, non_default
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
-    from s2sim.collectives.schedules.schedule import Schedule, Stage
+    from s2sim.collectives.schedules.schedule import Stage
     from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class HalvingDoubling:
+class HalvingDoubling(OverGroups):
     """Reduce-scatter by recursive halving, all-gather by recursive doubling; both for an all-reduce.
 
     In round j of the halving, j = 1 to k, partners keep one half each of what they still have to sum, and send the
@@ -67,11 +67,6 @@ class HalvingDoubling:
     def __post_init__(self) -> None:
         if self.distance not in (None, "near-first", "far-first"):
             raise OptionError(f"halving-doubling: distance={self.distance} must be near-first or far-first")
-
-    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule for this demand."""
-        stage = self.stage(demand.kind, group_of_all(demand), cluster)
-        return schedule_of(demand, join_option_string(self.name, non_default(self)), stage)
 
     def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
         """Return the rounds in which each group does ``kind`` on its part."""

@@ -9,7 +9,7 @@ and alone talks to other nodes (Karonis et al., IPDPS 2000).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
@@ -25,18 +25,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.collectives.algorithms.over_groups import OverGroups
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.topology.cluster import Cluster
-
-
-class _Part(Protocol):
-    """An algorithm that runs over several groups of ranks at once."""
-
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
-        """Return the rounds in which each group does ``kind`` on its part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +130,7 @@ class Hierarchical:
         return 2 * (gpus - 1) * inside_s + 2 * (hops.nodes - 1) * across_s
 
 
-def _part(option: str, name: str, kind: str) -> _Part:
+def _part(option: str, name: str, kind: str) -> OverGroups:
     """Return the algorithm that an option names."""
     algorithm = make_algorithm(name, kind)
     if not hasattr(algorithm, "stage"):
@@ -148,7 +142,7 @@ def _part(option: str, name: str, kind: str) -> _Part:
         raise OptionError(
             f"hierarchical: {option}={name} cannot run over several groups at once; these can: {', '.join(able)}"
         )
-    return cast("_Part", algorithm)
+    return cast("OverGroups", algorithm)
 
 
 def _run(option: str, name: str, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:

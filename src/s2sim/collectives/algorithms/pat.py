@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.chunk_moves import Move, Pairs, carried, mirrored, own_chunks, stage_of_moves
 from s2sim.collectives.schedules.doubling import distances_below, require_one_way
-from s2sim.collectives.schedules.groups import group_of_all, schedule_of
 from s2sim.errors import OptionError
-from s2sim.options import join_option_string, non_default
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
-    from s2sim.collectives.schedules.schedule import Schedule, Stage
+    from s2sim.collectives.schedules.schedule import Stage
     from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Pat:
+class Pat(OverGroups):
     """Binomial trees from every rank, farthest partner first, that share messages up to a limit.
 
     Every contribution goes down a tree of its own: to the rank P'/2 further on, P' the power of two from P on, then
@@ -60,11 +59,6 @@ class Pat:
         limit = self.aggregation
         if limit is not None and (limit < 1 or limit & (limit - 1)):
             raise OptionError(f"pat: aggregation={limit} must be a power of two, 1 or more: trees join in pairs")
-
-    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule for this demand."""
-        stage = self.stage(demand.kind, group_of_all(demand), cluster)
-        return schedule_of(demand, join_option_string(self.name, non_default(self)), stage)
 
     def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
         """Return the rounds in which each group does ``kind`` on its part."""

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.chunk_moves import Move, stage_of_moves, whole_part
 from s2sim.collectives.schedules.doubling import Cube, all_gather, exchange_s, exchanges, require_one_way
-from s2sim.collectives.schedules.groups import group_of_all, schedule_of
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
-    from s2sim.collectives.schedules.schedule import Schedule, Stage
+    from s2sim.collectives.schedules.schedule import Stage
     from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class RecursiveDoubling:
+class RecursiveDoubling(OverGroups):
     """Whole buffers exchanged with partners at distances 1, 2, 4, ...: for small messages.
 
     In an all-reduce every round sends the whole buffer, so all ranks together send 2^k·k·D bytes. In an all-gather
@@ -38,10 +38,6 @@ class RecursiveDoubling:
     source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "barrier")
     auto: ClassVar[tuple[str, ...]] = ()
-
-    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule for this demand."""
-        return schedule_of(demand, self.name, self.stage(demand.kind, group_of_all(demand), cluster))
 
     def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
         """Return the rounds in which each group does ``kind`` on its part."""

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from s2sim.collectives.schedules.groups import Groups, even_groups, group_of_all, joined, schedule_of
-from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
+from s2sim.collectives.schedules.groups import Groups, cut, even_groups, group_of_all, joined, schedule_of
+from s2sim.collectives.schedules.schedule import (
+    LazySteps,
+    Pattern,
+    Pieces,
+    Round,
+    Stage,
+    Step,
+    traffic_between,
+    traffic_of,
+)
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -120,10 +130,7 @@ class Ring:
             piece, k = place[index]
             return stages[piece].pieces(*_locate(stages[piece], k))
 
-        def volume(ranks: int) -> NDArray[np.int64]:
-            return sum((stage.traffic(ranks) for stage in stages), np.zeros((2, ranks), np.int64))
-
-        return Stage(steps, pieces, volume, chain=False)
+        return Stage(steps, pieces, partial(traffic_of, stages), chain=False)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time on a fabric where messages share nothing: its slowest hop clocks every round.
@@ -177,29 +184,17 @@ def _order(node_of_rank: NDArray[np.int64], channel: int, channels: int) -> NDAr
 def _cut_for(demand: Demand, orders: NDArray[np.int64]) -> Groups:
     """Return a group a channel: even parts of a shared buffer, or of every rank's stretch."""
     channels = len(orders)
-    number = np.arange(channels, dtype=np.int64)
     if demand.shared:
         cuts = np.arange(channels + 1, dtype=np.int64) * demand.buffer_elements // channels
         return even_groups(orders, cuts[:-1], cuts[1:], demand.buffer_bytes / channels)
     own = group_of_all(demand)
-    begin, size = own.begin[0][orders], (own.end - own.begin)[0][orders]
-    return Groups(
-        orders,
-        begin + number[:, None] * size // channels,
-        begin + (number[:, None] + 1) * size // channels,
-        own.bytes[0][orders] / channels,
-    )
+    begin, end = cut(own.begin[0][orders], own.end[0][orders], np.arange(channels)[:, None], channels)
+    return Groups(orders, begin, end, own.bytes[0][orders] / channels)
 
 
 def _part(groups: Groups, piece: int, pieces: int) -> Groups:
     """Return the groups with one of ``pieces`` even parts of each chunk."""
-    size = groups.end - groups.begin
-    return Groups(
-        groups.ranks,
-        groups.begin + piece * size // pieces,
-        groups.begin + (piece + 1) * size // pieces,
-        groups.bytes / pieces,
-    )
+    return Groups(groups.ranks, *cut(groups.begin, groups.end, piece, pieces), groups.bytes / pieces)
 
 
 def _passing(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
@@ -225,11 +220,7 @@ def _passing(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
         """Every member sends all chunks but one: its own of partial sums, else the next member's."""
         size = groups.end - groups.begin
         sent = size.sum(axis=1, keepdims=True) - (size if adding else np.roll(size, -1, axis=1))
-        total = np.zeros((2, ranks), np.int64)
-        if rounds:
-            np.add.at(total[0], pattern.src, sent.reshape(-1))
-            np.add.at(total[1], pattern.dst, sent.reshape(-1))
-        return total
+        return traffic_between(ranks, pattern.src, pattern.dst, sent if rounds else np.zeros_like(sent))
 
     if rounds == 0:
         return Stage((), pieces, volume)

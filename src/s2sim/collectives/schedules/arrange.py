@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from s2sim.collectives.schedules.schedule import Pieces, Stage, Step
+from s2sim.collectives.schedules.schedule import Pieces, Stage, Step, traffic_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 
 def arranged(parts: Sequence[tuple[Stage, tuple[int, ...]]]) -> Stage:
@@ -41,7 +38,4 @@ def arranged(parts: Sequence[tuple[Stage, tuple[int, ...]]]) -> Stage:
         stage, inner = owner[index]
         return stage.pieces(inner, time)
 
-    def volume(ranks: int) -> NDArray[np.int64]:
-        return sum((stage.traffic(ranks) for stage, _ in parts), np.zeros((2, ranks), np.int64))
-
-    return Stage(steps, pieces, volume, chain=False)
+    return Stage(steps, pieces, partial(traffic_of, [stage for stage, _ in parts]), chain=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.groups import cut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,8 +37,7 @@ class Blocks:
         if self.cuts is not None:
             return self.cuts[source, target], self.cuts[source, target + 1]
         begin, end = (side[source] for side in self.demand.stretches())
-        size, ranks = end - begin, self.demand.ranks
-        return begin + target * size // ranks, begin + (target + 1) * size // ranks
+        return cut(begin, end, target, self.demand.ranks)
 
     def bytes(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what each block counts on the network, float64: its size, or an even share of its stretch."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
+from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step, traffic_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,9 +133,8 @@ def stage_of_moves(ranks: NDArray[np.int64], chunks: Chunks, moves: Sequence[Mov
         total = np.zeros((2, places), np.int64)
         elements = (chunks.end - chunks.begin).sum(axis=2)
         for move in moves:
-            pattern, sizes = patterns[move.pairs], carried(elements, move).reshape(-1)
-            np.add.at(total[0], pattern.src, sizes)
-            np.add.at(total[1], pattern.dst, sizes)
+            pattern = patterns[move.pairs]
+            total += traffic_between(places, pattern.src, pattern.dst, carried(elements, move))
         return total
 
     return Stage(LazySteps(len(starts) - 1, step), pieces, volume)

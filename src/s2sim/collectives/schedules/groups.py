@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.collectives.schedules.arrange import arranged
-from s2sim.collectives.schedules.schedule import LazySteps, Pieces, Schedule, Stage, Step
+from s2sim.collectives.schedules.schedule import LazySteps, Pieces, Schedule, Stage, Step, traffic_of
 from s2sim.errors import OptionError
 from s2sim.units import format_bytes
 
@@ -94,6 +95,19 @@ def group_of_all(demand: Demand) -> Groups:
     return Groups(ranks, begin[None, :], end[None, :], demand.sizes_bytes[None, :])
 
 
+def group_from_root(demand: Demand) -> Groups:
+    """Return all ranks as one group, in rank order from the root on and round again."""
+    groups = group_of_all(demand)
+    return replace(groups, ranks=np.roll(groups.ranks, -demand.root, axis=1))
+
+
+def cut(
+    begin: NDArray[np.int64], end: NDArray[np.int64], part: NDArray[np.int64] | int, parts: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where an even part of stretches of positions begins and ends, the parts counted from 0."""
+    return begin + part * (end - begin) // parts, begin + (part + 1) * (end - begin) // parts
+
+
 def joined(stages: Sequence[Stage]) -> Stage:
     """Return stages one after another: each starts when the one before it has been delivered everywhere."""
     stages = [stage for stage in stages if len(stage.steps)]
@@ -107,16 +121,13 @@ def joined(stages: Sequence[Stage]) -> Stage:
         which, inner = find(index)
         return stages[which].pieces(inner, time)
 
-    def volume(ranks: int) -> NDArray[np.int64]:
-        return sum((stage.traffic(ranks) for stage in stages), np.zeros((2, ranks), np.int64))
-
     if all(stage.chain for stage in stages):
 
         def step(index: int) -> Step:
             which, inner = find(index)
             return stages[which].steps[inner]
 
-        return Stage(LazySteps(starts[-1], step), pieces, volume)
+        return Stage(LazySteps(starts[-1], step), pieces, partial(traffic_of, stages))
     return arranged([(stage, (number - 1,) if number else ()) for number, stage in enumerate(stages)])
 
 

@@ -129,6 +129,21 @@ class Pieces:
     adds: NDArray[np.bool_]
 
 
+def traffic_between(
+    ranks: int, src: NDArray[np.int64], dst: NDArray[np.int64], elements: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return what each rank sends and receives where messages carry so many elements, int64 of shape (2, ranks)."""
+    total = np.zeros((2, ranks), np.int64)
+    np.add.at(total[0], src, elements.reshape(-1))
+    np.add.at(total[1], dst, elements.reshape(-1))
+    return total
+
+
+def traffic_of(stages: Sequence[Stage], ranks: int) -> NDArray[np.int64]:
+    """Return what each rank sends and receives in several stages, int64 of shape (2, ranks)."""
+    return sum((stage.traffic(ranks) for stage in stages), np.zeros((2, ranks), np.int64))
+
+
 class LazySteps(Sequence[Step]):
     """Steps that are made when asked for, where all of them together would not fit in memory."""
 
@@ -188,11 +203,11 @@ class Stage:
             for time in range(step.times):
                 pieces = self.pieces(index, time)
                 sizes = pieces.stop - pieces.start
-                for side, ends in zip(total, (pattern.src, pattern.dst), strict=True):
-                    if pattern.through_switch:
-                        side[ends] += sizes.sum()
-                    else:
-                        np.add.at(side, ends[pieces.message], sizes)
+                if pattern.through_switch:
+                    total += traffic_between(ranks, pattern.src, pattern.dst, np.full(len(pattern.src), sizes.sum()))
+                else:
+                    message = pieces.message
+                    total += traffic_between(ranks, pattern.src[message], pattern.dst[message], sizes)
         return total
 
 

@@ -1,0 +1,31 @@
+"""Algorithms that run over several groups of ranks at once, and over all ranks as one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from s2sim.collectives.schedules.groups import group_from_root, schedule_of
+from s2sim.options import join_option_string, non_default
+
+if TYPE_CHECKING:
+    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.schedules.groups import Groups
+    from s2sim.collectives.schedules.schedule import Schedule, Stage
+    from s2sim.topology.cluster import Cluster
+
+
+class OverGroups(ABC):
+    """A frozen dataclass of options that says what groups do; its schedule is that of one group of all ranks."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+
+    @abstractmethod
+    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
+        """Return the rounds in which each group does ``kind`` on its part, the first member at the root."""
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule for this demand."""
+        text = join_option_string(self.name, non_default(self))
+        return schedule_of(demand, text, self.stage(demand.kind, group_from_root(demand), cluster))
