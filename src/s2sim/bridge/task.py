@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf, prod, sqrt
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.seeds import named_generator
@@ -60,39 +61,36 @@ class Task:
     origin: DataOrigin
 
 
-class Model(Protocol):
-    """A model's settings, a frozen dataclass filled from an option string, and the way to a task."""
+@dataclass(frozen=True, slots=True)
+class Model(ABC):
+    """A model's settings, filled from an option string, and the way to a task; numbers must be above zero.
 
-    needs_text: ClassVar[bool]
+    Attributes
+    ----------
+    warmup_steps : int
+        Training steps before the first recorded one; there may be none.
+    optimizer, learning_rate : str, float
+        What moves the weights along the mean gradient: plain gradient descent or Adam, and its step size.
+    """
 
-    @property
-    def warmup_steps(self) -> int:
-        """Training steps before the first recorded one."""
+    needs_text: ClassVar[bool] = False
 
-    @property
-    def optimizer(self) -> Literal["sgd", "adam"]:
-        """What moves the weights along the mean gradient."""
+    warmup_steps: int = 0
+    optimizer: Literal["sgd", "adam"] = "adam"
+    learning_rate: float = 0.002
 
-    @property
-    def learning_rate(self) -> float:
-        """Its step size."""
+    def __post_init__(self) -> None:
+        owner = type(self).__name__.lower()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "warmup_steps" and isinstance(value, int | float) and not 0 < value < inf:
+                raise OptionError(f"model {owner}: {field.name}={value} is not above 0")
+        if self.warmup_steps < 0:
+            raise OptionError(f"model {owner}: warmup_steps={self.warmup_steps} is negative")
 
+    @abstractmethod
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Read the data, split it into ``workers`` shards and build the model."""
-
-
-def require_positive(owner: str, **values: float) -> None:
-    """Refuse a setting that is not a finite number above zero."""
-    for key, value in values.items():
-        if not 0 < value < inf:
-            raise OptionError(f"model {owner}: {key}={value} is not above 0")
-
-
-def require_not_negative(owner: str, **values: int) -> None:
-    """Refuse a setting that is below zero."""
-    for key, value in values.items():
-        if value < 0:
-            raise OptionError(f"model {owner}: {key}={value} is negative")
 
 
 def missing_extra(error: ImportError) -> S2SimError:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.bridge.task import DataOrigin, Task, initialise, require_not_negative, require_positive
+from s2sim.bridge.task import DataOrigin, Model, Task, initialise
 from s2sim.errors import S2SimError
 from s2sim.seeds import named_generator
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Cnn:
+class Cnn(Model):
     """Settings of the convolutional network.
 
     Attributes
@@ -31,30 +31,12 @@ class Cnn:
         Width of the fully connected layer.
     images : int
         Images in one rank's mini-batch.
-    warmup_steps : int
-        Training steps before the first recorded one.
-    optimizer, learning_rate : str, float
-        What moves the weights along the mean gradient: plain gradient descent or Adam, and its step size.
     """
-
-    needs_text: ClassVar[bool] = False
 
     channels: int = 16
     hidden: int = 64
     images: int = 32
     warmup_steps: int = 50
-    optimizer: Literal["sgd", "adam"] = "adam"
-    learning_rate: float = 0.002
-
-    def __post_init__(self) -> None:
-        require_positive(
-            "cnn",
-            channels=self.channels,
-            hidden=self.hidden,
-            images=self.images,
-            learning_rate=self.learning_rate,
-        )
-        require_not_negative("cnn", warmup_steps=self.warmup_steps)
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Load the digits, deal them out to the ranks, and build the network."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from s2sim.bridge.task import Task, initialise, require_not_negative, require_positive
+from s2sim.bridge.task import Model, Task, initialise
 from s2sim.bridge.texts import read_corpus, shard_windows
 from s2sim.seeds import named_generator
 
@@ -23,7 +23,7 @@ _INPUT, _OUTPUT = "encoder.weight", "decoder.weight"
 
 
 @dataclass(frozen=True, slots=True)
-class Lstm:
+class Lstm(Model):
     """Settings of the LSTM language model.
 
     Attributes
@@ -34,10 +34,6 @@ class Lstm:
         One rank's mini-batch: so many sequences of so many words, hidden state zero at their start.
     negatives : int
         Words drawn for the sampled softmax, the same on all ranks of a step.
-    warmup_steps : int
-        Training steps before the first recorded one.
-    optimizer, learning_rate : str, float
-        What moves the weights along the mean gradient: plain gradient descent or Adam, and its step size.
     """
 
     needs_text: ClassVar[bool] = True
@@ -49,17 +45,6 @@ class Lstm:
     warmup_steps: int = 40
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: float = 4.0
-
-    def __post_init__(self) -> None:
-        require_positive(
-            "lstm",
-            width=self.width,
-            sequences=self.sequences,
-            length=self.length,
-            negatives=self.negatives,
-            learning_rate=self.learning_rate,
-        )
-        require_not_negative("lstm", warmup_steps=self.warmup_steps)
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Read the text, give each rank a contiguous shard, and build the model."""

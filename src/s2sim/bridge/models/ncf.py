@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.bridge.stdlib import standard_library_interactions
-from s2sim.bridge.task import Task, initialise, require_not_negative, require_positive
+from s2sim.bridge.task import Model, Task, initialise
 from s2sim.errors import S2SimError
 from s2sim.seeds import named_generator
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ncf:
+class Ncf(Model):
     """Settings of the recommender.
 
     Attributes
@@ -34,30 +34,13 @@ class Ncf:
         Observed pairs in one rank's mini-batch.
     negatives : int
         Unobserved pairs drawn for each of them (the paper uses 4).
-    warmup_steps : int
-        Training steps before the first recorded one.
-    optimizer, learning_rate : str, float
-        What moves the weights along the mean gradient: plain gradient descent or Adam, and its step size.
     """
-
-    needs_text: ClassVar[bool] = False
 
     width: int = 32
     positives: int = 128
     negatives: int = 4
     warmup_steps: int = 100
-    optimizer: Literal["sgd", "adam"] = "adam"
     learning_rate: float = 0.003
-
-    def __post_init__(self) -> None:
-        require_positive(
-            "ncf",
-            width=self.width,
-            positives=self.positives,
-            negatives=self.negatives,
-            learning_rate=self.learning_rate,
-        )
-        require_not_negative("ncf", warmup_steps=self.warmup_steps)
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Collect the interactions, deal them out to the ranks, and build the model."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
-from s2sim.bridge.task import Task, initialise, require_not_negative, require_positive
+from s2sim.bridge.task import Model, Task, initialise
 from s2sim.bridge.texts import read_corpus, shard_windows
 from s2sim.errors import OptionError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Transformer:
+class Transformer(Model):
     """Settings of the transformer language model.
 
     Attributes
@@ -28,10 +28,6 @@ class Transformer:
         Most frequent words kept; all others become one.
     sequences, length : int
         One rank's mini-batch: so many sequences of so many words.
-    warmup_steps : int
-        Training steps before the first recorded one.
-    optimizer, learning_rate : str, float
-        What moves the weights along the mean gradient: plain gradient descent or Adam, and its step size.
     """
 
     needs_text: ClassVar[bool] = True
@@ -43,20 +39,9 @@ class Transformer:
     sequences: int = 16
     length: int = 32
     warmup_steps: int = 40
-    optimizer: Literal["sgd", "adam"] = "adam"
-    learning_rate: float = 0.002
 
     def __post_init__(self) -> None:
-        require_positive(
-            "transformer",
-            width=self.width,
-            heads=self.heads,
-            blocks=self.blocks,
-            sequences=self.sequences,
-            length=self.length,
-            learning_rate=self.learning_rate,
-        )
-        require_not_negative("transformer", warmup_steps=self.warmup_steps)
+        Model.__post_init__(self)
         if self.width % self.heads:
             raise OptionError(f"model transformer: width={self.width} is no multiple of heads={self.heads}")
         if self.vocabulary < 2:
