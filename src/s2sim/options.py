@@ -6,7 +6,7 @@ import dataclasses
 import types
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from s2sim.errors import OptionError, nearest
+from s2sim.errors import OptionError, S2SimError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +63,8 @@ def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
         return text == "true"
     try:
         value = annotation(text)
+    except S2SimError:
+        raise  # A quantity's own text says what is wrong with it.
     except ValueError as error:
         raise OptionError(f"{owner}: {key}={text} is not {_KINDS.get(annotation, annotation.__name__)}") from error
     if annotation is int and abs(value) > _MOST_COUNT:

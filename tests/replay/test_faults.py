@@ -7,9 +7,10 @@ import pytest
 import simpy
 
 from s2sim.errors import OptionError, S2SimError, TopologyError, UnitError, UnknownNameError
-from s2sim.replay.faults.disturbance import Disturbance, arrivals_ps
-from s2sim.replay.faults.kinds import FAULTS, fault_text, make_fault, make_faults
-from s2sim.replay.faults.lasting import damaged_cluster, is_lasting
+from s2sim.replay.faults.disturbance import Disturbance
+from s2sim.replay.faults.held_back import arrivals_ps
+from s2sim.replay.faults.lasting import damaged_cluster
+from s2sim.replay.faults.registry import FAULTS, make_fault, make_faults
 
 TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2'
 
@@ -18,7 +19,7 @@ TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2'
 def test_examples_read_back(cls):
     fault = make_fault(cls.example)
     assert type(fault) is cls
-    assert make_fault(fault_text(fault)) == fault
+    assert make_fault(fault.text) == fault
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_the_same_fault_twice_is_refused():
 def test_what_lasts_from_the_start_on_is_a_property_of_the_cluster(make_cluster):
     texts = ["slow-link:link=node*.out,factor=0.5", "slow-link:link=node0.*,factor=0.5", "fail-link:link=leaf0.up1"]
     faults = make_faults([*texts, "fail-link:link=leaf0.up0,at=1ms", "slow-link:link=leaf0.up0,factor=0.1,until=1ms"])
-    assert [is_lasting(fault) for fault in faults] == [True, True, True, False, False]
+    assert [fault.lasting for fault in faults] == [True, True, True, False, False]
     healthy = make_cluster(4, TREE)
     cluster = damaged_cluster(healthy, faults)
     factors = dict(zip(healthy.fabric.link_names, cluster.fabric.rate_Bps / healthy.fabric.rate_Bps, strict=True))
@@ -92,21 +93,21 @@ def test_jitter_is_exponential_and_independent_of_the_order_of_events(make_clust
     cluster = make_cluster(4, TREE)
     one, two = (disturb(cluster, "jitter:latency=2us") for _ in range(2))
     rounds = [(0, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0)]
-    first = {key: one.jitter_ps(*key, 50_000) for key in rounds}
-    second = {key: two.jitter_ps(*key, 50_000) for key in reversed(rounds)}
+    first = {key: one.late_ps(*key, 50_000) for key in rounds}
+    second = {key: two.late_ps(*key, 50_000) for key in reversed(rounds)}
     for key in rounds:
         assert first[key].tolist() == second[key].tolist()
         assert first[key].mean() == pytest.approx(2e6, rel=0.02)
         # As many are later than the mean as an exponential distribution has it.
         assert (first[key] > 2e6).mean() == pytest.approx(np.exp(-1), abs=0.01)
     assert len({tuple(draws[:10]) for draws in first.values()}) == len(rounds)
-    assert disturb(cluster, "jitter:latency=2us", seed=1).jitter_ps(0, 0, 0, 9).tolist() != first[0, 0, 0][:9].tolist()
+    assert disturb(cluster, "jitter:latency=2us", seed=1).late_ps(0, 0, 0, 9).tolist() != first[0, 0, 0][:9].tolist()
     (effect,) = one.effects()
     assert effect.did == "200,000 messages were late, by 1.995 us on average"
 
 
 def test_two_kinds_of_jitter_add(make_cluster):
-    both = disturb(make_cluster(4, TREE), "jitter:latency=2us", "jitter:latency=6us").jitter_ps(0, 0, 0, 50_000)
+    both = disturb(make_cluster(4, TREE), "jitter:latency=2us", "jitter:latency=6us").late_ps(0, 0, 0, 50_000)
     assert both.mean() == pytest.approx(8e6, rel=0.02)
     # Variances of independent draws add.
     assert both.std() == pytest.approx(np.hypot(2e6, 6e6), rel=0.03)

@@ -26,7 +26,7 @@ from s2sim.network.fluid import FluidNetwork
 from s2sim.network.models import make_network
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.replay.faults.kinds import make_faults
+from s2sim.replay.faults.registry import make_faults
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
 from s2sim.topology.files.hardware import load_gpu

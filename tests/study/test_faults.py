@@ -8,7 +8,7 @@ import simpy
 
 from s2sim.errors import OptionError, S2SimWarning, TopologyError
 from s2sim.replay.faults.disturbance import Disturbance
-from s2sim.replay.faults.kinds import make_faults
+from s2sim.replay.faults.registry import make_faults
 from s2sim.study.collective.run import plan_collective, result_of, run_collective, timeline_of
 from s2sim.study.flows.run import Transfers, run_flows
 
@@ -112,7 +112,7 @@ def test_jitter_delays_every_round_by_its_latest_message(cluster_file):
     drawn = Disturbance(simpy.Environment(initial_time=0), planned.cluster, make_faults([fault]), 0)
     steps = planned.timed.schedule.steps
     rounds = [(index, time) for index, step in enumerate(steps) for time in range(step.times)]
-    latest_ps = sum(int(drawn.jitter_ps(0, *each, 5).max()) for each in rounds)
+    latest_ps = sum(int(drawn.late_ps(0, *each, 5).max()) for each in rounds)
     assert len(rounds) == 8
     result = collective(topology, fault, workers=5)
     assert round(result.time_s * 1e12) == planned.timed.duration_ps + latest_ps

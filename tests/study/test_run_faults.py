@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
-from s2sim.replay.faults.kinds import make_faults
+from s2sim.replay.faults.registry import make_faults
 from s2sim.study.compare.run import run
 from s2sim.study.spec import RunSpec, spec_from_json
 

@@ -62,7 +62,7 @@ def _libraries() -> Entries:
 
 
 def _faults() -> Entries:
-    from s2sim.replay.faults.kinds import FAULTS
+    from s2sim.replay.faults.registry import FAULTS
 
     def describe(fault: Any) -> str:
         what = (inspect.getdoc(fault) or "").partition("\n")[0].rstrip(".")

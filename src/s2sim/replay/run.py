@@ -11,9 +11,8 @@ import simpy
 from s2sim.errors import S2SimError
 from s2sim.reducers.scripts.script import AwaitGradient, HostSync, Post, Wait, Work
 from s2sim.replay.communicator import Communicator
-from s2sim.replay.faults.disturbance import Disturbance, delays_ps, disturbs, work_factors
-from s2sim.replay.faults.kinds import SlowRank, fault_text
-from s2sim.replay.faults.lasting import Effect
+from s2sim.replay.faults.disturbance import Disturbance, disturbs
+from s2sim.replay.faults.held_back import held_back
 from s2sim.replay.gpu_time import work_ps
 from s2sim.replay.plan import make_plan
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Phase, Recording, Script
     from s2sim.replay.communicator import Completed, Launch
-    from s2sim.replay.faults.kinds import Fault
+    from s2sim.replay.faults.fault import Effect, Fault
     from s2sim.replay.plan import Plan
     from s2sim.replay.watcher import Watcher
     from s2sim.topology.files.hardware import Gpu
@@ -157,7 +156,7 @@ def replay(
         start_ps = -(replay(early, timer, gpu, plan).total_ps if compute_ps is None else compute_ps)
     env = simpy.Environment(initial_time=start_ps)
     cluster = timer.cluster
-    factors, late_ps = work_factors(faults, recording.workers), delays_ps(faults, recording.workers)
+    factors, late_ps = held_back(faults, recording.workers)
     kinds = list(zip(recording.scripts, factors.tolist(), late_ps.tolist(), strict=True))
     by_kind: dict[tuple[Script, float, int], _RankClass] = {}
     for kind in kinds:
@@ -214,14 +213,8 @@ def _early_part(script: Script) -> Script:
 def _slow_effects(faults: Sequence[Fault], classes: Sequence[_RankClass]) -> list[Effect]:
     """Return what slow ranks did: one that has no work cannot be slow at it."""
     works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.work)
-    found = []
-    for fault in faults:
-        if isinstance(fault, SlowRank) and fault.factor is not None:
-            did = f"its work took {fault.factor:g} times as long" if works else "it has no work"
-            found.append(Effect(fault_text(fault), did, nothing=not works))
-        elif isinstance(fault, SlowRank):
-            found.append(Effect(fault_text(fault), f"it came {fault.delay} late", nothing=False))
-    return found
+    found = [fault.effect_on_work(works=works) for fault in faults]
+    return [effect for effect in found if effect is not None]
 
 
 def _exposed_ps(ranks: _RankClass, phase: Phase, completed: Sequence[Completed]) -> int:

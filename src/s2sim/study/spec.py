@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.extrapolation.scaling import parse_parameters
-from s2sim.replay.faults.kinds import make_faults
+from s2sim.replay.faults.registry import make_faults
 from s2sim.text_files import read_text
 from s2sim.units import parse_time_ps
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from s2sim.errors import OptionError
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks
 from s2sim.gradients.load import load_trace
-from s2sim.replay.faults.kinds import make_faults
 from s2sim.replay.faults.lasting import damaged_cluster
+from s2sim.replay.faults.registry import make_faults
 from s2sim.study.break_even.rate_replays import RateReplays, limiting_rate
 from s2sim.study.compare.reducers_asked import earlier_gradients, reducers_asked
 from s2sim.study.extrapolate.beyond import record_as_asked

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import Timer
 from s2sim.collectives.timing.ways import Ways
-from s2sim.replay.faults.kinds import make_faults
 from s2sim.replay.faults.lasting import damaged_cluster
+from s2sim.replay.faults.registry import make_faults
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
 from s2sim.topology.cluster import build_cluster

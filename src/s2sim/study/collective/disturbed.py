@@ -12,9 +12,9 @@ import numpy as np
 from s2sim.collectives.timing.ways import find_routes
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.network.transfers import deliver_ps
-from s2sim.replay.faults.disturbance import Disturbance, arrivals_ps
-from s2sim.replay.faults.kinds import Background, FailLink, Jitter, SlowRank, fault_text
-from s2sim.replay.faults.lasting import Effect, is_lasting, lasting_effects
+from s2sim.replay.faults.disturbance import Disturbance
+from s2sim.replay.faults.held_back import arrivals_ps
+from s2sim.replay.faults.lasting import lasting_effects
 from s2sim.study.collective.link_loads import Sent
 from s2sim.study.progress import Silent
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.timing.running import RanRound
     from s2sim.network.changing import ChangingNetwork
     from s2sim.network.fluid import OnLoads
-    from s2sim.replay.faults.kinds import Fault
+    from s2sim.replay.faults.fault import Effect, Fault
     from s2sim.study.progress import Progress
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.fabric import Fabric
@@ -61,7 +61,7 @@ class Disturbed:
 
 def check_fluid(faults: Sequence[Fault], network: str, *, cross_check: bool) -> None:
     """Refuse packets together with faults that act while messages are in flight."""
-    moving = [fault_text(fault) for fault in faults if not is_lasting(fault)]
+    moving = [fault.text for fault in faults if not fault.lasting]
     if moving and (cross_check or network != "fluid"):
         raise OptionError(
             f"{moving[0]} needs the fluid network, and packets were asked for: links that are slow or have failed from "
@@ -71,7 +71,7 @@ def check_fluid(faults: Sequence[Fault], network: str, *, cross_check: bool) -> 
 
 def draws(faults: Sequence[Fault]) -> bool:
     """Return whether a seed decides anything of the faults."""
-    return any(isinstance(fault, (Jitter, Background, FailLink)) for fault in faults)
+    return any(fault.draws for fault in faults)
 
 
 def effects_json(effects: Sequence[Effect]) -> dict[str, list[str]]:
@@ -83,7 +83,7 @@ def effects_json(effects: Sequence[Effect]) -> dict[str, list[str]]:
 
 def in_order(effects: Sequence[Effect], faults: Sequence[Fault]) -> tuple[Effect, ...]:
     """Return the effects in the order of the faults."""
-    place = {fault_text(fault): index for index, fault in enumerate(faults)}
+    place = {fault.text: index for index, fault in enumerate(faults)}
     return tuple(sorted(effects, key=lambda effect: place[effect.fault]))
 
 
@@ -139,12 +139,8 @@ def disturb_collective(
 
     env.process(start())
     env.run(until=over)
-    slow = [
-        Effect(fault_text(fault), f"all wait for rank {fault.rank}", late_ps[fault.rank] < late_ps.max())
-        for fault in faults
-        if isinstance(fault, SlowRank)
-    ]
-    effects = [*disturbance.effects(), *slow]
+    slow = [fault.effect_on_collective(late_ps) for fault in faults]
+    effects = [*disturbance.effects(), *(effect for effect in slow if effect is not None)]
     return Disturbed(ends_ps, effects, Sent(*disturbance.network.sent()))
 
 
@@ -191,14 +187,9 @@ def disturb_flows(
     routes = cluster.routes(*pairs)
     ends_ps = deliver_ps(cluster.fabric, routes, start_ps + late_ps, sizes_bytes, on_delivered, network)
     watcher.stop()
-    ends_ps = ends_ps + made[0].jitter_ps(0, 0, 0, len(ends_ps))
-    slow = [
-        Effect(fault_text(fault), f"{count:,} transfers start later", count == 0)
-        for fault, count in (
-            (each, int((pairs[0] == each.rank).sum())) for each in faults if isinstance(each, SlowRank)
-        )
-    ]
-    effects = [*made[0].effects(), *slow]
+    ends_ps = ends_ps + made[0].late_ps(0, 0, 0, len(ends_ps))
+    slow = [fault.effect_on_transfers(pairs[0]) for fault in faults]
+    effects = [*made[0].effects(), *(effect for effect in slow if effect is not None)]
     return Disturbed(ends_ps, effects, Sent(*made[0].network.sent()))
 
 

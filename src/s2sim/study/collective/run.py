@@ -12,8 +12,8 @@ from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.duration import rank_ends_ps, simulate_ps
 from s2sim.collectives.timing.timer import AUTO, Timer, sent_by_pattern
 from s2sim.errors import ContendedError, OptionError, S2SimWarning
-from s2sim.replay.faults.kinds import Fault, make_faults
-from s2sim.replay.faults.lasting import Effect, damaged_cluster, is_lasting
+from s2sim.replay.faults.lasting import damaged_cluster
+from s2sim.replay.faults.registry import make_faults
 from s2sim.study.collective.both_networks import Packets, check_packets_asked, compare, run_as_packets
 from s2sim.study.collective.disturbed import (
     check_fluid,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.running import RanRound
     from s2sim.collectives.timing.timer import Timed
+    from s2sim.replay.faults.fault import Effect, Fault
     from s2sim.study.collective.both_networks import CollectiveCheck
     from s2sim.study.progress import Progress
     from s2sim.topology.cluster import Cluster
@@ -152,7 +153,7 @@ class PlannedCollective:
     @property
     def disturbed(self) -> bool:
         """Whether something happens while it runs, so that the time of its schedule alone is not the answer."""
-        return not all(is_lasting(fault) for fault in self.faults)
+        return not all(fault.lasting for fault in self.faults)
 
 
 def plan_collective(

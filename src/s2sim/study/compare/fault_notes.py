@@ -5,14 +5,13 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from s2sim.replay.faults.kinds import fault_text
-from s2sim.replay.faults.lasting import Effect, lasting_effects
+from s2sim.replay.faults.lasting import lasting_effects
 from s2sim.study.collective.disturbed import sent_both_ways, warn_of_idle_faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from s2sim.replay.faults.kinds import Fault
+    from s2sim.replay.faults.fault import Effect, Fault
     from s2sim.replay.run import Replay
     from s2sim.topology.cluster import Cluster
 
@@ -31,7 +30,7 @@ def fault_notes(
     replays : mapping of str to Replay
         By the reducer's option string.
     """
-    found: dict[str, list[tuple[str, Effect]]] = {fault_text(fault): [] for fault in faults}
+    found: dict[str, list[tuple[str, Effect]]] = {fault.text: [] for fault in faults}
     for reducer, replay in replays.items():
         sent = chain.from_iterable(
             sent_both_ways(launch.timed.schedule, healthy, cluster) for launch in replay.launches

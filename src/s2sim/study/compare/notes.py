@@ -8,7 +8,7 @@ from s2sim.collectives.algorithms.registry import ALGORITHMS
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.reducers.scripts.script import AwaitGradient
-from s2sim.replay.faults.kinds import make_faults
+from s2sim.replay.faults.registry import make_faults
 from s2sim.replay.plan import make_plan
 from s2sim.study.compare.fault_notes import fault_notes
 from s2sim.study.compare.library_notes import library_notes

@@ -10,8 +10,8 @@ from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import OptionError
 from s2sim.gradients.load import load_trace
-from s2sim.replay.faults.kinds import make_faults
 from s2sim.replay.faults.lasting import damaged_cluster
+from s2sim.replay.faults.registry import make_faults
 from s2sim.study.break_even.scan import Scan, scan_rates
 from s2sim.study.compare.idle_options import warn_of_idle_overrides
 from s2sim.study.compare.library_notes import warn_of_idle_library_options

@@ -13,8 +13,8 @@ from s2sim.errors import S2SimError
 from s2sim.network.models import check_network
 from s2sim.network.packet.messages import PACKET_BYTES, fill_ps
 from s2sim.network.transfers import idle_ps
-from s2sim.replay.faults.kinds import make_faults
-from s2sim.replay.faults.lasting import Effect, damaged_cluster, is_lasting, lasting_effects
+from s2sim.replay.faults.lasting import damaged_cluster, lasting_effects
+from s2sim.replay.faults.registry import make_faults
 from s2sim.study.collective.disturbed import check_fluid, disturb_flows, effects_json, in_order, warn_of_idle_faults
 from s2sim.study.collective.link_loads import LinkLoad, Sent, busiest_links
 from s2sim.study.compare.idle_options import warn_of_idle_overrides
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.replay.faults.fault import Effect
     from s2sim.study.flows.cross_check import CrossCheck
     from s2sim.study.progress import Progress
 
@@ -217,7 +218,7 @@ def run_flows(
         fills_ps = fill_ps(cluster.fabric, routes, transfers.sizes_bytes, size_bytes)
     sent = Sent(routes, transfers.src, transfers.dst, transfers.sizes_bytes)
     effects = lasting_effects(asked_faults, healthy, [(alone, routes, 1)])
-    if not all(is_lasting(fault) for fault in asked_faults):
+    if not all(fault.lasting for fault in asked_faults):
         pairs = transfers.src, transfers.dst
         disturbed = disturb_flows(cluster, asked_faults, transfers.start_ps, pairs, transfers.sizes_bytes, progress)
         finish_ps["fluid"], sent = disturbed.ends_ps, disturbed.sent

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Recording
-    from s2sim.replay.faults.kinds import Fault
+    from s2sim.replay.faults.fault import Fault
     from s2sim.replay.plan import Plan
     from s2sim.replay.run import Replay
     from s2sim.replay.watcher import Watcher

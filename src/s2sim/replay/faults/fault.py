@@ -1,0 +1,182 @@
+"""What every fault offers: its options, what it does to clusters, networks, ranks and messages, and how it tells that.
+
+A kind of fault overrides what it has to do with; all else it leaves as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from s2sim.options import join_option_string, non_default
+from s2sim.units import parse_size_bytes, parse_time_ps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from s2sim.network.changing import ChangingNetwork
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.routes import Routes
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A time as it was written, and in picoseconds."""
+
+    text: str
+    ps: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ps", parse_time_ps(self.text))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+START = Time("0s")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A size as it was written, and in bytes."""
+
+    text: str
+    bytes: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bytes", parse_size_bytes(self.text))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a fault did.
+
+    Attributes
+    ----------
+    fault : str
+        Its option string.
+    did : str
+        In words.
+    nothing : bool
+        Whether that was nothing.
+    """
+
+    fault: str
+    did: str
+    nothing: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Damage:
+    """What is wrong with the links of a cluster before anything runs.
+
+    Attributes
+    ----------
+    factors : float64 array, shape (links,)
+        Of their rates.
+    dead : bool array, shape (links,)
+        Which of them nothing crosses.
+    why : list of str
+        What has failed, for messages.
+    """
+
+    factors: NDArray[np.float64]
+    dead: NDArray[np.bool_]
+    why: list[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Acting:
+    """A fault on a network.
+
+    Attributes
+    ----------
+    effect : callable
+        Returns what it has done until now.
+    late_ps : callable or None
+        ``late_ps(collective, step, time, messages)`` returns how much later than its last byte each message of a round
+        is delivered, int64 picoseconds; None where it delays none.
+    """
+
+    effect: Callable[[], Effect]
+    late_ps: Callable[[int, int, int, int], NDArray[np.int64]] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meetings:
+    """Counts the messages that meet a fault which lasts from the start on.
+
+    Attributes
+    ----------
+    add : callable
+        ``add(healthy, damaged, times)`` takes note of messages by their routes on the healthy cluster and on the
+        damaged one, and of how often they go.
+    effect : callable
+        Returns what the fault did to them.
+    """
+
+    add: Callable[[Routes, Routes, int], None]
+    effect: Callable[[], Effect]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong, with its options.
+
+    Attributes
+    ----------
+    name, example : str
+        What it is called, and an option string.
+    draws : bool
+        Whether a seed decides anything of it.
+    sends : bool
+        Whether it sends messages of its own.
+    on_network : bool
+        Whether it happens to a network, unless it lasts from the start on.
+    """
+
+    name: ClassVar[str]
+    example: ClassVar[str]
+    draws: ClassVar[bool] = False
+    sends: ClassVar[bool] = False
+    on_network: ClassVar[bool] = True
+
+    @property
+    def text(self) -> str:
+        """Its option string, which `make_fault` reads back."""
+        return join_option_string(self.name, non_default(self))
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is a property of the cluster: so from the start on and for good."""
+        return False
+
+    def check(self, cluster: Cluster) -> None:
+        """Raise the error for ranks that the cluster does not have."""
+
+    def damage(self, cluster: Cluster, damage: Damage) -> None:
+        """Add what it does to a cluster before anything runs; raise the error for links that it does not have."""
+
+    def meetings(self, cluster: Cluster) -> Meetings | None:
+        """Return what counts the messages that meet it, where it lasts from the start on."""
+
+    def act(self, network: ChangingNetwork, cluster: Cluster, seed: int) -> Acting | None:
+        """Begin on a network of the cluster, where it happens on one; ``seed`` is for what it draws."""
+
+    def hold_back(self, factors: NDArray[np.float64], late_ps: NDArray[np.int64]) -> None:
+        """Change how much longer the GPU work of each rank takes, and by how much each comes later."""
+
+    def effect_on_work(self, *, works: bool) -> Effect | None:
+        """Return what it did to ranks that run scripts, by whether those that it slows have any work."""
+
+    def effect_on_collective(self, late_ps: NDArray[np.int64]) -> Effect | None:
+        """Return what it did to the ranks of one collective, by how late each of them came."""
+
+    def effect_on_transfers(self, src: NDArray[np.int64]) -> Effect | None:
+        """Return what it did to ranks that send transfers, one a rank in ``src``."""

@@ -1,0 +1,67 @@
+"""Ranks that are slower than others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from s2sim.errors import OptionError
+from s2sim.replay.faults.fault import Effect, Fault, Time
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.topology.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRank(Fault):
+    """A rank whose GPU work takes a factor longer, or that comes later by a delay."""
+
+    name: ClassVar[str] = "slow-rank"
+    example: ClassVar[str] = "slow-rank:rank=3,delay=1ms"
+    on_network: ClassVar[bool] = False
+
+    rank: int
+    factor: float | None = None
+    delay: Time | None = None
+
+    def __post_init__(self) -> None:
+        if (self.factor is None) == (self.delay is None):
+            raise OptionError("slow-rank: give either factor=, for its GPU work, or delay=, for coming late")
+        if self.rank < 0:
+            raise OptionError(f"slow-rank: rank={self.rank} must not be negative")
+        if self.factor is not None and not 1 < self.factor < float("inf"):
+            raise OptionError(f"slow-rank: factor={self.factor} of the time of its work must be more than 1")
+        if self.delay is not None and self.delay.ps == 0:
+            raise OptionError(f"slow-rank: delay={self.delay} delays nothing: leave it out")
+
+    def check(self, cluster: Cluster) -> None:
+        """Raise the error for a rank that the cluster does not have."""
+        if self.rank >= cluster.workers:
+            raise OptionError(f"{self.text}: there are {cluster.workers} ranks, from 0 on")
+
+    def hold_back(self, factors: NDArray[np.float64], late_ps: NDArray[np.int64]) -> None:
+        """Slow the rank's work, or let it come late."""
+        if self.factor is not None:
+            factors[self.rank] *= self.factor
+        if self.delay is not None:
+            late_ps[self.rank] += self.delay.ps
+
+    def effect_on_work(self, *, works: bool) -> Effect:
+        """Return what happened to the rank: one that has no work cannot be slow at it."""
+        if self.factor is None:
+            return Effect(self.text, f"it came {self.delay} late", nothing=False)
+        did = f"its work took {self.factor:g} times as long" if works else "it has no work"
+        return Effect(self.text, did, nothing=not works)
+
+    def effect_on_collective(self, late_ps: NDArray[np.int64]) -> Effect:
+        """Return that all wait for it, unless another comes later still."""
+        return Effect(self.text, f"all wait for rank {self.rank}", bool(late_ps[self.rank] < late_ps.max()))
+
+    def effect_on_transfers(self, src: NDArray[np.int64]) -> Effect:
+        """Return how many transfers it starts."""
+        count = int(np.count_nonzero(src == self.rank))
+        return Effect(self.text, f"{count:,} transfers start later", count == 0)
