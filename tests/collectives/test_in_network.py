@@ -1,44 +1,22 @@
-"""In-network all-reduce: values, bytes, closed form, where switches cannot help."""
+"""In-network all-reduce: every port carries the buffer once each way; where switches cannot help."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.in_network import InNetwork
 from s2sim.collectives.schedules.checker import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.duration import simulate_ps
-from s2sim.collectives.timing.timer import Timer, link_bytes
+from s2sim.collectives.timing.timer import link_bytes
 from s2sim.errors import TopologyError
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 
 PS = 1e12
 RATE_BPS = 50 * 2**30
-
-
-@given(
-    ranks=st.integers(1, 33),
-    elements=st.sampled_from([0, 1, 10, 333, 1_000_000]),
-    topology=st.sampled_from(["single-switch", "fat-tree", "leaf-spine"]),
-    placement=st.sampled_from(["linear", "round-robin"]),
-)
-def test_values_bytes_and_times(ranks, elements, topology, placement):
-    cluster = build_cluster(load_shape(topology), ranks, placement=placement)
-    demand = Demand("all_reduce", (elements,) * ranks, 4)
-    schedule = InNetwork().schedule(demand, cluster)
-    assert schedule.assisted == (ranks > 1)
-    if elements < 1000:
-        check_schedule(schedule)
-    for side in schedule.traffic():
-        assert side.tolist() == [demand.buffer_bytes if ranks > 1 else 0] * ranks
-    found_ps = Timer(cluster, "in-network").time(demand).duration_ps
-    assert found_ps == simulate_ps(schedule, cluster)
-    assert closed_form_s(schedule, cluster) == pytest.approx(found_ps / PS, rel=1e-6, abs=1 / PS)
 
 
 @pytest.mark.parametrize("ranks", range(1, 34))
