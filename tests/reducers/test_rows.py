@@ -170,10 +170,10 @@ def test_messages_come_back(held, count):
     generator = np.random.default_rng(count)
     tables = [random_table(generator, (count, 2), shared=0, own=rows) for rows in held]
     message = pack_tables(tables)
-    counts, values, keys = message
-    assert [len(each) for each in keys] == [min(4 * rows, (count + 7) // 8) for rows in held]
-    assert [len(each) for each in keys] == [key_bytes(rows, count) for rows in held]
-    assert counts.nbytes == 4 * len(held)
+    header, *values = message
+    shorter = [min(4 * rows, (count + 7) // 8) for rows in held]
+    assert shorter == [key_bytes(rows, count) for rows in held]
+    assert header.nbytes == 4 * len(held) + sum(shorter)
     assert sum(each.nbytes for each in values) == sum(8 * rows for rows in held)
     for found, original in zip(unpack_tables(message, [(count, 2)] * len(held)), tables, strict=True):
         assert np.array_equal(found.rows, original.rows)

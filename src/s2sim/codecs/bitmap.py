@@ -159,6 +159,8 @@ def unpack_positions(bitmap: NDArray[np.uint8], n: int) -> NDArray[np.int64]:
     int64 array, shape (count(bitmap),)
     """
     check_bitmap(bitmap, n)
+    if len(bitmap) <= _SMALL_BYTES:
+        return np.flatnonzero(np.unpackbits(bitmap, bitorder="little"))
     parts = list(position_parts(bitmap))
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 

@@ -18,6 +18,8 @@ from s2sim.codecs.peeling import add_values, peel_order, read_values, squeezed
 from s2sim.errors import CodecError, OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 CellType: TypeAlias = Literal["int32", "int64", "float32"]
@@ -137,10 +139,41 @@ class ExactSketch:
         -------
         array, shape (blocks, cells of a block, width)
         """
+        cells = np.zeros(self.shape, self.dtype)
+        for block, columns, part in self._parts(as_keys(keys), values, exponents):
+            add_values(cells[block], columns, part)
+        return cells
+
+    def encode_touched(
+        self, keys: NDArray[Any], values: NDArray[np.float32], exponents: NDArray[np.int16] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return which cells, counted over all blocks, some keys go to, and what `encode` has there: all else is zero.
+
+        Where a rank holds few keys of many values this is a small part of the cells.
+
+        Returns
+        -------
+        numbers : int64 array, shape (t,)
+            Strictly increasing.
+        cells : array, shape (t, width)
+        """
         keys = as_keys(keys)
+        touched = np.zeros((self.table.blocks, self.table.block_cells), np.bool_)
+        for own, (_, columns) in zip(touched, self.table.by_block(keys), strict=True):
+            own[columns] = True
+        place = np.cumsum(touched).reshape(touched.shape) - 1
+        numbers = np.flatnonzero(touched)
+        cells = np.zeros((len(numbers), self.width), self.dtype)
+        for block, columns, part in self._parts(keys, values, exponents):
+            add_values(cells, place[block][columns], part)
+        return numbers, cells
+
+    def _parts(
+        self, keys: NDArray[np.uint32], values: NDArray[np.float32], exponents: NDArray[np.int16] | None
+    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[Any]]]:
+        """Yield the block of some keys, their columns there, shape (3, k), and their values as cells hold them."""
         self._check_values(keys, values)
         self._check_exponents(exponents)
-        cells = np.zeros(self.shape, self.dtype)
         step = max(1, _CHUNK_VALUES // self.width)
         for block, (places, columns) in enumerate(self.table.by_block(keys)):
             for start in range(0, len(places), step):
@@ -148,8 +181,7 @@ class ExactSketch:
                 part = squeezed(values).take(chunk, axis=0).reshape(len(chunk), self.width)
                 if exponents is not None:
                     part = to_fixed(part, self._exponents(exponents, block, keys, chunk), self.dtype)
-                add_values(cells[block], columns[:, start : start + step], part)
-        return cells
+                yield block, columns[:, start : start + step], part
 
     def decode(self, cells: NDArray[Any], keys: NDArray[Any], exponents: NDArray[np.int16] | None = None) -> Decoded:
         """Return the sums of all keys that were added to the cells.

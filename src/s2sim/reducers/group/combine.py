@@ -44,12 +44,16 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def rebuild(payload: Payload, leaves: list[Any]) -> Any:
-    """Return ``payload``'s structure around other arrays, taking them from the front of ``leaves``."""
-    if isinstance(payload, Gradient):
-        return Gradient(payload.names, tuple(leaves.pop(0) for _ in payload.layers))
+    """Return ``payload``'s structure around other arrays, as many as it has."""
+    return _rebuilt(payload, iter(leaves))
+
+
+def _rebuilt(payload: Payload, leaves: Iterator[Any]) -> Any:
     if isinstance(payload, tuple):
-        return tuple(rebuild(part, leaves) for part in payload)
-    return leaves.pop(0)
+        return tuple([_rebuilt(part, leaves) for part in payload])
+    if isinstance(payload, Gradient):
+        return Gradient(payload.names, tuple([next(leaves) for _ in payload.layers]))
+    return next(leaves)
 
 
 OVERFLOW = "a sum over ranks overflows float32: scale the gradients down"

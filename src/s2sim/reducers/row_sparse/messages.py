@@ -1,4 +1,4 @@
-"""Rows of tables as they travel: how many of each table, their values, and which they are.
+"""Rows of tables as they travel: how many of each table and which they are, and their values.
 
 Which rows they are takes 4 bytes a row, or one bit for every row that the table has, whatever is shorter; the number of
 rows says which of the two it is. One key stands for a whole row; of a one-dimensional table, for an element.
@@ -6,6 +6,7 @@ rows says which of the two it is. One key stands for a whole row; of a one-dimen
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,10 +22,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-Message: TypeAlias = "tuple[NDArray[np.uint32], tuple[NDArray[Any], ...], tuple[NDArray[np.uint8], ...]]"
-"""Rows of each table, uint32 of shape (tables,); their values; their keys as bytes."""
+Message: TypeAlias = "tuple[NDArray[Any], ...]"
+"""Bytes: the rows of each table as uint32, then the keys of each; after them the values of each table."""
+
+COUNT_BYTES = 4
+"""How many rows of a table there are."""
 
 _MOST_ROWS = 2**31
+_VALUES_AT_ONCE = 1 << 14
 
 
 def check_rows(count: int) -> None:
@@ -44,31 +49,53 @@ def key_bytes(rows: int, count: int) -> int:
     >>> key_bytes(3, 1000), key_bytes(300, 1000)
     (12, 125)
     """
-    return rows * INDEX_BYTES if listed(rows, count) else bitmap_bytes(count)
+    return min(rows * INDEX_BYTES, bitmap_bytes(count))
 
 
 def pack_tables(tables: Sequence[RowSparse]) -> Message:
     """Return the stored rows of some tables as one message."""
-    counts = np.array([len(table.rows) for table in tables], np.uint32)
-    return counts, tuple(table.values for table in tables), tuple(map(_keys, tables))
+    counts = np.array([len(table.rows) for table in tables], "<u4").view(np.uint8)
+    return np.concatenate([counts, *map(_keys, tables)]), *(table.values for table in tables)
 
 
 def unpack_tables(message: Message, shapes: Sequence[tuple[int, ...]]) -> list[RowSparse]:
     """Return the rows of a message, the inverse of `pack_tables` for tables of these shapes."""
-    return [
-        RowSparse(_rows(keys, int(held), shape[0]), values, shape)
-        for held, values, keys, shape in zip(*message, shapes, strict=True)
-    ]
+    header, *values = message
+    start = COUNT_BYTES * len(shapes)
+    tables = []
+    for held, own, shape in zip(header[:start].view("<u4").tolist(), values, shapes, strict=True):
+        stop = start + key_bytes(held, shape[0])
+        tables.append(RowSparse(_rows(header[start:stop], held, shape[0]), own, shape))
+        start = stop
+    return tables
 
 
 def sum_tables(parts: Sequence[RowSparse]) -> RowSparse:
     """Return the sum of several ranks' rows of one table, in float32 and in their order; `S2SimError` on overflow."""
-    rows = union_of(parts)
+    rows, width = union_of(parts), parts[0].width
     total = np.zeros((len(rows), *parts[0].shape[1:]), np.float32)
     with refuse_overflow():
-        for part in parts:
-            total[np.searchsorted(rows, part.rows)] += part.values
+        for start, stop in pairwise(_cuts(parts)):
+            some = parts[start:stop]
+            places = np.searchsorted(rows, np.concatenate([part.rows for part in some]))
+            values = np.concatenate([part.values for part in some])
+            if len(some) == 1:
+                total[places] += values
+            else:
+                elements = np.add.outer(places * width, np.arange(width))
+                np.add.at(total.reshape(-1), elements.reshape(-1), values.reshape(-1))
     return RowSparse(rows, total, parts[0].shape)
+
+
+def _cuts(parts: Sequence[RowSparse]) -> list[int]:
+    """Return where to cut so that few parts of many values, or many of few, are added at once."""
+    cuts, held = [0], 0
+    for index, part in enumerate(parts, 1):
+        held += part.values.size
+        if held >= _VALUES_AT_ONCE or index == len(parts):
+            cuts.append(index)
+            held = 0
+    return cuts
 
 
 def _keys(table: RowSparse) -> NDArray[np.uint8]:

@@ -26,9 +26,8 @@ def post_estimate(rank: Rank, tables: Sequence[RowSparse]) -> Pending:
 def read_estimate(rank: Rank, registers: Pending, tables: Sequence[RowSparse]) -> list[float]:
     """Return the rows of each table that any rank holds, about, from what `post_estimate` has posted."""
     counter = HyperLogLog(seed=rank.seed)
-    return [
-        min(counter.estimate(merged), table.shape[0]) for merged, table in zip(registers.value, tables, strict=True)
-    ]
+    estimates = rank.replicated(lambda: [counter.estimate(merged) for merged in registers.value])
+    return [min(estimate, table.shape[0]) for estimate, table in zip(estimates, tables, strict=True)]
 
 
 def estimate_rows(rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, list[float]]:

@@ -216,7 +216,7 @@ class S2(Reducer):
             return CountSketch(settings.rows, columns, settings.published.seed, settings.hash), False
         # Other hash functions in each step, so that keys which collide in one part in the next; with the same ones,
         # error feedback would add up what collides and never deliver it.
-        seed = int(named_generator(rank.seed, "count sketch", rank.step).integers(2**63))
+        seed = rank.replicated(lambda: int(named_generator(rank.seed, "count sketch", rank.step).integers(2**63)))
         estimated = False
         if settings.columns is not None:
             columns = settings.columns

@@ -24,7 +24,7 @@ from s2sim.codecs.hashing import as_keys
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.codecs.peeling import enough_rounds, peel_order
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.gradient import RowSparse, to_dense
 from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer, Traits
@@ -166,7 +166,8 @@ class S2Exact(Reducer):
             if self.traits.lossless:
                 return gradient
             own_rows = [table.rows for table in tables]
-            own = _decode(sketches, _encode(sketches, tables, exponents), own_rows, exponents)
+            own_cells = [to_dense(cells) for cells in _encode(sketches, tables, exponents)]
+            own = _decode(sketches, own_cells, own_rows, exponents)
             rank.work(s2_exact_work.decode_own(tables, sketches, own))
             # What a rank cannot read of its own rows, it cannot read of all rows either.
             exact_rows = [np.intersect1d(rows, table.rows) for rows, table in zip(again, tables, strict=True)]
@@ -283,10 +284,10 @@ def _matrix(table: RowSparse) -> NDArray[np.float32]:
 
 def _encode(
     sketches: Sequence[ExactSketch], tables: Sequence[RowSparse], exponents: Exponents
-) -> tuple[NDArray[Any], ...]:
-    """Return the cells of each table."""
+) -> tuple[RowSparse, ...]:
+    """Return the cells of each table, of which a rank fills few."""
     return tuple(
-        sketch.encode(table.rows, _matrix(table), powers)
+        RowSparse(*sketch.encode_touched(table.rows, _matrix(table), powers), (sketch.table.cells, sketch.width))
         for sketch, table, powers in zip(sketches, tables, exponents, strict=True)
     )
 
@@ -327,7 +328,7 @@ def _decode(
     """Return what can be read of some rows of each table."""
     with refuse_overflow():
         return [
-            sketch.decode(total, keys, powers)
+            sketch.decode(total.reshape(sketch.shape), keys, powers)
             for sketch, total, keys, powers in zip(sketches, cells, rows, exponents, strict=True)
         ]
 
