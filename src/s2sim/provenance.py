@@ -36,8 +36,6 @@ def run_record(
 
     Parameters
     ----------
-    spec : dict
-        The experiment, as `s2sim run --spec` reads it.
     inputs : dict
         What it was computed from, each with its origin and hash.
     measured, assumed : list of str

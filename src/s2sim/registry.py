@@ -18,12 +18,10 @@ from s2sim.errors import S2SimError, S2SimWarning, unknown_name
 
 @dataclass(frozen=True)
 class Registry:
-    """Names of one kind and what they stand for.
+    """Names of one kind (a singular word for messages) and what they stand for.
 
     Attributes
     ----------
-    kind : str
-        Singular word for messages, for example ``"reducer"``.
     group : str
         Entry-point group that adds to it.
     builtin : dict of str to str

@@ -130,21 +130,12 @@ def record(
         ``lstm``, ``ncf``, ``cnn`` or ``transformer``, or an option string such as ``lstm:width=32``.
     workers, steps : int
         Shards, and consecutive steps to record.
-    out : path
-        Directory to write.
     text : path or several
         UTF-8 text for the language models, read one after the other.
     seed : int
         Root seed of the initial weights, shards and negative samples.
-    overwrite : bool
-        Replace a trace that is there already.
     progress : callable or None
         Called with (mini-batches done, mini-batches in all).
-
-    Raises
-    ------
-    S2SimError
-        If the model is unknown, the text is missing, unreadable or too short, or PyTorch is not installed.
     """
     name, options = split_option_string(model)
     settings_class = MODELS.get(name)

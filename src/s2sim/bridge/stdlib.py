@@ -35,8 +35,6 @@ class Interactions:
         The pairs, sorted by user, then item; each occurs once.
     user_count, item_count : int
         Numbers of users and items; identifiers are numbered by falling frequency.
-    origin : DataOrigin
-        Where they come from.
     """
 
     users: NDArray[np.int64]

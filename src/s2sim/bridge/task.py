@@ -1,4 +1,4 @@
-"""What a recorder needs to know of a model: its parameters, its loss on a rank's mini-batch, and its origin."""
+"""A model as a recorder sees it: its parameters, its loss on a rank's mini-batch, and its origin."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DataOrigin:
-    """Where training data come from.
-
-    Attributes
-    ----------
-    data, licence, source : str
-        What they are, under which licence, and where to find them.
-    """
+    """Where training data come from: what they are, under which licence, and where to find them."""
 
     data: str
     licence: str
@@ -47,10 +41,6 @@ class Task:
         (step, rank) to the mean loss of that rank's mini-batch at the current parameters.
     batch : int
         Samples in one rank's mini-batch; for language models, predicted tokens.
-    model : str
-        One line on the model.
-    origin : DataOrigin
-        Where the data come from.
     """
 
     module: torch.nn.Module

@@ -35,10 +35,6 @@ class Corpus:
     ----------
     tokens : int64 array, shape (n,)
         Word numbers in reading order; 0 is the most frequent word.
-    vocabulary_size : int
-        Number of distinct words.
-    origin : DataOrigin
-        Where the text comes from.
     """
 
     tokens: NDArray[np.int64]
@@ -103,11 +99,6 @@ def shard_windows(tokens: NDArray[np.int64], *, workers: int, sequences: int, le
     -------
     int64 array, shape (workers, windows, sequences, length + 1)
         Inputs are all but the last word of a window, targets all but the first.
-
-    Raises
-    ------
-    S2SimError
-        If a shard does not fill one window.
     """
     per_sequence = len(tokens) // (workers * sequences)
     windows = (per_sequence - 1) // length

@@ -99,15 +99,7 @@ def as_row_sparse(array: NDArray[Any]) -> RowSparse:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gradient:
-    """One rank's gradient of one step.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Layer names, in the model's order.
-    layers : tuple of array or RowSparse
-        Float32 values, one entry a name.
-    """
+    """One rank's gradient of one step: layer names in the model's order, and float32 values for each."""
 
     names: tuple[str, ...]
     layers: tuple[Layer, ...]

@@ -24,15 +24,8 @@ def load_trace(spec: str | Path, *, workers: int, seed: int = 0) -> AnyTrace:
     ----------
     spec : str or Path
         Name of a shipped trace, path of a trace directory, or ``synthetic:density=...,overlap=...,tail=...``.
-    workers : int
-        Ranks needed.
     seed : int
         Root seed of a synthetic trace, and of ranks that were not recorded.
-
-    Raises
-    ------
-    UnknownNameError, TraceError, OptionError
-        If there is no such trace, it has too few ranks to fit a law, or an option is wrong.
     """
     if workers < 1:
         raise TraceError(f"{workers} workers were asked for; there must be at least 1")

@@ -54,8 +54,6 @@ class Statistics:
     ----------
     union_ranks : tuple of int
         Numbers of ranks for which the union was measured: 1, 2, 4, ..., world size.
-    layers : dict of str to Spread
-        One entry a layer.
     whole : Spread
         The whole gradient; its densities count elements.
     """

@@ -24,8 +24,6 @@ def to_perfetto(timelines: Mapping[str, Timeline], title: str) -> dict[str, Any]
     ----------
     timelines : mapping of str to Timeline
         What ranks did and links carried, by what is shown beside the tracks; alone it needs no name.
-    title : str
-        Of all.
     """
     events: list[dict[str, Any]] = []
     for number, (name, timeline) in enumerate(timelines.items()):

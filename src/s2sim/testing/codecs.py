@@ -35,18 +35,7 @@ def example_vector(n: int, *, density: float = 0.1, seed: int = 0) -> NDArray[np
 
 
 def check_codec(codec: Codec) -> None:
-    """Check that a codec does what every codec must.
-
-    Parameters
-    ----------
-    codec : Codec
-        With any options; what it makes of 8 elements should be small, because each of its bytes is altered.
-
-    Raises
-    ------
-    AssertionError
-        Naming the first thing that it does wrong.
-    """
+    """Check that a codec does what every codec must."""
     require_options(codec)
     _check_description(codec)
     for n in LENGTHS:

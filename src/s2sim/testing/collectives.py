@@ -58,11 +58,6 @@ def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
         With any options.
     exhaustive : bool
         Whether to try all of `RANK_COUNTS`, which takes seconds, or `FEW_RANK_COUNTS`.
-
-    Raises
-    ------
-    AssertionError or S2SimError
-        Naming the first thing that it does wrong.
     """
     require_options(algorithm)
     require(algorithm.kinds, f"{algorithm.name} runs no kind of collective")

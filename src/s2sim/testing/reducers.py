@@ -33,17 +33,7 @@ _LOSSLESS_ERROR = 1e-6
 
 
 def example_gradients(ranks: int, *, seed: int = 0, zero: bool = False) -> list[Gradient]:
-    """Return one gradient a rank with all kinds of layers: tables, dense, one-dimensional, empty; all read-only.
-
-    Parameters
-    ----------
-    ranks : int
-        Number of ranks.
-    seed : int
-        Root of the values and supports.
-    zero : bool
-        Whether all values are zero; row-sparse layers then store no row.
-    """
+    """Return one gradient a rank with all kinds of layers: tables, dense, one-dimensional, empty; all read-only."""
     generator = np.random.default_rng(seed)
     return [_example(generator, zero=zero) for _ in range(ranks)]
 
@@ -77,11 +67,6 @@ def check_reducer(make: Callable[[], Reducer]) -> None:
     ----------
     make : callable
         Returns the reducer to check.
-
-    Raises
-    ------
-    AssertionError
-        Naming the first thing that it does wrong.
     """
     with warnings.catch_warnings():
         # That nothing is compressed is right where there is nothing to compress.

@@ -37,11 +37,6 @@ def check_topology(name_or_path: str | Path) -> None:
     ----------
     name_or_path : str or path
         As `s2sim.topology.load_shape` takes it.
-
-    Raises
-    ------
-    AssertionError or S2SimError
-        Naming the first thing that is wrong with it.
     """
     shape = load_shape(name_or_path)
     _check_sources(shape)

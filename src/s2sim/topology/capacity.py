@@ -1,4 +1,4 @@
-"""What can leave, or enter, GPUs, nodes and larger sets: sums over the links of the graph that cross a border."""
+"""Capacities out of, or into, GPUs, nodes and larger sets: sums over the links of the graph that cross a border."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ class Partition:
 
     Attributes
     ----------
-    name : str
-        What a group is called.
     group_of_node : int64 array, shape (nodes,)
         Numbered without gaps.
     group_of_switch : int64 array, shape (switches,)
@@ -94,8 +92,6 @@ class Capacity:
         Of each node: the interfaces of the GPUs in use, unless what leads to them carries less.
     families : tuple of float64 arrays, shape (groups,) each
         Of the groups of each partition.
-    between : Between
-        The links between switches.
     """
 
     gpu_Bps: Rates

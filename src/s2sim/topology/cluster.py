@@ -32,18 +32,8 @@ class Cluster:
 
     Attributes
     ----------
-    shape : ClusterShape
-        The checked description file.
-    workers : int
-        Ranks, one a GPU.
-    fabric : Fabric
-        All directed links.
     gpu_of_rank, node_of_rank : int64 array, shape (workers,)
         Where each rank runs.
-    layout : Layout
-        What joins the nodes.
-    placement : str
-        Name, or path of a file.
     seed : int
         Of the hash by which some routings choose a way, and of random placement.
     """
@@ -73,13 +63,7 @@ class Cluster:
         return Router(self.layout, self.fabric, self.seed)
 
     def routes(self, src_rank: NDArray[np.int64], dst_rank: NDArray[np.int64]) -> Routes:
-        """Return the routes from ``src_rank[i]`` to ``dst_rank[i]``, both int64 arrays of shape (m,).
-
-        Raises
-        ------
-        TopologyError
-            For a rank that does not exist, or a transfer from a rank to itself, which needs no network.
-        """
+        """Return the routes from ``src_rank[i]`` to ``dst_rank[i]``, both int64 arrays of shape (m,)."""
         source, target = self._checked(src_rank), self._checked(dst_rank)
         if source.shape != target.shape:
             raise TopologyError(f"routes need as many sources as targets, found {len(source)} and {len(target)}")
@@ -116,10 +100,6 @@ def build_cluster(shape: ClusterShape, workers: int, *, placement: str = "linear
 
     Parameters
     ----------
-    shape : ClusterShape
-        From `load_shape`.
-    workers : int
-        Ranks, one a GPU; nodes fill in order, the last may be partial.
     placement : str
         As `s2sim.topology.placement.place` takes it.
     seed : int

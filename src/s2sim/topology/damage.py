@@ -19,16 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DamagedCluster(Cluster):
-    """A cluster whose routes lead around dead links.
+    """A cluster whose routes lead around dead links, bool of shape (links,); ``why`` says what has failed.
 
     Its cuts are those of the healthy cluster: links that fail never make a lower bound too high.
-
-    Attributes
-    ----------
-    dead : bool array, shape (links,)
-        Which links nothing crosses.
-    why : str
-        What has failed, for messages.
     """
 
     dead: NDArray[np.bool_]

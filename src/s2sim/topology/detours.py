@@ -33,21 +33,10 @@ def detour(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Indices, 
 
     Parameters
     ----------
-    router : Router
-        Knows the links and the seed of the hash.
-    routes : Routes
-        One a transfer.
     dead : bool array, shape (links,)
         Which links nothing crosses any more.
     pairs : two int64 arrays, shape (m,)
         Ranks from which and to which each route leads, for messages.
-    why : str
-        What has failed, for messages.
-
-    Raises
-    ------
-    TopologyError
-        For a transfer that no way is left to, or that switches combine on their own way.
     """
     if not len(routes.latency_ps):
         return routes

@@ -26,8 +26,6 @@ class LinkBlock:
 
     Attributes
     ----------
-    start, count : int
-        The links ``start ... start + count - 1``.
     template : str
         Name of a link, with a place for each of its indices.
     indices : callable
@@ -112,10 +110,6 @@ class Fabric:
         ``"nvlink"``, ``"nic"``, ``"leaf-up"``, ...
     tail, head : int64 array, shape (L,)
         Vertex at which each link starts and ends.
-    gpus : int
-        GPUs; vertices ``0 ... gpus - 1``.
-    nodes : int
-        Nodes; vertices ``gpus ... gpus + nodes - 1``.
     blocks : mapping of str to LinkBlock
         The links by direction and kind, for example ``"leaf.up"``.
     """
@@ -142,14 +136,10 @@ class LinkPart:
 
     Attributes
     ----------
-    key : str
-        Name of their block.
     link_class : str
         For summing up: ``"nvlink"``, ``"pcie"``, ``"nic"``, ``"leaf-up"``, ``"torus"``, ``"global"``, ...
     rate_Bps, latency_ps : float and int, or arrays of shape (count,)
         Of all links, or of each.
-    template, indices, count
-        As of a `LinkBlock`.
     ends : callable
         Takes the numbers 0, 1, ... of the links as an int64 array, gives the vertices where each starts and ends.
     """
@@ -173,17 +163,7 @@ def _each(value: Any, kind: type, count: int) -> NDArray[Any]:
 
 
 def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) -> Fabric:
-    """Return the graph of all links.
-
-    Parameters
-    ----------
-    parts : sequence of LinkPart
-        In the order in which links are numbered.
-    gpus, nodes : int
-        Which the first vertices stand for.
-    what : str
-        Names the cluster in an error.
-    """
+    """Return the graph of all links, numbered in the order of their parts; ``what`` names the cluster in an error."""
     counts = [part.count for part in parts]
     if sum(counts) > _MOST_LINKS:
         raise TopologyError(

@@ -23,19 +23,7 @@ _MOST_COMPARED = 2000
 def find_links(fabric: Fabric, pattern: str, what: str) -> NDArray[np.int64]:
     """Return the numbers of the links that a name or a shell pattern (``*``, ``?``) names, int64, in order.
 
-    Parameters
-    ----------
-    fabric : Fabric
-        All links.
-    pattern : str
-        For example ``"leaf3.up*"``.
-    what : str
-        Names the cluster in an error.
-
-    Raises
-    ------
-    TopologyError
-        Where there is none, with the nearest link and one link of each kind.
+    Where there is none, `TopologyError` tells the nearest link of ``what`` and one link of each kind.
     """
     fits = re.compile(translate(pattern)).match
     start = re.match(r"[^*?\[\d]*", pattern)

@@ -46,14 +46,9 @@ class MeshWays:
 
 @lru_cache(maxsize=64)
 def mesh_ways(spec: NodeSpec, in_use: int) -> MeshWays:
-    """Return the mesh of a node of which the first GPUs are in use, and its ways.
+    """Return the mesh of a node of which the first GPUs are in use, and its ways; each two GPUs must have one.
 
     Where the node has PCIe too, GPUs without a direct link have no way here.
-
-    Raises
-    ------
-    TopologyError
-        Where two GPUs have no way at all.
     """
     lines = np.zeros((in_use, in_use), np.int64)
     for one, other, number in spec.mesh or ():
@@ -130,12 +125,7 @@ class Meshes:
     def links(self, node: Indices, source: Indices, target: Indices) -> list[Indices]:
         """Return the links that ways inside nodes cross first, second, ...; -1 where there is none.
 
-        Parameters
-        ----------
-        node : int64 array, shape (m,)
-            Where each way is.
-        source, target : int64 array, shape (m,)
-            Numbers of GPUs in the node.
+        All are int64 arrays of shape (ways,); ``source`` and ``target`` are numbers of GPUs in the node.
         """
         crossed = [np.full(len(node), -1, np.int64) for _ in range(self.longest)]
         for number, ways in enumerate(self.variants):
@@ -151,8 +141,6 @@ def find_meshes(specs: Sequence[NodeSpec], spec_of_node: Indices, in_use: Indice
 
     Parameters
     ----------
-    specs : sequence of NodeSpec
-        Kinds of nodes.
     spec_of_node, in_use : int64 array, shape (nodes,)
         Which kind each node is, and how many of its GPUs are in use.
     """

@@ -15,16 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NamedLinks:
-    """What the links of some names do.
+    """Another rate (bytes per second) or latency (picoseconds) of the links of some names; None leaves it as it is.
 
     Attributes
     ----------
     pattern : str
         A link's name, or a shell pattern (``*``, ``?``) for several: ``"leaf3.up*"``.
-    rate_Bps : float or None
-        Bytes per second; None leaves it.
-    latency_ps : int or None
-        Picoseconds; None leaves it.
     """
 
     pattern: str
@@ -33,22 +29,7 @@ class NamedLinks:
 
 
 def with_named_links(fabric: Fabric, named: Sequence[NamedLinks], what: str) -> Fabric:
-    """Return the graph with the rates and latencies of named links.
-
-    Parameters
-    ----------
-    fabric : Fabric
-        All links as their kinds are.
-    named : sequence of NamedLinks
-        Later ones win.
-    what : str
-        Names the cluster in an error.
-
-    Raises
-    ------
-    TopologyError
-        For a pattern that no link has.
-    """
+    """Return the graph with the rates and latencies of named links, of which later ones win."""
     if not named:
         return fabric
     rate_Bps, latency_ps = fabric.rate_Bps.copy(), fabric.latency_ps.copy()

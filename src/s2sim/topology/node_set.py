@@ -43,8 +43,6 @@ class Nodes:
 
     Attributes
     ----------
-    specs : tuple of NodeSpec
-        Every kind of node there is.
     spec : int64 array, shape (nodes,)
         Which of them each node is.
     first_gpu, first_port, first_switch : int64 array, shape (nodes + 1,)

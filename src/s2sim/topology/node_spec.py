@@ -1,4 +1,4 @@
-"""What a node holds, as a description file states it: GPUs, what joins them, and network interfaces."""
+"""The content of a node, as a description file states it: GPUs, what joins them, and network interfaces."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ MOST_MESHED = 512
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """What one direction of a link does.
-
-    Attributes
-    ----------
-    rate_Bps : float
-        Bytes per second.
-    latency_ps : int
-        Picoseconds from the first bit sent to the first bit received.
-    """
+    """One direction of a link: bytes per second, and picoseconds from the first bit sent to the first bit received."""
 
     rate_Bps: float
     latency_ps: int
@@ -30,8 +22,6 @@ class NodeSpec:
 
     Attributes
     ----------
-    gpus : int
-        GPUs of a full node.
     nvlink : LinkSpec or None
         Each GPU's port to the node's NVSwitch, or with ``mesh`` one link between two GPUs.
     mesh : tuple of (int, int, int), or None
@@ -40,14 +30,10 @@ class NodeSpec:
         Each GPU's link to its PCIe switch, or to the host bridge where there is no such switch.
     gpus_per_switch : int or None
         GPUs below one PCIe switch; None without PCIe switches.
-    uplink : LinkSpec or None
-        From a PCIe switch to the host bridge.
     bridge : LinkSpec or None
         What the host bridge forwards in all; None where it forwards whatever arrives.
     nics : int
         Network interfaces; GPU g uses number ``g * nics // gpus``.
-    nic : LinkSpec
-        One interface.
     nics_at_host : bool
         Whether interfaces join the host bridge; if not, each joins the PCIe switch of the first GPU that uses it.
     """
@@ -81,15 +67,7 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes of one kind that follow each other.
-
-    Attributes
-    ----------
-    node : NodeSpec
-        What each holds.
-    count : int or None
-        How many there are; None for as many as are needed.
-    """
+    """Nodes of one kind that follow each other: so many, or as many as are needed (None)."""
 
     node: NodeSpec
     count: int | None

@@ -29,15 +29,11 @@ def place(dims: Dimensions, placement: str, *, seed: int = 0) -> NDArray[np.int6
 
     Parameters
     ----------
-    dims : Dimensions
-        How many of everything there are.
     placement : str
         ``linear``: rank r on GPU r, so nodes fill in order. ``round-robin``: the same GPUs, dealt to the leaves in
         turn, inside a leaf to its nodes in turn, inside a node in order; whatever is full drops out. ``random``: the
         same GPUs, shuffled. A text with a slash, or one that ends in ``.txt``, ``.csv`` or ``.json``, is the path of
         a text file with a line a rank: ``node gpu``, ``node,gpu`` or the number of the GPU in the cluster.
-    seed : int
-        Root of what ``random`` draws.
 
     Raises
     ------

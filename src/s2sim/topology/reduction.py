@@ -29,8 +29,6 @@ def reduction_tree(router: Router, gpu_of_rank: Indices) -> Routes:
 
     Parameters
     ----------
-    router : Router
-        The ways of the cluster.
     gpu_of_rank : int64 array, shape (workers,)
         Where the ranks are; nodes without ranks have no part.
 

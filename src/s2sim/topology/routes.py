@@ -85,7 +85,7 @@ def gather_slices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDAr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """What every transfer crosses next, if anything.
+    """A piece of all ways: what every transfer crosses next, if anything.
 
     Attributes
     ----------
@@ -93,8 +93,6 @@ class Stage:
         How many links of this stage each transfer uses, in series or side by side.
     links : int64 array, shape (sum of counts,)
         Which, transfer after transfer.
-    weight : float
-        Share of the transfer on each.
     latency_ps : int64 array, shape (m,)
         Latency of the stage: of links in series the sum, of links side by side the longest.
     """

@@ -27,17 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """Everything that decides a way.
-
-    Attributes
-    ----------
-    layout : Layout
-        What joins the nodes.
-    fabric : Fabric
-        The graph.
-    seed : int
-        Of the hash.
-    """
+    """Everything that decides a way; ``seed`` is that of the hash."""
 
     layout: Layout
     fabric: Fabric
@@ -48,13 +38,7 @@ class Router:
         return self.layout.dims.node_set
 
     def stages(self, source: Indices, target: Indices) -> list[Stage]:
-        """Return what transfers between GPUs cross, in order.
-
-        Parameters
-        ----------
-        source, target : int64 array, shape (m,)
-            GPU numbers, different in each pair.
-        """
+        """Return what transfers between GPUs cross, in order; GPUs are int64 of shape (m,), different in each pair."""
         nodes = self._nodes
         inside = nodes.node_of_gpu[source] == nodes.node_of_gpu[target]
         outside = ~inside

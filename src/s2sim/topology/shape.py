@@ -23,8 +23,6 @@ class ClusterShape:
         For reading; ``source`` tells where the shape comes from, ``file`` which file was read.
     groups : tuple of NodeGroup
         What nodes hold, the first nodes first; all groups but the last have a count.
-    kind : str
-        Kind of fabric, a key of `s2sim.topology.kinds.KINDS`.
     host_cable : bool
         Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop.
     levels : int
@@ -33,20 +31,12 @@ class ClusterShape:
         Of a tree or rail-optimised fabric; None where the smallest non-blocking one is to be taken.
     size : tuple of int, or None
         Nodes along each dimension of a torus.
-    dimensions : int or None
-        Dimensions of a torus without size.
     hosts_per_router, routers_per_group, global_links_per_router : int or None
         Of a dragonfly; None where the smallest balanced one is to be taken.
     max_nodes : int or None
         As many nodes as the fabric has places for; None for any number.
-    link : LinkSpec
-        One link between switches, or between neighbours on a ring or torus.
     named_links : tuple of NamedLinks
         Links that differ from what is said above; where several name a link, the last one counts.
-    routing : str
-        Rule by which a way is chosen, where there are several.
-    quantities : tuple of Quantity
-        Every field that was given, with kind and source.
     """
 
     name: str

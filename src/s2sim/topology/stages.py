@@ -23,8 +23,6 @@ def draw(source: Indices, target: Indices, seed: int, level: int, width: int | I
 
     Parameters
     ----------
-    source, target : int64 array, shape (m,)
-        The pairs.
     seed, level : int
         Other pairs of these draw independently; there are 4 levels.
     width : int or int64 array, shape (m,)

@@ -27,10 +27,6 @@ class Cnn(Model):
     ----------
     channels : int
         Output channels of the first convolution; the second has twice as many.
-    hidden : int
-        Width of the fully connected layer.
-    images : int
-        Images in one rank's mini-batch.
     """
 
     channels: int = 16

@@ -28,8 +28,6 @@ class Lstm(Model):
 
     Attributes
     ----------
-    width : int
-        Width of the embeddings and of the hidden state.
     sequences, length : int
         One rank's mini-batch: so many sequences of so many words, hidden state zero at their start.
     negatives : int

@@ -28,8 +28,6 @@ class Ncf(Model):
 
     Attributes
     ----------
-    width : int
-        Width of each embedding table.
     positives : int
         Observed pairs in one rank's mini-batch.
     negatives : int

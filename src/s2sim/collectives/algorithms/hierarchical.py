@@ -179,15 +179,7 @@ def _pipelined(lanes: Sequence[Sequence[Stage]]) -> Stage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Nodes:
-    """Which ranks share a node, in the order of their GPUs.
-
-    Attributes
-    ----------
-    ranks : int64 array, shape (ranks,)
-        Node after node.
-    sizes : int64 array, shape (nodes,)
-        Ranks of each.
-    """
+    """The ranks of each node in the order of their GPUs, node after node, and how many each holds: int64 arrays."""
 
     ranks: NDArray[np.int64]
     sizes: NDArray[np.int64]

@@ -27,13 +27,7 @@ class InNetwork:
     auto: ClassVar[tuple[str, ...]] = ()
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule: one round, one message over all links of the tree.
-
-        Raises
-        ------
-        TopologyError
-            Where no switch is above all ranks.
-        """
+        """Return the schedule: one message over all links of the tree, whose root is above all ranks."""
         if demand.ranks > 1:
             cluster.reduction_tree()
         ranks = np.arange(demand.ranks, dtype=np.int64)

@@ -27,8 +27,6 @@ class ParameterServer:
 
     Attributes
     ----------
-    servers : int
-        How many there are.
     on : {"ranks", "nodes"}
         Whether servers are ranks, spread evenly over them, or stand on nodes of their own beside those of the ranks,
         one on the first GPU of each.

@@ -20,8 +20,6 @@ class Blocks:
 
     Attributes
     ----------
-    demand : Demand
-        The all-to-all.
     cuts : int64 array, shape (ranks, ranks + 1), or None
         Where the blocks begin and end in all stretches together; None where every stretch is cut evenly, which needs
         no table.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunks:
-    """What G groups cut their parts of the buffer into: c chunks, each of q stretches of positions.
+    """The parts of the buffer of G groups, cut into c chunks, each of q stretches of positions.
 
     Attributes
     ----------
@@ -47,12 +47,9 @@ def whole_part(groups: Groups) -> Chunks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Who sends to whom in every group; one object for all moves between the same members.
+    """Senders and receivers in every group, as numbers of members: int64 arrays of shape (m,).
 
-    Attributes
-    ----------
-    src, dst : int64 arrays, shape (m,)
-        Numbers of members.
+    One object serves all moves between the same members.
     """
 
     src: NDArray[np.int64]
@@ -65,8 +62,6 @@ class Move:
 
     Attributes
     ----------
-    pairs : Pairs
-        Who sends to whom.
     first : int64 array, shape (m,)
         Where each message's run of chunks begins.
     count, stride, skip : int
@@ -97,10 +92,6 @@ def stage_of_moves(ranks: NDArray[np.int64], chunks: Chunks, moves: Sequence[Mov
 
     Parameters
     ----------
-    ranks : int64 array, shape (G, p)
-        Members of each group.
-    chunks : Chunks
-        What they send.
     moves : sequence of Move
         One a round. Where all chunks of a group count alike, moves in a row between the same members that carry as
         many chunks are one step.

@@ -1,4 +1,4 @@
-"""What a collective has to do, before any algorithm."""
+"""The task of a collective, before any algorithm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOTED = ("broadcast", "reduce")
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a collective has to do, before any algorithm.
+    """The task of a collective, before any algorithm.
 
     Attributes
     ----------

@@ -31,13 +31,7 @@ def distances_below(members: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Cube:
-    """The 2^k of p members that exchange, and the r that are folded into others.
-
-    Attributes
-    ----------
-    members : int
-        All members, p.
-    """
+    """The 2^k of p members that exchange, and the r that are folded into others."""
 
     members: int
 

@@ -30,7 +30,7 @@ _HEADER = """\
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What an operation waits for: labels of its own rank, in order and each once.
+    """The labels of its own rank that an operation waits for, in order and each once.
 
     Attributes
     ----------
@@ -53,10 +53,6 @@ class _Rank:
 
     Attributes
     ----------
-    lines : list of str
-        Operations and dependencies.
-    labels : int
-        How many labels it has.
     delivered, left : list of _Before
         For each step, what waits for its delivery has to wait for, and what waits until its bytes have left.
     """
@@ -107,11 +103,6 @@ def to_goal(schedule: Schedule) -> str:
     Sizes are those of the whole elements that messages carry. A rank's operations in a step come after its own
     operations in the steps that the step waits for; where a rank has no part in one of those, after what that one
     waits for.
-
-    Raises
-    ------
-    OptionError
-        Where a switch sums and multicasts, which GOAL cannot say, or where the text would be too long to be of use.
     """
     patterns = [(step.round.pattern, step.times) for step in schedule.steps]
     if any(pattern.through_switch for pattern, _ in patterns):

@@ -72,12 +72,10 @@ def even_groups(
 ) -> Groups:
     """Return groups that cut their part evenly: chunk i = positions [begin + i·n//p, begin + (i+1)·n//p).
 
+    Members are int64 of shape (G, p), ``begin`` and ``end`` of each group's part of shape (G,).
+
     Parameters
     ----------
-    ranks : int64 array, shape (G, p)
-        Members.
-    begin, end : int64 arrays, shape (G,)
-        Each group's part of the buffer.
     part_bytes : float
         What a part counts on the network.
     """

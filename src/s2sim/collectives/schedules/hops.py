@@ -1,4 +1,4 @@
-"""What a closed form knows of a cluster: latency and rate of the ways that messages take."""
+"""The ways that messages take, as a closed form knows them: latencies and rates."""
 
 from __future__ import annotations
 
@@ -7,15 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A way between two ranks that no other message uses.
-
-    Attributes
-    ----------
-    latency_s : float
-        Seconds from end to end.
-    rate_Bps : float
-        Bytes per second of its narrowest link.
-    """
+    """A way between two ranks that no other message uses: its latency, and the rate of its narrowest link."""
 
     latency_s: float
     rate_Bps: float
@@ -23,17 +15,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """All different ways that the messages of a schedule take.
-
-    Attributes
-    ----------
-    inside : tuple of Hop
-        Between ranks of one node.
-    across : tuple of Hop
-        Between nodes.
-    nodes : int
-        Nodes that hold ranks.
-    """
+    """All different ways that the messages of a schedule take, inside nodes and between the nodes that hold ranks."""
 
     inside: tuple[Hop, ...]
     across: tuple[Hop, ...]

@@ -66,12 +66,10 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """What the network sees of a round.
+    """A round as the network sees it.
 
     Attributes
     ----------
-    pattern : Pattern
-        Who sends to whom.
     bytes : float64 array, shape (m,)
         What each message takes on the network. Chunks of an evenly cut buffer all count its nominal share, of which
         the pieces are the rounding to whole elements, so that rounds repeat. What a library makes of them is in it.
@@ -87,8 +85,6 @@ class Step:
 
     Attributes
     ----------
-    round : Round
-        What is sent each time.
     times : int
         How often, each time after the time before has been delivered.
     after : tuple of int or None
@@ -111,7 +107,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """What the messages of a round carry; a message may carry several pieces.
+    """The positions that the messages of a round carry; a message may carry several pieces.
 
     Attributes
     ----------
@@ -217,12 +213,6 @@ class Schedule:
 
     Attributes
     ----------
-    demand : Demand
-        What it computes.
-    algorithm : str
-        Option string of the algorithm that made it.
-    stage : Stage
-        Its steps.
     helpers : int
         GPUs beside the ranks that take part, numbered after them: servers.
     launch_ps : int

@@ -46,8 +46,6 @@ class LayerLaw:
 
     Attributes
     ----------
-    ranks : int
-        Ranks that it was fitted to.
     probabilities : float64 array, shape (m,)
         With which a rank holds a row, increasing from 0 to 1.
     weights : float64 array, shape (m,)
@@ -69,10 +67,6 @@ class LayerLaw:
         ----------
         counts : int64 array, shape (rows,)
             How many ranks hold each row.
-        ranks : int
-            Of how many.
-        generator : numpy Generator
-            What draws.
         """
         drawn = np.empty(len(counts))
         for count, likelihood in zip(*_likelihoods(np.unique(counts), ranks, self.probabilities), strict=True):
@@ -87,28 +81,14 @@ class LayerLaw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankLaw:
-    """The law of a whole gradient.
-
-    Attributes
-    ----------
-    ranks : int
-        Ranks that it was fitted to.
-    layers : tuple of LayerLaw or None
-        One a layer; None for a dense one, all of which every rank holds.
-    """
+    """The law of a whole gradient, fitted to so many ranks: one a row-sparse layer, None for a dense one."""
 
     ranks: int
     layers: tuple[LayerLaw | None, ...]
 
 
 def fit_law(source: GradientSource, ranks: int | None = None) -> RankLaw:
-    """Fit the law to the first ``ranks`` ranks of all steps, or to all ranks.
-
-    Raises
-    ------
-    TraceError
-        For fewer than two ranks.
-    """
+    """Fit the law to the first ``ranks`` ranks (two or more) of all steps, or to all ranks."""
     ranks = source.world_size if ranks is None else ranks
     if ranks < 2:
         raise TraceError(f"{ranks} rank tells nothing of how the union grows with ranks: record at least {LEAST_RANKS}")

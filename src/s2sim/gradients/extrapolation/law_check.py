@@ -1,4 +1,4 @@
-"""What the fitted law says of a trace: the union further out, and how far off it is where it can be checked."""
+"""The fitted law of a trace looked at: the union further out, and how far off it is where that can be checked."""
 
 from __future__ import annotations
 
@@ -35,17 +35,7 @@ class LayerForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The law of a trace.
-
-    Attributes
-    ----------
-    law : str
-        What it assumes.
-    ranks : int
-        Ranks that it was fitted to.
-    layers : dict of str to LayerForecast
-        One a row-sparse layer.
-    """
+    """The law of a trace: what it assumes, the ranks that it was fitted to, and one forecast a row-sparse layer."""
 
     law: str
     ranks: int

@@ -39,17 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SomeRanks:
-    """The first ranks of a source of gradients, each gradient changed in the same way.
-
-    Attributes
-    ----------
-    source : GradientSource
-        What they are taken from.
-    world_size : int
-        How many.
-    change : callable
-        Makes a rank's gradient of a recorded one.
-    """
+    """The first ranks of a source of gradients, each gradient changed in the same way."""
 
     source: GradientSource
     world_size: int
@@ -71,16 +61,10 @@ class MoreRanks:
 
     Attributes
     ----------
-    name : str
-        Name of the trace.
-    manifest : Manifest
-        What the trace says about itself.
     source : GradientSource
         Its recorded ranks, which come first, as they are.
     law : RankLaw
         How the others hold rows.
-    world_size : int
-        Number of ranks, recorded and drawn.
     seed : int
         Root of what is drawn; a rank's gradient does not depend on how many there are.
     """
@@ -134,7 +118,7 @@ class MoreRanks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pool:
-    """What the recorded ranks hold of one table, by row.
+    """The rows of one table as the recorded ranks hold them.
 
     Attributes
     ----------

@@ -69,17 +69,7 @@ class LayerGroup:
 
 @dataclass(frozen=True, slots=True)
 class ModelLayer:
-    """One parameter of a model.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    shape : tuple of int
-        Its shape, rows first.
-    sparse : bool
-        Whether its gradient is row-sparse.
-    """
+    """One parameter of a model, rows first; ``sparse`` where its gradient is row-sparse."""
 
     name: str
     shape: tuple[int, ...]
@@ -93,16 +83,12 @@ class ModelLayer:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What somebody else counted, against which a layer table is checked when it is read.
+    """A count by somebody else, against which a layer table is checked when it is read.
 
     Attributes
     ----------
-    parameters : int
-        Parameters of the model.
     within : float
         By how much, relatively, the layer table may differ: what rounding has hidden.
-    kind, source : str
-        How sure it is and who says so.
     tied : tuple of str
         Layers that this count leaves out because they share another layer's parameter.
     """
@@ -122,14 +108,8 @@ class LayerTable:
 
     Attributes
     ----------
-    description : str
-        One line on the model.
     kind, source : str
         How sure the shapes are and what they rest on.
-    layers : tuple of LayerGroup
-        The layers, those of one shape and purpose in one group.
-    published : Published
-        What the number of parameters is checked against.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
@@ -154,15 +134,7 @@ class LayerTable:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model whose size a run can be scaled to.
-
-    Attributes
-    ----------
-    name : str
-        Name of a shipped model, else the name of its file.
-    table : LayerTable
-        Its layers with their sources.
-    """
+    """A model whose size a run can be scaled to, under a shipped name or that of its file."""
 
     name: str
     table: LayerTable
@@ -179,15 +151,7 @@ class Model:
 
 
 def load_model(name: str) -> Model:
-    """Return the model of a shipped name or of a TOML file.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no shipped model and no file of that name.
-    S2SimError
-        If the file is no layer table, or does not add up to the parameters that it says were published.
-    """
+    """Return the model of a shipped name or of a TOML file, whose layers must add up to what was published."""
     shipped = _shipped()
     if name in shipped:
         return _read(shipped[name], name)

@@ -45,10 +45,6 @@ class Growth:
 
     Attributes
     ----------
-    what : str
-        The part, for people.
-    double : callable
-        Returns a gradient with this part twice as large.
     times : float
         How many times what doubling adds is to be added; negative for a part that shrinks.
     """
@@ -64,16 +60,10 @@ class Scaling:
 
     Attributes
     ----------
-    parameters : int
-        Parameters of the model asked for.
     run : callable
         Makes the gradient that reducers run on of a rank's recorded one.
-    growths : tuple of Growth
-        The parts that grow.
     weights : tuple of float or None
         Elements of each layer in the model over those that run, where these differ by layer.
-    notes : tuple of str
-        What a reader must know.
     """
 
     parameters: int
@@ -97,13 +87,7 @@ def parse_parameters(text: str) -> int:
 
 
 def scale_to(parameters: int, like: Gradient) -> Scaling:
-    """Return the scaling by which all layers of ``like`` grow alike, in rows, to ``parameters`` in all.
-
-    Raises
-    ------
-    OptionError
-        If they have as many already.
-    """
+    """Return the scaling by which all layers of ``like`` grow alike, in rows, to ``parameters`` in all."""
     if parameters == like.size:
         raise OptionError(f"--scale-to {parameters} changes nothing: the gradients have {like.size} parameters")
     everything = range(len(like.layers))
@@ -123,17 +107,8 @@ def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
 
     Parameters
     ----------
-    model : Model
-        What to scale to.
-    like : Gradient
-        A gradient of the trace.
     workers : int
         Ranks that run: the more there are, the smaller the copies of the dense layers.
-
-    Raises
-    ------
-    TraceError
-        If the model has row-sparse or dense layers and the trace has none to take statistics from.
     """
     sources = [index for index, layer in enumerate(like.layers) if isinstance(layer, RowSparse)]
     dense = [index for index, layer in enumerate(like.layers) if not isinstance(layer, RowSparse)]
@@ -259,8 +234,6 @@ def keep_rows(gradient: Gradient, kept: Sequence[NDArray[np.int64]]) -> Gradient
 
     Parameters
     ----------
-    gradient : Gradient
-        All rows.
     kept : sequence of int64 array
         For each layer, which rows stay, strictly increasing.
     """

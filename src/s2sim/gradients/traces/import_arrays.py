@@ -175,12 +175,6 @@ def import_trace(
     files : sequence of path
         ``.npy`` (one layer, called "gradient"), ``.npz`` or ``.safetensors`` files of float16, float32, float64 or
         (safetensors) bfloat16 arrays, all with the same layers and shapes.
-    out : path
-        Directory to write.
-    model, data, licence : str
-        For the manifest.
-    overwrite : bool
-        Replace a trace that is there already.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a trace says about itself: the content of its ``manifest.json`` as frozen values."""
+"""The content of a trace's ``manifest.json`` as frozen values."""
 
 from __future__ import annotations
 
@@ -32,10 +32,6 @@ class LayerEntry:
 
     Attributes
     ----------
-    name : str
-        The parameter's name in the model.
-    shape : tuple of int
-        Shape of the whole array.
     sparse : bool
         Whether it is stored as rows + values.
     dtype : str
@@ -70,21 +66,7 @@ class LayerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a trace comes from.
-
-    Attributes
-    ----------
-    data : str
-        What the model was trained on.
-    licence : str
-        Licence of that data.
-    source : str
-        Address of the data, or what was done to get it.
-    command : str
-        The command that recorded the trace.
-    training : str
-        How the model was trained up to and between the recorded steps.
-    """
+    """Where a trace comes from: data, licence and address, the command that recorded it, and how the model trained."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
@@ -97,30 +79,20 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a trace says about itself.
+    """The description of a trace.
 
     Attributes
     ----------
-    schema_version : int
-        Version of this format.
     kind : str
         ``"recorded"`` by training, ``"imported"`` from a user's arrays, or ``"synthetic"``.
     model : str
         One line on the model.
-    layers : tuple of LayerEntry
-        The layers in the model's order.
     scaling : str
         How stored values become float32 gradients.
     batch : int or None
         Samples (tokens, for language models) in one rank's mini-batch; None where unknown.
-    steps, world_size : int
-        Steps and ranks recorded.
     warmup_steps : int or None
         Training steps before the first recorded one; None where unknown.
-    seed : int or None
-        Root seed of the recording; None where there was none.
-    origin : Origin
-        Data, licence and command.
     statistics : Statistics or None
         Measured on the stored values; None for a synthetic trace, which is drawn on demand.
     files : dict of str to str

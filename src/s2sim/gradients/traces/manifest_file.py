@@ -20,13 +20,10 @@ _MOST_PROBLEMS = 5
 
 
 def read_regular(directory: Path, name: str) -> bytes:
-    """Return the bytes of the regular file ``name`` inside ``directory``.
+    """Return the bytes of the regular file ``name`` inside ``directory``; `OSError` where it is something else.
 
-    Raises
-    ------
-    OSError
-        For a device or a pipe, which might never end, and for a link that leads out of the directory: a trace that
-        somebody sends must not read other files.
+    A device or a pipe might never end, and through a link that leads out of the directory a trace that somebody sends
+    could read other files.
     """
     path = directory / name
     if os.path.commonpath([os.path.realpath(directory), os.path.realpath(path)]) != os.path.realpath(directory):
@@ -42,14 +39,7 @@ def _first_name(names: set[str]) -> str:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Return the checked manifest of the trace in ``directory``.
-
-    Raises
-    ------
-    TraceError
-        If it is missing, is not JSON, lacks a field, has one that this version does not know, or lists other
-        gradient files than its steps and ranks need; all problems are named in one line.
-    """
+    """Return the checked manifest of the trace in ``directory``; `TraceError` names all problems in one line."""
     from pydantic import TypeAdapter, ValidationError
 
     path = directory / MANIFEST_NAME

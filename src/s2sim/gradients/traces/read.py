@@ -32,17 +32,7 @@ _STATISTICS_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """Gradients of every rank at some steps of a training, on disk.
-
-    Attributes
-    ----------
-    name : str
-        Name of a shipped trace, else of its directory.
-    directory : Path
-        Where it lies.
-    manifest : Manifest
-        What it says about itself.
-    """
+    """Gradients of every rank at some steps of a training, on disk, under a shipped name or that of their directory."""
 
     name: str
     directory: Path
@@ -68,11 +58,6 @@ class Trace:
 
         The file is read now, and what is read is what is checked: structure, checksum, shapes, types, rows in
         range and increasing, values finite.
-
-        Raises
-        ------
-        TraceError
-            If there is no such step or rank, or the file fails a check.
         """
         for what, number, count in (("step", step, self.steps), ("rank", rank, self.world_size)):
             if not 0 <= number < count:
@@ -99,13 +84,7 @@ class Trace:
         return self.manifest.statistics or trace_statistics(self)
 
     def verify(self) -> None:
-        """Read every gradient with all its checks and measure the statistics again.
-
-        Raises
-        ------
-        TraceError
-            For the first file that fails a check, or if the manifest's statistics are not those of the files.
-        """
+        """Read every gradient with all its checks, and compare the statistics measured with the manifest's."""
         measured = trace_statistics(self)
         if self.manifest.statistics is not None and (field := _difference(self.manifest.statistics, measured)):
             raise TraceError(
@@ -175,13 +154,6 @@ def open_trace(path_or_name: str | Path) -> Trace:
     """Return the trace of a shipped name or in a directory; gradients are read when asked for.
 
     A shipped name wins over a directory of the same name; write ``./name`` for the directory.
-
-    Raises
-    ------
-    UnknownNameError
-        If neither a shipped trace nor a directory is called so.
-    TraceError
-        If the directory is no trace.
     """
     shipped = shipped_directories()
     text = str(path_or_name)

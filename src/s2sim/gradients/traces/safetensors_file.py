@@ -37,20 +37,7 @@ class StoredTensor:
 
 
 def parse_safetensors(data: bytes, label: str) -> dict[str, StoredTensor]:
-    """Return every tensor of a safetensors file, in the order of its header.
-
-    Parameters
-    ----------
-    data : bytes
-        The whole file.
-    label : str
-        The file's name, for messages.
-
-    Raises
-    ------
-    TraceError
-        If the file is truncated, too long, its header contradicts itself, or a tensor has a type that no gradient has.
-    """
+    """Return every tensor of a safetensors file, in the order of its header; ``label`` names it in errors."""
     from safetensors import SafetensorError, deserialize
 
     try:

@@ -31,7 +31,7 @@ def _is_exponent(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticOptions:
-    """What synthetic gradients look like.
+    """The look of synthetic gradients.
 
     Attributes
     ----------
@@ -43,12 +43,8 @@ class SyntheticOptions:
         ``"gaussian"``, or the exponent a > 0 of a power law: P(|value| > t) = t^-a for t >= 1, random signs.
     rows, width : int
         Shape of each row-sparse layer.
-    layers : int
-        Number of row-sparse layers.
     dense : int
         Elements of one dense layer beside them; 0 for none.
-    steps : int
-        Number of steps.
     """
 
     density: float = 0.01
@@ -90,15 +86,6 @@ class SyntheticTrace:
 
     Every draw has a generator named by step, layer and rank, so that a rank's gradient is the same whatever was
     drawn before it and however many ranks there are.
-
-    Attributes
-    ----------
-    options : SyntheticOptions
-        What to draw.
-    world_size : int
-        Number of ranks.
-    seed : int
-        Root seed.
     """
 
     options: SyntheticOptions

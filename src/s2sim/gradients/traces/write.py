@@ -173,18 +173,6 @@ def write_trace(
     max_storage_error : float
         Relative L2 error up to which a layer is stored in halves, scaled by a power of two per step and rank; a
         layer that would lose more is kept in float32. 0 keeps every bit, and still halves what halves can hold.
-    overwrite : bool
-        Replace a trace that is there already.
-
-    Returns
-    -------
-    Trace
-        The trace as it lies on disk; its statistics are those of the stored values.
-
-    Raises
-    ------
-    TraceError
-        If the target is in use, a gradient is not finite float32 or unlike the first, or writing fails.
     """
     directory = directory.absolute()
     check_target(directory, overwrite=overwrite)

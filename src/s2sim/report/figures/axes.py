@@ -122,18 +122,12 @@ def set_log(
 
     Parameters
     ----------
-    axes : matplotlib.axes.Axes
-        Changed in place.
-    which : {"x", "y"}
-        Which axis.
     limits : (float, float)
         In the unit of the data.
     text : callable
         From a value to what its tick reads.
     unit : float
         Ticks are round numbers of this.
-    most : int
-        Ticks that there is room for.
     """
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 

@@ -47,8 +47,6 @@ def break_even_figure(curves: RateCurves, crossings: Sequence[Crossing] = ()) ->
 
     Parameters
     ----------
-    curves : RateCurves
-        From `s2sim.study.break_even.rate_curve.rate_curves`.
     crossings : sequence of Crossing
         The verdict's ``break_even``, marked and told where they lie in the picture.
     """

@@ -46,11 +46,6 @@ def breakdown_figure(rows: Sequence[Row]) -> Figure:
     """Return a bar for each reducer, of encode, communication and decode; the axis is linear, so that lengths add up.
 
     A tick on each bar shows the bandwidth bound: communication cannot end before it.
-
-    Parameters
-    ----------
-    rows : sequence of Row
-        Of one number of workers.
     """
     title = rows_title(rows)
     with one_look():

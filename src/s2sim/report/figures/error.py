@@ -1,4 +1,4 @@
-"""What an error costs: relative L2 error against bytes and against time."""
+"""The price of an error: relative L2 error against bytes and against time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BAND = f"exact\n(≤ {ROUNDING_ERROR:.0e})".replace("e-0", "e-")
 
 
 class _Quantity(NamedTuple):
-    """What a panel shows the error against."""
+    """A quantity that a panel shows the error against."""
 
     title: str
     of: Callable[[Row], float]
@@ -72,11 +72,6 @@ def error_figure(rows_by_workers: Mapping[int, Sequence[Row]]) -> Figure:
 
     Rows that differ in one number among their options are joined by a line. Errors up to `ROUNDING_ERROR` are rounding,
     which no logarithmic axis should spread out: those rows stand in a band of their own.
-
-    Parameters
-    ----------
-    rows_by_workers : mapping of int to sequence of Row
-        Rows of one number of workers each.
     """
     titles = {workers: rows_title(rows) for workers, rows in rows_by_workers.items()}
     heights = [_FRAME + _MAIN + _LINE * len(_exact(rows)) for rows in rows_by_workers.values()]

@@ -40,15 +40,7 @@ def one_look() -> Iterator[None]:
 
 
 def figure_bytes(figure: Figure, file_format: str) -> bytes:
-    """Return the file of a figure.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        Drawn.
-    file_format : str
-        ``"png"``, ``"svg"`` or ``"pdf"``.
-    """
+    """Return the file of a drawn figure, ``"png"``, ``"svg"`` or ``"pdf"``."""
     # So would dates.
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format, {})
     buffer = BytesIO()

@@ -53,15 +53,7 @@ class _Fill:
 
 
 def draw_regimes(result: RegimeMap, file_format: str) -> bytes:
-    """Return the picture of a map, the same bytes for the same map and release of matplotlib.
-
-    Parameters
-    ----------
-    result : RegimeMap
-        With one cell at least; those that are missing stay empty.
-    file_format : str
-        ``"png"``, ``"svg"`` or ``"pdf"``.
-    """
+    """Return the picture of a map, missing cells empty: the same bytes for the same map and release of matplotlib."""
     from matplotlib.figure import Figure
 
     check_picture_size(result.spec.cells)

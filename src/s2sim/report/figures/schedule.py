@@ -41,15 +41,7 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps"))
 
 
 def check_drawing(places: int, messages: int) -> None:
-    """Refuse a picture that nobody could read, before it is made.
-
-    Parameters
-    ----------
-    places : int
-        Ranks and helpers.
-    messages : int
-        Messages of all rounds.
-    """
+    """Refuse a picture that nobody could read, before it is made."""
     if places > MOST_PLACES or messages > MOST_MESSAGES:
         raise OptionError(
             f"a picture of {messages} messages between {places} ranks was asked for: it shows at most {MOST_MESSAGES} "
@@ -72,8 +64,6 @@ def draw_schedule(
     ----------
     messages : sequence of MessageRow
         All of them. Where all have times, time runs to the right, else round after round as they are listed.
-    file_format : str
-        ``"png"``, ``"svg"`` or ``"pdf"``.
     ranks, helpers : int
         Lines of the diagram; a switch gets one more where a message needs it.
     title : str

@@ -1,4 +1,4 @@
-"""What faults did, for people."""
+"""The effects of faults, for people."""
 
 from __future__ import annotations
 

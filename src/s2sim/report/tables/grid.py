@@ -16,14 +16,12 @@ WIDE_GAP, NARROW_GAP = 2, 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """One column, of figures at the right or of words at the left.
 
     Attributes
     ----------
     title : str
         What its cells are, with the unit where cells do not carry it; lines are separated by newlines.
-    numeric : bool
-        Whether cells are figures, which stand at the right.
     """
 
     title: str
@@ -32,17 +30,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Texts in rows and columns; the first column names the row.
-
-    Attributes
-    ----------
-    title : str
-        What the table shows.
-    columns : tuple of Column
-        From left to right.
-    rows : tuple of tuple of str
-        One text a column.
-    """
+    """Texts in rows and columns under a title; the first column names the row."""
 
     title: str
     columns: tuple[Column, ...]

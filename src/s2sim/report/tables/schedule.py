@@ -31,8 +31,6 @@ class StepRow:
 
     Attributes
     ----------
-    times : int
-        How often.
     after : tuple of int
         Steps that must have been delivered before, counted from 0.
     after_sent : tuple of int
@@ -76,15 +74,7 @@ class MessageRow:
 
 
 def check_listing(places: int, lines: int) -> None:
-    """Refuse a listing that nobody could read, before it is made.
-
-    Parameters
-    ----------
-    places : int
-        Ranks and helpers.
-    lines : int
-        Messages of all steps, those of a repeated step once.
-    """
+    """Refuse a listing that nobody could read, before it is made."""
     if places > MOST_PLACES or lines > MOST_LINES:
         raise OptionError(
             f"a listing of {lines} messages between {places} ranks was asked for: it shows at most {MOST_LINES} "
@@ -104,12 +94,8 @@ def schedule_lines(steps: Sequence[StepRow], messages: Sequence[MessageRow], *, 
 
     Parameters
     ----------
-    steps : sequence of StepRow
-        All of them.
     messages : sequence of MessageRow
         Of every step at least those of the first `SHOWN_TIMES` repetitions.
-    ranks : int
-        Ranks without helpers.
     """
     of_step: dict[int, list[MessageRow]] = defaultdict(list)
     for message in messages:

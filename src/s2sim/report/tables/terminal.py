@@ -36,15 +36,7 @@ def _titled(grid: Grid, gap: int) -> Group:
 
 
 def rich_tables(grid: Grid, width: int) -> list[Group]:
-    """Return ``grid`` as titled tables that fit in ``width`` characters, each with the first column.
-
-    Parameters
-    ----------
-    grid : Grid
-        What to show.
-    width : int
-        Characters of a line.
-    """
+    """Return ``grid`` as titled tables that fit in ``width`` characters, each with the first column."""
     for gap in (WIDE_GAP, NARROW_GAP):
         if width_of(grid, gap) <= width:
             return [_titled(grid, gap)]

@@ -1,4 +1,4 @@
-"""What a GPU costs to run kernels on: the hardware catalogue."""
+"""The hardware catalogue: the price of running kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -31,10 +31,6 @@ class Gpu:
 
     Attributes
     ----------
-    name, description, source : str
-        For reading.
-    memory_bandwidth_Bps : float
-        Bytes per second of the datasheet.
     memory_efficiency : float
         Share of the datasheet's bandwidth that a streaming kernel reaches, in (0, 1].
     kernel_launch_ps : int
@@ -44,8 +40,6 @@ class Gpu:
     dense_encode_passes, dense_decode_passes : float
         The published PyTorch code of S2 Reducer: passes over the dense table, at the datasheet's bandwidth, that take
         as long as its encode and decode.
-    quantities : tuple of Quantity
-        Every number with kind and source.
     """
 
     name: str

@@ -18,12 +18,8 @@ class Quantity:
 
     Attributes
     ----------
-    field : str
-        Dotted name, for example ``"nic.rate"``.
     value : str, int or float
         As written: ``"100Gbps"``, ``4``.
-    kind : str
-        ``"datasheet"``, ``"measured"``, ``"estimated"`` or ``"user"``.
     source : str
         Where it comes from; empty for a plain value.
     """

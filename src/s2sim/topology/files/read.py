@@ -81,15 +81,7 @@ def _named_links(fields: Fields) -> tuple[NamedLinks, ...]:
 
 
 def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
-    """Return the shape that the file at ``path`` describes, with fields replaced by ``overrides`` (``"field=value"``).
-
-    Raises
-    ------
-    TopologyError
-        For a missing or broken file, an unknown, missing or contradictory field, or one that would have no effect.
-    UnitError
-        For a quantity without a unit or with the wrong one.
-    """
+    """Return the shape that the file at ``path`` describes, with fields replaced by ``overrides``."""
     where = path.name
     given = given_fields(path, overrides)
     fields = Fields(given, where)

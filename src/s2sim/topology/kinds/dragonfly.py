@@ -41,13 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DragonflyDimensions(Dimensions):
-    """Counts of a dragonfly; ``leaves`` are the routers with nodes, ``hosts_per_leaf`` the nodes of a router.
-
-    Attributes
-    ----------
-    routers_per_group, global_links_per_router, groups : int
-        All groups have all their routers, with nodes or without.
-    """
+    """Counts of a dragonfly; ``leaves`` are the routers with nodes, ``hosts_per_leaf`` the nodes of a router."""
 
     routers_per_group: int
     global_links_per_router: int

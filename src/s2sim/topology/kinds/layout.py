@@ -1,4 +1,4 @@
-"""What every kind of fabric has to tell: the one interface between a kind and everything else."""
+"""The one interface between a kind of fabric and everything else."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ class Dimensions:
 
     Attributes
     ----------
-    node_set : Nodes
-        The nodes, and what each of them holds.
     hosts_per_leaf, leaves : int
         Nodes that share their first switch (of a rail-optimised fabric: their first switches), and how many such
         sets there are; a ring or torus, which has no switches, counts as one.
@@ -75,13 +73,6 @@ class Layout(ABC):
 
     Interfaces ("ports") are numbered node after node. Switches are numbered from 0; in the graph they follow the GPUs
     and the nodes, and the PCIe switches inside nodes follow them.
-
-    Attributes
-    ----------
-    shape : ClusterShape
-        The checked description file.
-    dims : Dimensions
-        How many of everything there are.
     """
 
     shape: ClusterShape
@@ -148,14 +139,10 @@ class Layout(ABC):
 
         Parameters
         ----------
-        fabric : Fabric
-            Where the links have their numbers.
         source, target : int64 array, shape (m,)
             Ports.
         outside : bool array, shape (m,)
             Which transfers use the network at all.
-        seed : int
-            Of the hash, where the routing draws.
         """
 
     @abstractmethod
@@ -211,12 +198,10 @@ class Layout(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a reader of description files has to know of a kind of fabric.
+    """A kind of fabric as a reader of description files knows it.
 
     Attributes
     ----------
-    layout : type
-        What lays such a fabric out.
     levels : tuple of int
         Numbers of switch levels that it can have, the usual one first; empty where there are no levels.
     fields : mapping of str to int

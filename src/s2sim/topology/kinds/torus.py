@@ -31,13 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TorusDimensions(Dimensions):
-    """Counts of a torus.
-
-    Attributes
-    ----------
-    sizes : tuple of int
-        Stops along each dimension.
-    """
+    """Counts of a torus, with the stops along each dimension."""
 
     sizes: tuple[int, ...]
 

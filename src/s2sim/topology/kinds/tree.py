@@ -43,8 +43,6 @@ class TreeDimensions(Dimensions):
 
     Attributes
     ----------
-    leaves_per_pod, pods : int
-        Leaf switches below a full pod, and pods.
     uplinks_per_leaf, uplinks_per_aggregation : int
         0 where there is nothing above.
     """

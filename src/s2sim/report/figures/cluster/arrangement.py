@@ -31,12 +31,8 @@ class Plan:
 
     Attributes
     ----------
-    items : tuple of Item
-        Boxes.
     outer, inner : tuple of Line
         Links between the parts that are arranged, which run below their frames, and inside them.
-    classes : tuple of str
-        Names of the classes of links.
     note : str
         How to read this arrangement; empty where nothing need be said.
     """

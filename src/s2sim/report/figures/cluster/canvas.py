@@ -21,16 +21,10 @@ _BOX_HEIGHT, _CELL_HEIGHT, _MORE_HEIGHT = 0.22, 0.2, 0.34
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One box.
+    """One box; places and sizes are in inches, ``x`` and ``y`` those of its middle.
 
     Attributes
     ----------
-    x, y : float
-        Its middle, in inches.
-    width, height : float
-        Inches.
-    text : str
-        What stands in it.
     kind : str
         ``"gpu"``, ``"node"``, ``"switch"``, ``"dot"``, ``"group"``, or ``"more"`` for what is left out.
     """
@@ -45,16 +39,12 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class Canvas:
-    """What has been placed so far.
+    """Boxes, as far as they have been placed.
 
     Attributes
     ----------
-    graph, parts, names, sizes : ClusterGraph, Parts, Names, Sizes
-        What is to be placed.
     limits : list of int
         How many parts of each level are shown.
-    items : list of Item
-        All boxes.
     item_of : int64 array, shape (V,)
         The box that stands for each vertex, its own or that of what is left out; -1 for none.
     """

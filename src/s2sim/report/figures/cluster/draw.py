@@ -65,8 +65,6 @@ def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Se
     ----------
     graph : ClusterGraph
         What to draw; of parts that repeat, the first ones and the last are shown.
-    file_format : str
-        ``"png"``, ``"svg"`` or ``"pdf"``.
     title : str
         One line, broken where the picture is narrow.
     facts : sequence of str

@@ -19,7 +19,7 @@ NO_LINK = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterGraph:
-    """What a picture shows.
+    """The graph that a picture shows.
 
     Attributes
     ----------
@@ -35,8 +35,6 @@ class ClusterGraph:
         Picoseconds.
     node_of_gpu, rank_of_gpu : int64 array, shape (gpus,)
         The node that holds each GPU, and the rank that runs on it.
-    nodes : int
-        How many there are.
     switch_names : tuple of str
         What a switch of each level is called, lowest first; an empty name draws a dot.
     arrangement : str
@@ -77,8 +75,6 @@ class Parts:
         The links, with `NO_LINK` from each GPU that has no port to its node; two directions have one class.
     rate_Bps : float64 array, shape (M,)
         Bytes per second; 0 for what is no link.
-    classes : tuple of str
-        Names of the classes.
     level : int64 array, shape (V,)
         Links from the nearest GPU.
     part : tuple of int64 array, shape (V,)

@@ -68,25 +68,14 @@ class _Grid:
 
 
 def put_grid(canvas: Canvas, names: list[int], number_of: Indices, outer: Mask) -> tuple[list[Line], str]:
-    """Place parts row by row, the planes of a grid of three dimensions beside each other.
+    """Place parts row by row, the planes of a grid of three dimensions beside each other; return lines and a note.
 
     Parameters
     ----------
-    canvas : Canvas
-        Where to place them; its graph has the numbers of planes, rows and columns.
     names : list of int
         The parts, the last axis of the grid fastest.
     number_of : int64 array, shape (V,)
         Place in ``names`` of the part of each vertex.
-    outer : bool array, shape (M,)
-        Links between parts.
-
-    Returns
-    -------
-    lines : list of Line
-        Between the parts.
-    note : str
-        How to read them.
     """
     parts, shape = canvas.parts, canvas.graph.grid
     sizes = (*(1,) * (3 - len(shape)), *shape)

@@ -21,14 +21,10 @@ _LEAST_BEND, _MOST_BEND = 0.1, 0.45
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One or several parallel links between two boxes.
+    """One or several parallel links between two boxes, in inches.
 
     Attributes
     ----------
-    start, end : (float, float)
-        Inches.
-    link_class : int
-        Of the links, or `s2sim.report.figures.cluster.graph.NO_LINK`.
     rate_Bps : float
         Of the fastest.
     count : int
@@ -53,10 +49,6 @@ def bundles(parts: Parts, which: Mask, thing_of: Indices) -> Iterator[tuple[int,
 
     Parameters
     ----------
-    parts : Parts
-        The links.
-    which : bool array, shape (M,)
-        The links to take.
     thing_of : int64 array, shape (V,)
         What each vertex belongs to; -1 for what is not shown.
     """

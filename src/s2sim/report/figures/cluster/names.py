@@ -1,4 +1,4 @@
-"""What the parts of a cluster are called in its picture, and which of many are shown."""
+"""Names of the parts of a cluster in its picture, and which of many are shown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shortened(names: Sequence[int], places: int) -> tuple[list[int], list[int], 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Names:
-    """What vertices and parts are called."""
+    """Names of vertices and parts."""
 
     graph: ClusterGraph
     parts: Parts
