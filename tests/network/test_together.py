@@ -1,12 +1,15 @@
-"""Transfers solved component by component against the event-driven network."""
+"""Transfers with nothing else in flight against the event-driven network, and compiled ones against plain ones."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.network.together import Together
+from s2sim.network import together
+from s2sim.network.tables import Effort
+from s2sim.network.together import deliver_together_ps
 from s2sim.network.transfers import deliver_ps
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
@@ -16,16 +19,36 @@ from s2sim.units import PS_PER_S
 @given(
     topology=st.sampled_from(["fat-tree", "leaf-spine", "single-switch", "ring"]),
     routing=st.sampled_from(["d-mod-k", "ecmp", "spray"]),
-    pairs=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15), st.floats(0, 1e6)), min_size=1, max_size=40),
+    flows=st.lists(
+        st.tuples(st.integers(0, 15), st.integers(0, 15), st.sampled_from([0.0, 1e5, 3e5]) | st.floats(0, 1e6)),
+        min_size=1,
+        max_size=40,
+    ),
+    gap_ps=st.sampled_from([0, 1, 10**6, 10**7]),
 )
-def test_each_delivery_is_that_of_the_network_to_the_picosecond(topology, routing, pairs):
+def test_each_delivery_is_that_of_the_network_to_the_picosecond(topology, routing, flows, gap_ps):
     overrides = [f"routing={routing}"] if topology in ("fat-tree", "leaf-spine") else []
     cluster = build_cluster(load_shape(topology, overrides), 16)
-    src, dst, sizes = (np.array(side) for side in zip(*pairs, strict=True))
+    src, dst, sizes = (np.array(side) for side in zip(*flows, strict=True))
     apart = src != dst
     if not apart.any():
         return
     routes = cluster.routes(src[apart], dst[apart])
-    found = Together(routes, cluster.fabric.rate_Bps / PS_PER_S).deliver_ps(sizes[apart])
-    starts = np.zeros(len(found), np.int64)
+    starts = gap_ps * np.arange(len(routes.latency_ps))
+    found = deliver_together_ps(routes, starts, sizes[apart], cluster.fabric.rate_Bps / PS_PER_S)
     np.testing.assert_array_equal(found, deliver_ps(cluster.fabric, routes, starts, sizes[apart]))
+
+
+@pytest.mark.parametrize("routing", ["ecmp", "spray"])
+def test_compiled_and_plain_give_the_same_picoseconds(monkeypatch, routing):
+    pytest.importorskip("numba")
+    cluster = build_cluster(load_shape("leaf-spine", [f"routing={routing}"]), 64)
+    generator = np.random.default_rng(4)
+    src = generator.integers(0, 64, 400)
+    routes = cluster.routes(src, (src + generator.integers(1, 64, 400)) % 64)
+    starts, sizes = generator.integers(0, 10**8, 400), generator.exponential(1e6, 400)
+    found = []
+    for effort in (Effort(), Effort(visits=10**9)):
+        monkeypatch.setattr(together, "EFFORT", effort)
+        found.append(deliver_together_ps(routes, starts, sizes, cluster.fabric.rate_Bps / PS_PER_S))
+    np.testing.assert_array_equal(*found)

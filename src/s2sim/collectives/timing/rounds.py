@@ -17,7 +17,7 @@ import numpy as np
 
 from s2sim.collectives.timing.ways import Ways, alike
 from s2sim.network.fluid import whole_ps
-from s2sim.network.together import Together
+from s2sim.network.together import deliver_together_ps
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class RoundTimes:
         routes = way.routes.take(messages)
         if self._release == "sent":
             routes = replace(routes, latency_ps=np.zeros_like(routes.latency_ps))
-        return Together(routes, self._capacity_of(way)).deliver_ps(sent.bytes[messages])
+        at_once = np.zeros(len(messages), np.int64)
+        return deliver_together_ps(routes, at_once, sent.bytes[messages], self._capacity_of(way))
 
     def time_ps(self, sent: Round) -> int:
         """Return when the last message of a round is delivered, in integer picoseconds from its start."""

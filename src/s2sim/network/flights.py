@@ -1,0 +1,457 @@
+"""Flows in flight as one table, and the law they follow: latency, then bytes over a share of the rate.
+
+The share is max-min fair. When flows come or go, or a link changes, only those links are visited whose level changes.
+The level of a link is what it gives to each flow that nothing else holds back (infinite where it is not full), so that
+a flow's rate is the lowest level on its way. What a link gives depends only on links with lower levels (Bertsekas and
+Gallager, Data Networks, section 6.5.2); links that no longer agree with their flows are therefore put right from the
+lowest level up, as in a shortest-path search after some lengths have changed, and each is visited about twice.
+
+The functions take a `Table`, of lists or of arrays: they run as they stand, or compiled by numba (extra ``numba``),
+with the same operations in the same order and so the same bits. They stay in one file because numba's cache looks at
+no other when it asks whether a function has changed.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from math import ceil
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from s2sim.errors import S2SimError
+
+if TYPE_CHECKING:
+    from collections.abc import MutableSequence
+
+    Reals = MutableSequence[float]
+    Wholes = MutableSequence[int]
+    Flags = MutableSequence[bool]
+
+NEVER = 2**62
+# Completions closer than this share of their duration are one event (DESIGN law 1).
+TIE = 1e-9
+# What floating-point division leaves above a whole number, in picoseconds, is no part of a duration.
+ROUNDING_PS = 1e-6
+# About 27 days: longer ones would not fit in 64 bits with room to add.
+LONGEST_PS = 2.0**61
+TOO_LONG = "a transfer would take over 27 days: check its size and the rates of its links"
+_INFINITE = float("inf")
+# Levels within this share of each other are one level, so that equal flows stay equal whatever the rounding.
+_SLACK = 1e-12
+_BELOW = 1 - _SLACK
+_ABOVE = 1 + _SLACK
+_AGREES = -1.0
+# Places in `Table.tally`.
+_DIRTY, _MOVED, VISITS = range(3)
+COUNTS = 3
+
+
+class Table(NamedTuple):
+    """Flows in flight and their links; lists, or arrays.
+
+    A crossing is one flow on one link. Those of a link are chained in both directions.
+
+    Attributes
+    ----------
+    link, weight, flow : by crossing
+        Which link, the share of the flow's rate that crosses it, and whose crossing it is.
+    after, before : by crossing
+        The next and the last crossing of the link; -1 at the ends.
+    held : by crossing
+        Whether the link holds the flow back: its rate is the link's level.
+    first, last : by flow
+        Its crossings are those from ``first`` up to ``last``.
+    limit, rate : by flow
+        Bytes per picosecond that it cannot exceed, and that it has.
+    was : by flow
+        Its rate before the event; -1 where the event has not changed it.
+    left, since : by flow
+        Bytes that it had left at some time, and when.
+    entered : by flow
+        When its latency had passed.
+    capacity, level : by link
+        Bytes per picosecond, and the most that it gives a flow.
+    head : by link
+        Its first crossing, or -1.
+    load, wide : by link
+        Bytes per picosecond of those flows that it does not hold back, and the weights of those that it does.
+    key : by link
+        The level at which it will be put right, or -1 where it agrees with its flows.
+    marked : by link
+        Whether it is in ``dirty``.
+    dirty, moved, limits, stack : room for work
+        Links to look at, flows whose rates have changed, limits of the flows of a link, places in the tree.
+    finish : tree
+        When each flow ends, in the upper half, each entry below being the smaller of two.
+    tally : by `_DIRTY` and so on
+        Entries in ``dirty`` and in ``moved``; links visited until now.
+    """
+
+    link: Wholes
+    weight: Reals
+    flow: Wholes
+    after: Wholes
+    before: Wholes
+    held: Flags
+    first: Wholes
+    last: Wholes
+    limit: Reals
+    rate: Reals
+    was: Reals
+    left: Reals
+    since: Wholes
+    entered: Wholes
+    capacity: Reals
+    level: Reals
+    head: Wholes
+    load: Reals
+    wide: Reals
+    key: Reals
+    marked: Flags
+    dirty: Wholes
+    moved: Wholes
+    limits: Reals
+    stack: Wholes
+    finish: Wholes
+    tally: Wholes
+
+
+def enter(table: Table, flow: int, now: int) -> None:
+    """Let a flow share links from now on; its crossings, its limit and its bytes are in the table."""
+    link, weight, level, head = table.link, table.weight, table.level, table.head
+    first, last = table.first[flow], table.last[flow]
+    rate = table.limit[flow]
+    for crossing in range(first, last):
+        rate = min(rate, level[link[crossing]])
+    for crossing in range(first, last):
+        here = link[crossing]
+        other = head[here]
+        table.after[crossing] = other
+        table.before[crossing] = -1
+        if other >= 0:
+            table.before[other] = crossing
+        head[here] = crossing
+        if rate >= level[here] * _BELOW:
+            table.held[crossing] = True
+            table.wide[here] += weight[crossing]
+        else:
+            table.held[crossing] = False
+            table.load[here] += weight[crossing] * rate
+        mark(table, here)
+    table.rate[flow] = rate
+    table.entered[flow] = table.since[flow] = now
+    table.was[flow] = 0.0
+    table.moved[table.tally[_MOVED]] = flow
+    table.tally[_MOVED] += 1
+
+
+def leave(table: Table, flow: int) -> None:
+    """Let a flow share links no longer."""
+    link, head = table.link, table.head
+    rate = table.rate[flow]
+    for crossing in range(table.first[flow], table.last[flow]):
+        here = link[crossing]
+        after, before = table.after[crossing], table.before[crossing]
+        if before >= 0:
+            table.after[before] = after
+        else:
+            head[here] = after
+        if after >= 0:
+            table.before[after] = before
+        if table.held[crossing]:
+            table.wide[here] -= table.weight[crossing]
+        else:
+            table.load[here] -= table.weight[crossing] * rate
+        if head[here] < 0:
+            table.load[here] = table.wide[here] = 0.0
+        if table.level[here] < _INFINITE:
+            mark(table, here)
+    set_finish(table, flow, NEVER)
+
+
+def mark(table: Table, link: int) -> None:
+    """Look at a link in the next `share`."""
+    if not table.marked[link]:
+        table.marked[link] = True
+        table.dirty[table.tally[_DIRTY]] = link
+        table.tally[_DIRTY] += 1
+
+
+def share(table: Table, now: int) -> None:
+    """Give all flows their fair rates again, and those whose rates change new ends."""
+    _put_right(table)
+    was, rate, left, since = table.was, table.rate, table.left, table.since
+    for index in range(table.tally[_MOVED]):
+        flow = table.moved[index]
+        passed = was[flow] * (now - since[flow])
+        was[flow] = -1.0
+        left[flow] = left[flow] - passed if left[flow] > passed else 0.0
+        since[flow] = now
+        duration_ps = left[flow] / rate[flow]
+        if not duration_ps < LONGEST_PS:
+            raise S2SimError(TOO_LONG)
+        set_finish(table, flow, now + ceil(duration_ps - ROUNDING_PS))
+    table.tally[_MOVED] = 0
+
+
+def _put_right(table: Table) -> None:
+    """Find the levels of all links and the rates of all flows, from the links marked."""
+    key, level = table.key, table.level
+    pending = [(0.0, 0)]
+    pending.pop()
+    _queue(table, pending)
+    while len(pending) > 0:
+        lower, here = heappop(pending)
+        if key[here] != lower:
+            continue
+        table.tally[VISITS] += 1
+        old, new = level[here], _fitting(table, here, lower)
+        target = min(old, new)
+        if new == old or abs(new - old) <= target * _SLACK:
+            new = old
+        elif target > lower * _ABOVE and len(pending) > 0 and pending[0][0] < target:
+            # Not yet its turn.
+            key[here] = target
+            heappush(pending, (target, here))
+            continue
+        key[here] = _AGREES
+        _set_level(table, here, new)
+        _queue(table, pending)
+
+
+def _queue(table: Table, pending: list[tuple[float, int]]) -> None:
+    """Queue those of the marked links that do not agree with their flows.
+
+    The lower of a link's level and of what it should be says when its turn comes; what it should be is at least what
+    follows from those flows that it holds back now.
+    """
+    level, load, wide, key, capacity = table.level, table.load, table.wide, table.key, table.capacity
+    for index in range(table.tally[_DIRTY]):
+        here = table.dirty[index]
+        table.marked[here] = False
+        old = level[here]
+        lower = _AGREES
+        if old == _INFINITE or wide[here] <= 0:
+            if load[here] > capacity[here] * _ABOVE:
+                lower = 0.0
+            elif old < _INFINITE:
+                lower = old
+        else:
+            new = (capacity[here] - load[here]) / wide[here]
+            if new < old * _BELOW:
+                lower = max(new, 0.0)
+            elif new > old * _ABOVE:
+                lower = old
+        if key[here] != lower:
+            key[here] = lower
+            if lower != _AGREES:
+                heappush(pending, (lower, here))
+    table.tally[_DIRTY] = 0
+
+
+def _set_level(table: Table, here: int, new: float) -> None:
+    """Give a link a level and its flows their rates, with the limits that `_fitting` has found."""
+    weight, limits, held, after, rate = table.weight, table.limits, table.held, table.after, table.rate
+    table.level[here] = new
+    free = new * _BELOW
+    load = wide = 0.0
+    index = 0
+    # It agrees with its flows when this is done.
+    table.marked[here] = True
+    crossing = table.head[here]
+    while crossing >= 0:
+        flow = table.flow[crossing]
+        now_rate = limits[index]
+        index += 1
+        holds = now_rate >= free
+        if holds:
+            now_rate = new
+            wide += weight[crossing]
+        else:
+            load += weight[crossing] * now_rate
+        if now_rate > rate[flow] * _ABOVE or now_rate < rate[flow] * _BELOW:
+            _set_rate(table, flow, now_rate)
+        held[crossing] = holds
+        crossing = after[crossing]
+    table.marked[here] = False
+    table.load[here], table.wide[here] = load, wide
+
+
+def _set_rate(table: Table, flow: int, new: float) -> None:
+    """Change a flow's rate, and mark the links that may no longer agree with it."""
+    link, weight, level, held, load, wide = table.link, table.weight, table.level, table.held, table.load, table.wide
+    old = table.rate[flow]
+    if table.was[flow] < 0:
+        table.was[flow] = old
+        table.moved[table.tally[_MOVED]] = flow
+        table.tally[_MOVED] += 1
+    table.rate[flow] = new
+    for crossing in range(table.first[flow], table.last[flow]):
+        here, part = link[crossing], weight[crossing]
+        if held[crossing]:
+            wide[here] -= part
+        else:
+            load[here] -= part * old
+        if new >= level[here] * _BELOW:
+            held[crossing] = True
+            wide[here] += part
+        else:
+            held[crossing] = False
+            load[here] += part * new
+        if not table.marked[here] and (level[here] < _INFINITE or new > old):
+            mark(table, here)
+
+
+def _fitting(table: Table, here: int, least: float) -> float:
+    """Return the level at which a link is full, at least ``least``; the flows' limits elsewhere go to ``limits``.
+
+    Equal shares for those flows that are not limited to less elsewhere, found by setting aside those that are.
+    """
+    link, weight, flow_of, after = table.link, table.weight, table.flow, table.after
+    level, limits, capacity = table.level, table.limits, table.capacity[here]
+    count = 0
+    crossing = table.head[here]
+    while crossing >= 0:
+        flow = flow_of[crossing]
+        most = table.rate[flow]
+        if table.held[crossing]:
+            most = table.limit[flow]
+            for each in range(table.first[flow], table.last[flow]):
+                there = link[each]
+                if level[there] < most and there != here:
+                    most = level[there]
+        limits[count] = most
+        count += 1
+        crossing = after[crossing]
+    found = least
+    while True:
+        free = found * _BELOW
+        rest, width = capacity, 0.0
+        index = 0
+        crossing = table.head[here]
+        while crossing >= 0:
+            if limits[index] < free:
+                rest -= weight[crossing] * limits[index]
+            else:
+                width += weight[crossing]
+            index += 1
+            crossing = after[crossing]
+        if width <= 0:
+            return _INFINITE
+        level_now = rest / width
+        if level_now <= found * _ABOVE:
+            return level_now
+        found = level_now
+
+
+def set_finish(table: Table, flow: int, finish_ps: int) -> None:
+    """Note when a flow ends; never, where it is not in flight."""
+    tree = table.finish
+    place = len(tree) // 2 + flow
+    tree[place] = finish_ps
+    place //= 2
+    while place:
+        least = min(tree[2 * place], tree[2 * place + 1])
+        if tree[place] == least:
+            break
+        tree[place] = least
+        place //= 2
+
+
+def next_ps(table: Table) -> int:
+    """Return when the next flows complete, the latest of those that tie with the earliest, or `NEVER`."""
+    tree, half = table.finish, len(table.finish) // 2
+    earliest = tree[1]
+    if earliest == NEVER:
+        return earliest
+    latest = earliest
+    for index in range(ended(table, earliest + int(earliest * TIE))):
+        flow = table.stack[index]
+        if tree[half + flow] <= earliest + int((earliest - table.entered[flow]) * TIE):
+            latest = max(latest, tree[half + flow])
+    return latest
+
+
+def ended(table: Table, now: int) -> int:
+    """Put the flows that end by a moment on the stack, in order, and return how many they are."""
+    tree, stack, half = table.finish, table.stack, len(table.finish) // 2
+    # The stack holds what has been found from below, and what is still to be looked at from above.
+    found, top = 0, len(stack)
+    if tree[1] <= now:
+        top -= 1
+        stack[top] = 1
+    while top < len(stack):
+        place = stack[top]
+        top += 1
+        if place >= half:
+            stack[found] = place - half
+            found += 1
+        else:
+            if tree[2 * place + 1] <= now:
+                top -= 1
+                stack[top] = 2 * place + 1
+            if tree[2 * place] <= now:
+                top -= 1
+                stack[top] = 2 * place
+    return found
+
+
+def take_in(table: Table, flows: Wholes, now: int) -> None:
+    """Let flows share links from now on, and give all flows their rates."""
+    for index in range(len(flows)):
+        enter(table, flows[index], now)
+    share(table, now)
+
+
+def take_out(table: Table, now: int) -> int:
+    """Let the flows that end by now share links no longer; they are on the stack, and how many is returned."""
+    count = ended(table, now)
+    for index in range(count):
+        leave(table, table.stack[index])
+    return count
+
+
+def deliver_all(table: Table, order: Wholes, arrive_ps: Wholes, delivered_ps: Wholes) -> None:
+    """Let flows arrive and complete until none is left.
+
+    Parameters
+    ----------
+    table : Table
+        Holds all of them, with none in flight.
+    order : flows in the order in which they arrive
+    arrive_ps : by flow
+        When its latency has passed.
+    delivered_ps : by flow
+        Filled with when its last byte has gone.
+    """
+    arrived = 0
+    while True:
+        now = next_ps(table)
+        if arrived < len(order):
+            now = min(now, arrive_ps[order[arrived]])
+        if now == NEVER:
+            return
+        for index in range(take_out(table, now)):
+            delivered_ps[table.stack[index]] = now
+        first = arrived
+        while arrived < len(order) and arrive_ps[order[arrived]] <= now:
+            arrived += 1
+        take_in(table, order[first:arrived], now)
+
+
+# All that others of them call, for the compiler.
+INNER: tuple[Any, ...] = (
+    enter,
+    leave,
+    mark,
+    share,
+    _put_right,
+    _queue,
+    _fitting,
+    _set_level,
+    _set_rate,
+    set_finish,
+    next_ps,
+    ended,
+    take_in,
+    take_out,
+)
