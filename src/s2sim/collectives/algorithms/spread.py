@@ -60,7 +60,7 @@ class Spread:
                 raise OptionError(f"spread: partners={self.partners} changes nothing in send_recv: leave it out")
             return schedule_of(demand, self.name, _shift(demand))
         partners = self.partners
-        if partners is None and demand.blocks and demand.ranks > _UNEQUAL_PARTNERS:
+        if partners is None and max((sum(map(bool, row)) for row in demand.blocks), default=0) > _UNEQUAL_PARTNERS:
             partners = _UNEQUAL_PARTNERS
         text = join_option_string(self.name, non_default(replace(self, partners=partners)))
         return schedule_of(demand, text, _exchange(demand, cluster.node_of_rank, partners or demand.ranks))
@@ -94,13 +94,19 @@ def _shift(demand: Demand) -> Stage:
 
 
 def _exchange(demand: Demand, node_of_rank: NDArray[np.int64], partners: int) -> Stage:
-    """Return the rounds in which each rank sends a block to every other, a group of ``partners`` a round."""
+    """Return the rounds in which each rank sends its blocks to the others, a group of ``partners`` a round.
+
+    What is empty is not sent: most pairs are, where only some ranks are peers.
+    """
     ranks = demand.ranks
     check_at_once("spread", ranks * (ranks - 1), "pairwise")
     groups = -(-ranks // partners)
     order = np.arange(ranks) if groups == 1 else np.argsort(node_of_rank[:ranks], kind="stable")
     blocks = blocks_of(demand)
     rounds = [_pairs(order, groups, shift) for shift in range(groups)]
+    if demand.blocks:
+        held = np.asarray(demand.blocks) > 0
+        rounds = [(source[held[source, target]], target[held[source, target]]) for source, target in rounds]
     sent = [Round(Pattern(source, target), blocks.bytes(source, target)) for source, target in rounds]
     first, *others = sent
     steps = (Step(first), *(Step(each, after=(), after_sent=(number,)) for number, each in enumerate(others)))
