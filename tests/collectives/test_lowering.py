@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,6 +23,25 @@ def reduce_of(elements, op, dtype, ranks=4):
 def gather_of(elements, *, from_data=False, dtype="float32"):
     return Asked(Demand("all_gather", elements, np.dtype(dtype).itemsize), "gather", dtype, size_from_data=from_data)
 
+
+def rooted(kind, op, dtype, *, from_data=False):
+    return Asked(Demand(kind, (10,) * 4, np.dtype(dtype).itemsize, 2), op, dtype, size_from_data=from_data)
+
+
+def scatter_of(elements, op, dtype):
+    return Asked(Demand("reduce_scatter", elements, np.dtype(dtype).itemsize), op, dtype, size_from_data=False)
+
+
+def peers_of(*, from_data=False):
+    """Rank 0 sends 5 elements to 1 and 3 to 2, rank 3 sends 7 to 0."""
+    blocks = ((0, 5, 3, 0), (0, 0, 0, 0), (0, 0, 0, 0), (7, 0, 0, 0))
+    return Asked(Demand("all_to_all", (8, 0, 0, 7), 4, blocks=blocks), "peers", "float32", size_from_data=from_data)
+
+
+PEERS = ("all_to_all", (8, 0, 0, 7), 4)
+PEER_SIZES = ("all_to_all", (2, 0, 0, 1), 8)
+PARTS = (3, 3, 3, 3)
+UNEQUAL_PARTS = (3, 2, 3, 2)
 
 BITS = reduce_of(10, "or", "uint8")
 UNEQUAL = gather_of((5, 0, 9, 2), from_data=True)
@@ -75,6 +96,66 @@ SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
         # Read 20 bytes, write 40, and back.
         ("nccl", reduce_of(10, "sum", "int16"), [[("all_reduce", (10,) * 4, 4)]], [Local(60, 1)], Local(60, 1)),
         ("mpi:buffers=device", BITS, [[("all_reduce", (10,) * 4, 1)]], [Local()], Local()),
+        ("nccl", rooted("reduce", "sum", "float32"), [[("reduce", (10,) * 4, 4)]], [Local()], Local()),
+        ("nccl", rooted("reduce", "sum", "int16"), [[("reduce", (10,) * 4, 4)]], [Local(60, 1)], Local(60, 1)),
+        ("nccl", rooted("reduce", "or", "uint8"), [[("reduce", (80,) * 4, 1)]], [Local(90, 1)], Local(90, 1)),
+        ("nccl", rooted("broadcast", "copy", "bool"), [[("broadcast", (10,) * 4, 1)]], [Local()], Local()),
+        (
+            "nccl",
+            rooted("broadcast", "copy", "float32", from_data=True),
+            [[("broadcast", (1,) * 4, 8)], [("broadcast", (10,) * 4, 4)]],
+            [Local(), Local(host_syncs=1)],
+            Local(),
+        ),
+        ("nccl", scatter_of(PARTS, "sum", "float32"), [[("reduce_scatter", PARTS, 4)]], [Local()], Local()),
+        # All 12 bits' bytes are unpacked, a rank's own 3 packed again.
+        (
+            "nccl",
+            scatter_of(PARTS, "or", "uint8"),
+            [[("reduce_scatter", (24,) * 4, 1)]],
+            [Local(12 + 96, 1)],
+            Local(3 + 24, 1),
+        ),
+        (
+            "nccl",
+            scatter_of(UNEQUAL_PARTS, "sum", "float32"),
+            [[("reduce", (size,) * 4, 4) for size in UNEQUAL_PARTS]],
+            [Local()],
+            Local(),
+        ),
+        (
+            "ideal",
+            scatter_of(UNEQUAL_PARTS, "or", "uint8"),
+            [[("reduce_scatter", UNEQUAL_PARTS, 1)]],
+            [Local()],
+            Local(),
+        ),
+        ("nccl", peers_of(), [[PEERS]], [Local()], Local()),
+        ("nccl", peers_of(from_data=True), [[PEER_SIZES], [PEERS]], [Local(), Local(host_syncs=1)], Local()),
+        ("mpi:buffers=device", peers_of(from_data=True), [[PEERS]], [Local()], Local()),
+        # Through host memory: rank 0 copies most out, and gets most.
+        (
+            "gloo",
+            peers_of(),
+            [[PEERS]],
+            [Local(host_syncs=1, to_host_bytes=32)],
+            Local(to_gpu_bytes=28),
+        ),
+        # A copy of all 10 elements is all-reduced, and the largest part copied out of it.
+        (
+            "gloo",
+            scatter_of(UNEQUAL_PARTS, "sum", "float32"),
+            [[("all_reduce", (10,) * 4, 4)]],
+            [Local(2 * 40, 1, host_syncs=1, to_host_bytes=40)],
+            Local(2 * 12, 1, to_gpu_bytes=40),
+        ),
+        (
+            "mpi",
+            scatter_of(UNEQUAL_PARTS, "sum", "float32"),
+            [[("reduce_scatter", UNEQUAL_PARTS, 4)]],
+            [Local(host_syncs=1, to_host_bytes=40)],
+            Local(to_gpu_bytes=12),
+        ),
         (
             "mpi:buffers=device",
             reduce_of(10, "sum", "float16"),
@@ -184,16 +265,23 @@ def test_tables_are_consistent():
             assert key == "buffers" or {(key, value) for value in values} <= decided
 
 
+@pytest.mark.parametrize("library", ["ideal", "nccl", "gloo", "mpi"])
+def test_roots_stay_where_they_are(library):
+    for asked in (rooted("reduce", "sum", "float32"), rooted("broadcast", "copy", "uint8", from_data=True)):
+        lowered = lower(asked, choose_library(library))
+        assert {demand.root for demand in lowered.demands} == {2}
+        assert together([lowered.demands[-1]] * 2).root == 2
+
+
 def test_two_lines_never_cover_the_same():
     for name in LIBRARIES:
         library = choose_library(name)
         seen = set()
         for entry in library.table:
             if entry.when is None or entry.when in library.chosen:
-                for op in entry.ops:
-                    for dtype in entry.dtypes or ("any",):
-                        assert (entry.kind, op, dtype) not in seen
-                        seen.add((entry.kind, op, dtype))
+                for covered in product(entry.kinds, entry.ops, entry.dtypes or ("any",)):
+                    assert covered not in seen
+                    seen.add(covered)
 
 
 @pytest.mark.parametrize("text", ["ideal", "nccl", "nccl:or=owners,gather=broadcast", "gloo", "mpi:buffers=device"])

@@ -141,6 +141,191 @@ def test_what_needs_no_gradient_comes_first_in_the_script():
     assert recording.scripts == ((Post(0), Wait((0,)), AwaitGradient()),) * 3
 
 
+def test_ranks_may_wait_in_another_order_than_they_post():
+    def body(rank):
+        pair = [rank.all_reduce(np.ones(1), label=label) for label in "ab"]
+        yield pair[rank.index % 2]
+        yield pair[0] & pair[1]
+
+    _, recording = run(body)
+    assert recording.scripts[1] == (Post(0), Post(1), Wait((1,)), Wait((0, 1)))
+
+
+def test_a_reduce_leaves_the_sum_on_its_root_alone():
+    def body(rank):
+        pending = rank.reduce(np.full(2, rank.index + 1, np.int32), root=1, label="x")
+        yield pending
+        return pending.value
+
+    seen, recording = run(body)
+    assert [value is None for value in seen] == [True, False, True]
+    assert seen[1].tolist() == [6, 6]
+    assert not seen[1].flags.writeable
+    (call,) = recording.calls
+    assert (call.kind, call.op, call.root, call.elements, call.ranks) == ("reduce", "sum", 1, (2, 2, 2), ())
+
+
+def test_a_broadcast_gives_all_the_object_of_its_root():
+    def body(rank):
+        own = (np.arange(3, dtype=np.float32), np.ones(1, np.uint8)) if rank.index == 2 else None
+        pending = rank.broadcast(own, root=2, label="x", size_from_data=True)
+        yield pending
+        return pending.value
+
+    seen, recording = run(body)
+    assert seen[0] is seen[1] is seen[2]
+    assert [part.tolist() for part in seen[0]] == [[0, 1, 2], [1]]
+    assert not seen[0][0].flags.writeable
+    (call,) = recording.calls
+    assert (call.kind, call.op, call.root, call.elements, call.itemsize) == ("broadcast", "copy", 2, (13, 13, 13), 1)
+    assert call.bytes_by_rank == (0, 0, 13)
+
+
+def test_a_reduce_scatter_gives_each_its_part_of_the_sums():
+    def body(rank):
+        parts = [np.full(to, 10.0**rank.index, np.float32) for to in range(rank.size)]
+        pending = rank.reduce_scatter(parts, label="x")
+        yield pending
+        return pending.value
+
+    seen, recording = run(body)
+    assert [value.tolist() for value in seen] == [[], [111], [111, 111]]
+    assert not seen[2].flags.writeable
+    (call,) = recording.calls
+    assert (call.kind, call.op, call.elements, call.bytes_by_rank) == ("reduce_scatter", "sum", (0, 1, 2), (12,) * 3)
+
+
+def test_peers_get_what_is_sent_to_them_and_nothing_else():
+    def body(rank):
+        # 0 sends to all, 1 to 2 alone, 2 to nobody.
+        targets = {0: [2, 1], 1: [2], 2: []}[rank.index]
+        pending = rank.exchange({to: np.full(to, rank.index, np.float32) for to in targets}, label="x")
+        yield pending
+        return pending.value
+
+    seen, recording = run(body)
+    assert [{source: part.tolist() for source, part in value.items()} for value in seen] == [
+        {},
+        {0: [0]},
+        {0: [0, 0], 1: [1, 1]},
+    ]
+    assert list(seen[2]) == [0, 1]
+    assert not seen[1][0].flags.writeable
+    (call,) = recording.calls
+    assert (call.kind, call.op, call.dtype, call.blocks) == (
+        "all_to_all",
+        "peers",
+        "float32",
+        ((0, 1, 2), (0, 0, 2), (0, 0, 0)),
+    )
+
+
+def test_peers_that_send_nothing_at_all():
+    def body(rank):
+        pending = rank.exchange({}, label="x")
+        yield pending
+        return pending.value
+
+    seen, recording = run(body)
+    assert seen == [{}, {}, {}]
+    assert recording.calls[0].elements == (0, 0, 0)
+
+
+def test_groups_post_by_themselves_and_count_their_own_places():
+    computed = []
+
+    def body(rank):
+        own = rank.subgroup(range(rank.index // 3 * 3, min(rank.index // 3 * 3 + 3, rank.size)))
+        again = rank.subgroup(range(rank.index // 3 * 3, min(rank.index // 3 * 3 + 3, rank.size)))
+        total = own.all_reduce(np.array([rank.index]), label="own")
+        yield total
+        if own.index == 0 and rank.size > 3:
+            # Of the leaders, each by its place in the first group.
+            leaders = rank.subgroup(range(0, rank.size, 3))
+            total = leaders.all_reduce(total.value, label="leaders")
+            yield total
+        shared = own.replicated(lambda: computed.append(rank.index) or rank.index // 3)
+        everything = again.broadcast(total.value, root=0, label="back")
+        yield everything
+        return own.index, own.size, shared, everything.value[0]
+
+    seen, recording = run(body, ranks=7)
+    # In the order in which they end, so leaders last.
+    assert sorted(seen) == sorted([(place, 3, group, 21) for place in range(3) for group in (0, 1)] + [(0, 1, 2, 21)])
+    assert len(computed) == 3
+    ranks = {call.label: set() for call in recording.calls}
+    for call in recording.calls:
+        ranks[call.label].add(call.ranks)
+        assert len(call.elements) == len(call.ranks)
+    groups = {(0, 1, 2), (3, 4, 5), (6,)}
+    assert ranks == {"own": groups, "leaders": {(0, 3, 6)}, "back": groups}
+    posted = [
+        [recording.calls[step.call].label for step in script if isinstance(step, Post)] for script in recording.scripts
+    ]
+    assert posted[3] == ["own", "leaders", "back"]
+    assert posted[4] == ["own", "back"]
+
+
+def test_a_group_of_a_group_counts_by_the_places_in_it():
+    def body(rank):
+        if rank.index == 0:
+            return None
+        others = rank.subgroup([3, 1, 2])
+        last = others.subgroup([1, 2]) if others.index else None
+        if last is None:
+            return None
+        pending = last.all_gather(np.array([rank.index]), label="x")
+        yield pending
+        return [int(part[0]) for part in pending.value]
+
+    seen, recording = run(body, ranks=4)
+    assert seen == [None, None, [2, 3], [2, 3]]
+    assert recording.calls[0].ranks == (2, 3)
+
+
+def test_the_group_of_all_is_the_one_that_was_given():
+    def body(rank):
+        yield rank.subgroup(range(rank.size)).all_reduce(np.ones(1), label="x")
+
+    _, recording = run(body)
+    assert recording.calls[0].ranks == ()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint64])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_integers_that_overflow_in_a_sum_are_an_error(dtype, sparse):
+    top = np.iinfo(dtype).max
+    for values, fits in (([top - 2, 1, 1], True), ([top - 1, 1, 1], False), ([top, top, 3], False)):
+        arrays = [np.array([0, value], dtype) for value in values]
+        payloads = [RowSparse(np.array([1]), array[1:], (2,)) for array in arrays] if sparse else arrays
+        if fits:
+            assert reduced(payloads)[1] == top
+        else:
+            with pytest.raises(S2SimError, match=f"overflows {np.dtype(dtype)}: take a wider type"):
+                reduced(payloads)
+
+
+def test_the_sum_of_200_ones_is_no_negative_byte():
+    with pytest.raises(S2SimError, match="overflows int8"):
+        reduced([np.ones(3, np.int8)] * 200)
+
+
+def test_negative_integers_overflow_too_and_opposite_ones_do_not():
+    low = np.array([-100], np.int8)
+    with pytest.raises(S2SimError, match="overflows int8"):
+        reduced([low, low])
+    assert reduced([low, -low, low])[0] == -100
+
+
+def test_integers_may_wrap_where_that_is_meant():
+    def body(rank):
+        pending = rank.all_reduce(np.array([100], np.int8), label="x", wraps=True)
+        yield pending
+        return pending.value
+
+    assert run(body)[0][0][0] == 44
+
+
 def test_results_are_one_read_only_object():
     def body(rank):
         pending = rank.all_reduce(np.ones(2, np.float32), label="x")
@@ -195,10 +380,19 @@ def stops_early(rank):
         yield pending
 
 
-def waits_for_another(rank):
-    pair = [rank.all_reduce(np.ones(1), label=label) for label in "ab"]
-    yield pair[rank.index % 2]
-    yield pair[0] & pair[1]
+def some_never_post(rank):
+    if rank.index not in (3, 4):
+        yield rank.all_reduce(np.ones(1), label="x")
+
+
+def wait_in_a_circle(rank):
+    if rank.index < 2:
+        first = "ab"[rank.index]
+        groups = {"a": rank.subgroup([0, 1]), "b": rank.subgroup([0, 1, 2])}
+        for label in (first, "ab".replace(first, "")):
+            yield groups[label].all_reduce(np.ones(1), label=label)
+    elif rank.index == 2:
+        yield rank.subgroup([0, 1, 2]).all_reduce(np.ones(1), label="b")
 
 
 def posts_more(rank):
@@ -247,6 +441,44 @@ def awaits_twice(rank):
     yield rank.all_reduce(np.ones(1), label="x")
 
 
+def no_such_root(rank):
+    yield rank.broadcast(np.ones(1), root=rank.size, label="x")
+
+
+def unlike_roots(rank):
+    yield rank.reduce(np.ones(1), root=int(rank.index == 2), label="x")
+
+
+def root_has_nothing(rank):
+    yield rank.broadcast(None, root=0, label="x")
+
+
+def to_itself(rank):
+    yield rank.exchange({rank.index: np.ones(1)}, label="x")
+
+
+def to_nobody_there(rank):
+    yield rank.exchange({rank.size: np.ones(1)}, label="x")
+
+
+def not_a_member(rank):
+    yield rank.subgroup([0, 1]).all_reduce(np.ones(1), label="x")
+
+
+def named_twice(rank):
+    yield rank.subgroup([0, 1, 2, 2]).all_reduce(np.ones(1), label="x")
+
+
+def shares_with_some(rank):
+    if rank.index:
+        rank.replicated(lambda: 1)
+    yield rank.all_reduce(np.ones(1), label="x")
+
+
+def unlike_parts(rank):
+    yield rank.reduce_scatter([np.ones(1 + (rank.index == 1))] * rank.size, label="x")
+
+
 def unknown_op(rank):
     yield rank.all_reduce(np.ones(1), "xor", label="x")
 
@@ -256,20 +488,33 @@ def unknown_op(rank):
     [
         (read_before_waiting, "before the program waited"),
         (never_waits, "without waiting for 'lost'"),
-        (stops_early, "would hang"),
-        (waits_for_another, "would hang"),
-        (posts_more, "would hang"),
+        (stops_early, "rank 1's program ends without waiting for 'x'"),
+        (posts_more, "rank 2 has posted 'y', which ranks 0, 1, 3-5 have not posted: it would hang"),
+        (some_never_post, "hang.*: ranks 0-2, 5 wait for 'x', which ranks 3, 4 have not posted$"),
+        (
+            wait_in_a_circle,
+            "rank 0 waits for 'a', which rank 1 has not.*; ranks 1, 2 wait for 'b', which rank 0 ",
+        ),
         (other_label, "'odd' where rank 0 posts all_reduce 'even'"),
         (other_op, "same collectives"),
         (other_shape, "another shape"),
         (other_type, "another shape or type"),
-        (too_few_blocks, "with 2 payloads: give one for each of 3"),
+        (too_few_blocks, "with 5 payloads: give one for each of 6"),
         (other_type_for_one, "another shape or type"),
         (some_await, "only some ranks await the gradient"),
         (awaits_twice, "awaits the gradient twice"),
         (unknown_op, "known: sum, max, or"),
+        (no_such_root, "names rank 6 as the root of 'x': there are 6"),
+        (unlike_roots, "all ranks must post the same"),
+        (root_has_nothing, "broadcasts nothing"),
+        (to_itself, "sends to itself"),
+        (to_nobody_there, "a peer in 'x'"),
+        (not_a_member, "rank 2 asks for a group of the ranks .0, 1., of which it is none"),
+        (named_twice, "name each once"),
+        (shares_with_some, "different numbers of replicated"),
+        (unlike_parts, "another shape"),
     ],
 )
 def test_programs_that_would_hang_or_disagree_are_refused(body, complaint):
     with pytest.raises(S2SimError, match=complaint):
-        run(body)
+        run(body, ranks=6)

@@ -7,9 +7,13 @@ from hypothesis import strategies as st
 
 from s2sim.codecs.payload import FRAME_BYTES
 from s2sim.codecs.registry import make_codec
+from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.reducers.once import reduce_once
 from s2sim.reducers.scripts.script import Call, Recording
-from s2sim.reducers.scripts.traffic import chunk_bounds, recording_bytes, ring_bytes
+from s2sim.reducers.scripts.traffic import chunk_bounds, payload_bytes, recording_bytes, ring_bytes
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 
 
 def all_reduce_by_steps(elements, ranks, itemsize):
@@ -50,6 +54,57 @@ def test_all_gather(elements):
     call = Call("all_gather", "gather", "float32", 4, tuple(elements), False, "x")
     sent, received = ring_bytes(call)
     assert (sent.tolist(), received.tolist()) == all_gather_by_steps([4 * count for count in elements])
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=9))
+def test_reduce_scatter(parts):
+    call = Call("reduce_scatter", "sum", "float32", 4, tuple(parts), False, "x")
+    ranks = len(parts)
+    sent, received = np.zeros((2, ranks), np.int64)
+    # Part i starts behind its owner and ends there, one rank further in every step.
+    for step in range(ranks - 1):
+        for part, size in enumerate(parts):
+            sent[(part + 1 + step) % ranks] += 4 * size
+            received[(part + 2 + step) % ranks] += 4 * size
+    assert [side.tolist() for side in ring_bytes(call)] == [sent.tolist(), received.tolist()]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+@pytest.mark.parametrize("root", [0, 1, 4])
+def test_broadcast_and_reduce_go_around_once_each_way(ranks, root):
+    if root >= ranks:
+        pytest.skip("no such root")
+    out, back = np.zeros((2, 2, ranks), np.int64)
+    for step in range(ranks - 1):
+        out[0, (root + step) % ranks] += 28
+        out[1, (root + step + 1) % ranks] += 28
+        back[0, (root + step + 1) % ranks] += 28
+        back[1, (root + step) % ranks] += 28
+    for kind, expected in (("broadcast", out), ("reduce", back)):
+        call = Call(kind, "copy", "float32", 4, (7,) * ranks, False, "x", root=root)
+        assert [side.tolist() for side in ring_bytes(call)] == expected.tolist()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    ("kind", "algorithm"),
+    [("reduce_scatter", "ring"), ("broadcast", "chain"), ("reduce", "chain"), ("all_reduce", "ring")],
+)
+def test_the_pinned_bytes_are_those_of_the_schedules_that_run(kind, algorithm, ranks):
+    cluster = build_cluster(load_shape("fat-tree"), ranks)
+    for root in {0, ranks - 1} if kind in ("broadcast", "reduce") else {0}:
+        demand = Demand(kind, (1000,) * ranks, 4, root)
+        schedule = make_algorithm(algorithm, kind).schedule(demand, cluster)
+        call = Call(kind, "sum", "float32", 4, demand.elements, False, "x", root=root)
+        assert [side.tolist() for side in ring_bytes(call)] == [side.tolist() for side in schedule.traffic()]
+
+
+def test_what_a_group_sends_counts_for_its_members():
+    of_all = Call("all_gather", "gather", "uint8", 1, (1, 2, 3), False, "x")
+    of_some = Call("broadcast", "copy", "uint8", 1, (5, 5), False, "x", root=1, ranks=(0, 2))
+    recording = Recording((of_all, of_some), ((),) * 3)
+    assert [side.tolist() for side in recording_bytes(recording)] == [[4, 3, 5 + 5], [5 + 5, 4, 3]]
+    assert payload_bytes(recording).tolist() == [1, 2, 3 + 5]
 
 
 @given(st.integers(1, 9), st.integers(0, 1000))

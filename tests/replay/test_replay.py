@@ -76,7 +76,7 @@ def test_work_behind_a_collective_in_flight_is_hidden(timer, gpu):
 
 def test_recordings_that_hang_or_do_not_fit_are_refused(timer, gpu):
     call = all_reduce(1000, 2)
-    with pytest.raises(S2SimError, match="others never post"):
+    with pytest.raises(S2SimError, match="some ranks wait for 'x', which others never post"):
         replay(Recording((call,), ((Post(0), Wait((0,))), ())), timer(2), gpu)
     with pytest.raises(S2SimError, match="2 ranks cannot be replayed on 3"):
         replay(Recording((call,), ((Post(0), Wait((0,))),) * 2), timer(3), gpu)

@@ -361,7 +361,7 @@ def test_stages_are_what_waits_for_what():
     gradients = [load_trace("lstm-lm", workers=2).gradient(0, rank) for rank in range(2)]
     (recorded,) = record({"union": make_reducer("union")}, gradients, seed=0)
     calls = recorded.recording.calls
-    assert [[calls[number].label for number in group] for group in stages(recorded.recording)] == [
+    assert [[calls[number].label for number in group] for group in stages(recorded.recording.scripts[0])] == [
         ["support"],
         ["values", "dense layers"],
     ]

@@ -1,4 +1,4 @@
-"""What a reducer's program sees of the world: its rank, and the collectives it can post."""
+"""The world as a reducer's program sees it: its rank, and the collectives it can post."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,19 +30,22 @@ class Pending(Protocol):
 
     @property
     def value(self) -> Any:
-        """The result, read-only and, but for an all-to-all, one object for all ranks.
+        """The result, read-only, and one object for all ranks that end with the same.
 
         An error before the program has waited for it.
         """
 
 
 class Rank(Protocol):
-    """One rank's handle on its process group.
+    """One rank's handle on a group of ranks, on which all members post the same collectives in the same order.
+
+    A program is given the group of all; `subgroup` makes others, on which members post by themselves. Sums are in rank
+    order. Integers that overflow in one are an error, unless ``wraps`` says that they are meant modulo 2^bits.
 
     Attributes
     ----------
     index, size : int
-        This rank and the number of ranks.
+        This rank's place in the group and the number of members.
     step : int
         Which training step this is, from 0.
     seed : int
@@ -54,8 +57,39 @@ class Rank(Protocol):
     step: int
     seed: int
 
-    def all_reduce(self, payload: Payload, op: str = "sum", *, label: str, size_from_data: bool = False) -> Pending:
+    def all_reduce(
+        self, payload: Payload, op: str = "sum", *, label: str, size_from_data: bool = False, wraps: bool = False
+    ) -> Pending:
         """Post an all-reduce ("sum", "max" or "or"); its value has the payload's structure, all arrays dense."""
+
+    def reduce(
+        self,
+        payload: Payload,
+        op: str = "sum",
+        *,
+        root: int,
+        label: str,
+        size_from_data: bool = False,
+        wraps: bool = False,
+    ) -> Pending:
+        """Post a reduce: an all-reduce of which only ``root`` gets the result; the value of all others is None."""
+
+    def reduce_scatter(
+        self,
+        payloads: Sequence[Payload],
+        op: str = "sum",
+        *,
+        label: str,
+        size_from_data: bool = False,
+        wraps: bool = False,
+    ) -> Pending:
+        """Post a reduce-scatter of one payload for each rank; its value is all ranks' payloads for this one, combined.
+
+        Sizes may differ from payload to payload, not from rank to rank; types may not differ.
+        """
+
+    def broadcast(self, payload: Payload | None, *, root: int, label: str, size_from_data: bool = False) -> Pending:
+        """Post a broadcast; its value is the payload of ``root``, and those of all others are not looked at."""
 
     def all_gather(self, payload: Payload, *, label: str, size_from_data: bool = False) -> Pending:
         """Post an all-gather; its value is the tuple of all ranks' payloads, in rank order."""
@@ -64,6 +98,19 @@ class Rank(Protocol):
         """Post an all-to-all of one payload for each rank; its value is the tuple of what all ranks have for this one.
 
         Sizes may differ from payload to payload, types and structure may not.
+        """
+
+    def exchange(self, payloads: Mapping[int, Payload], *, label: str, size_from_data: bool = False) -> Pending:
+        """Post sends to some members and receives from those that send to this one, all at once.
+
+        Its value is what came, by sender, in rank order. Every member of the group posts, be it without a payload.
+        Types and structure may not differ.
+        """
+
+    def subgroup(self, ranks: Iterable[int]) -> Rank:
+        """Return this rank's handle on the group of some members, by their places in this one; it is one of them.
+
+        The same members are the same group however often it is asked for, and their places are in rank order.
         """
 
     def await_gradient(self) -> None:
@@ -80,7 +127,7 @@ class Rank(Protocol):
         """Let the host wait for the GPU, to decide by the data what comes next."""
 
     def replicated(self, compute: Callable[[], T]) -> T:
-        """Return ``compute()``, which gives the same on every rank and is therefore run once for all of them."""
+        """Return ``compute()``, which gives the same on every member and is therefore run once for all of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

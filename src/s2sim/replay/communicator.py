@@ -1,12 +1,14 @@
-"""A communicator in simulated time: what ranks post is launched as the library would."""
+"""Communicators in simulated time: what ranks post is launched as the library would."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from s2sim.collectives.libraries.launches import SIZES, Local, Step, together
 from s2sim.collectives.timing.running import Running
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     import simpy
 
+    from s2sim.collectives.timing.running import RanRound
     from s2sim.collectives.timing.timer import Timed, Timer
     from s2sim.replay.faults.disturbance import Disturbance
     from s2sim.replay.plan import Plan
@@ -36,12 +39,15 @@ class Launch:
         Which of the recording's calls, and which step of each.
     timed : Timed
         The schedule that ran for all of them, and its time alone.
+    ranks : tuple of int
+        Who took part, as the schedule numbers them; empty for all.
     start_ps, end_ps : int
         From the first byte until the last rank was done.
     """
 
     parts: tuple[tuple[int, Step], ...]
     timed: Timed
+    ranks: tuple[int, ...]
     start_ps: int
     end_ps: int
 
@@ -65,20 +71,22 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """Calls that go through their steps together."""
+    """Calls of one group of ranks that go through their steps together."""
 
     calls: tuple[int, ...]
+    ranks: tuple[int, ...]
     posted_ps: int
 
 
-class Communicator:
+class Communicators:
     """Executes a call when its last rank has posted it: its kernels on all ranks need each other.
 
-    Calls that are posted at the same instant and lower to launches of the same kinds go together where the library
-    groups, as in a group call of NCCL: bytes add, latency is paid once. At most ``in_flight`` of a plan run at once, in
-    the order in which they became ready. A launch that nothing can disturb runs as it runs alone, which the timer
-    knows; others share the network. Work between launches is that of the busiest rank, and takes no time from what the
-    ranks' own programs do meanwhile.
+    Every group of ranks has a communicator of its own. Calls that are posted on it at the same instant and lower to
+    launches of the same kinds go together where the library groups, as in a group call of NCCL: bytes add, latency is
+    paid once. At most ``in_flight`` of a plan run on it at once, in the order in which they became ready; launches of
+    different groups do not wait for each other. A launch that nothing can disturb runs as it runs alone, which the
+    timer knows; others share the network. Work between launches is that of the busiest rank, and takes no time from
+    what the ranks' own programs do meanwhile.
 
     Parameters
     ----------
@@ -87,7 +95,7 @@ class Communicator:
     plan : Plan
         What each call becomes.
     ranks : int
-        How many have to post each.
+        How many there are.
     timer : Timer
         Knows the cluster and the choice of algorithm.
     gpu : Gpu
@@ -127,10 +135,10 @@ class Communicator:
         self.released = [env.event() if lowered.holds_host else None for lowered in plan.lowered]
         self.launches: list[Launch] = []
         self.completed: list[Completed] = []
-        self._missing = [ranks] * len(plan.lowered)
+        self.missing = [len(lowered.ranks) or ranks for lowered in plan.lowered]
         self._ready: list[int] = []
-        self._queue: deque[_Program] = deque()
-        self._running = 0
+        self._queues: dict[tuple[int, ...], deque[_Program]] = {each.ranks: deque() for each in plan.lowered}
+        self._running = dict.fromkeys(self._queues, 0)
         self._network: FluidNetwork | None = None
 
     def post(self, call: int, ranks: int) -> None:
@@ -138,26 +146,29 @@ class Communicator:
 
         Where ``released`` has an event for the call, whoever posts it has to wait for that.
         """
-        self._missing[call] -= ranks
-        if self._missing[call] == 0:
+        self.missing[call] -= ranks
+        if self.missing[call] == 0:
             self._ready.append(call)
             if len(self._ready) == 1:
                 at_end_of_instant(self._env, self._take_ready)
 
     def _take_ready(self) -> None:
         ready, self._ready = self._ready, []
-        together_by: dict[Hashable, list[int]] = {}
+        together_by: dict[tuple[tuple[int, ...], Hashable], list[int]] = {}
         for call in ready:
-            key: Hashable = self._plan.lowered[call].kinds if self._plan.groups else call
-            together_by.setdefault(key, []).append(call)
-        self._queue += [_Program(tuple(calls), int(self._env.now)) for calls in together_by.values()]
-        self._start_next()
+            lowered = self._plan.lowered[call]
+            key: Hashable = lowered.kinds if self._plan.groups else call
+            together_by.setdefault((lowered.ranks, key), []).append(call)
+        for (ranks, _), calls in together_by.items():
+            self._queues[ranks].append(_Program(tuple(calls), ranks, int(self._env.now)))
+        for ranks in dict.fromkeys(ranks for ranks, _ in together_by):
+            self._start_next(ranks)
 
-    def _start_next(self) -> None:
-        limit = self._plan.in_flight
-        while self._queue and (limit is None or self._running < limit):
-            self._running += 1
-            self._env.process(self._execute(self._queue.popleft()))
+    def _start_next(self, ranks: tuple[int, ...]) -> None:
+        limit, queue = self._plan.in_flight, self._queues[ranks]
+        while queue and (limit is None or self._running[ranks] < limit):
+            self._running[ranks] += 1
+            self._env.process(self._execute(queue.popleft()))
 
     def _execute(self, program: _Program) -> Generator[simpy.Event, None, None]:
         lowered = [self._plan.lowered[call] for call in program.calls]
@@ -169,47 +180,59 @@ class Communicator:
                     if released is not None:
                         released.succeed()
                         self.released[call] = None
-            yield self._launched(program.calls, steps)
+            yield self._launched(program, steps)
         yield from self._work([each.after for each in lowered])
-        self._running -= 1
+        self._running[program.ranks] -= 1
         self.completed.append(Completed(program.calls, program.posted_ps, int(self._env.now)))
         for call in program.calls:
             self.done[call].succeed()
-        self._start_next()
+        self._start_next(program.ranks)
 
     def _work(self, local: Sequence[Local]) -> Generator[simpy.Event, None, None]:
         duration = ceil(local_ps(sum(local, Local()), self._gpu, self._timer.cluster.shape.pcie) * self._slowest)
         if duration:
             yield self._env.timeout(duration)
 
-    def _launched(self, calls: Sequence[int], steps: Sequence[Step]) -> simpy.Event:
+    def _launched(self, program: _Program, steps: Sequence[Step]) -> simpy.Event:
         """Return the event of the launch's end; how it runs is decided when all else of this instant has happened."""
         ended = self._env.event()
-        timed = self._timer.time(together([demand for step in steps for demand in step.demands]))
+        ranks = program.ranks
+        timed = self._timer.within(ranks).time(together([demand for step in steps for demand in step.demands]))
         start_ps = int(self._env.now)
 
         def end() -> None:
-            self.launches.append(Launch(tuple(zip(calls, steps, strict=True)), timed, start_ps, int(self._env.now)))
+            parts = tuple(zip(program.calls, steps, strict=True))
+            self.launches.append(Launch(parts, timed, ranks, start_ps, int(self._env.now)))
             ended.succeed()
 
         what = f"{timed.schedule.demand.kind} {steps[0].what}".rstrip()
-        at_end_of_instant(self._env, partial(self._start, timed, what, end))
+        at_end_of_instant(self._env, partial(self._start, timed, ranks, what, end))
         return ended
 
-    def _start(self, timed: Timed, what: str, end: Callable[[], None]) -> None:
-        cluster = self._timer.cluster
-        on_round = None if self._watcher is None else partial(self._watcher.add_round, what=what)
+    def _start(self, timed: Timed, ranks: tuple[int, ...], what: str, end: Callable[[], None]) -> None:
+        cluster = self._timer.within(ranks).cluster
+        on_round = None if self._watcher is None else partial(_tell, self._watcher, ranks, what)
         if self._disturbance is not None:
-            self._disturbance.running(timed.schedule, end, on_round).start()
+            self._disturbance.running(timed.schedule, end, on_round, ranks).start()
             return
         if self._watcher is not None:
             self._network = self._network or FluidNetwork(self._env, cluster.fabric, self._watcher.add_loads)
             Running(self._network, timed.schedule, cluster, end, on_round=on_round).start()
             return
-        if self._running == 1 and (self._plan.in_flight == 1 or self._quiet()):
+        one_after_another = self._plan.in_flight == 1 and len(self._queues) == 1
+        if sum(self._running.values()) == 1 and (one_after_another or self._quiet()):
             alone = self._env.timeout(timed.duration_ps)
             assert alone.callbacks is not None
             alone.callbacks.append(lambda _: end())
             return
         self._network = self._network or FluidNetwork(self._env, cluster.fabric)
         Running(self._network, timed.schedule, cluster, end, times=timed.times).start()
+
+
+def _tell(watcher: Watcher, ranks: tuple[int, ...], what: str, ran: RanRound) -> None:
+    """Tell a watcher of a round by the ranks' own numbers."""
+    if ranks:
+        pattern, members = ran.round.pattern, np.asarray(ranks)
+        named = replace(pattern, src=members[pattern.src], dst=members[pattern.dst])
+        ran = replace(ran, round=replace(ran.round, pattern=named))
+    watcher.add_round(ran, what)

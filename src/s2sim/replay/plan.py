@@ -53,12 +53,11 @@ class Plan:
 
 def asked_of(call: Call) -> Asked:
     """Return what a recorded call asks of a library."""
-    return Asked(
-        Demand(call.kind, call.elements, call.itemsize, blocks=call.blocks), call.op, call.dtype, call.size_from_data
-    )
+    demand = Demand(call.kind, call.elements, call.itemsize, call.root, call.blocks)
+    return Asked(demand, call.op, call.dtype, call.size_from_data)
 
 
 def make_plan(recording: Recording, library: Library = IDEAL) -> Plan:
     """Return what ``library`` executes for each call of a recording."""
-    lowered = tuple(lower(asked_of(call), library) for call in recording.calls)
+    lowered = tuple(replace(lower(asked_of(call), library), ranks=call.ranks) for call in recording.calls)
     return Plan(lowered, library.groups, library.in_flight, library.profile)

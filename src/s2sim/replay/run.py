@@ -10,7 +10,7 @@ import simpy
 
 from s2sim.errors import S2SimError
 from s2sim.reducers.scripts.script import AwaitGradient, HostSync, Post, Wait, Work
-from s2sim.replay.communicator import Communicator
+from s2sim.replay.communicator import Communicators
 from s2sim.replay.faults.disturbance import Disturbance, disturbs
 from s2sim.replay.faults.held_back import held_back
 from s2sim.replay.gpu_time import work_ps
@@ -83,7 +83,7 @@ def _run_class(
     env: simpy.Environment,
     rank_class: _RankClass,
     recording: Recording,
-    communicator: Communicator,
+    communicators: Communicators,
     gpu: Gpu,
 ) -> Generator[simpy.Event, None, None]:
     """Replay one script: work takes GPU time, a size known only from data first waits for the GPU."""
@@ -97,8 +97,8 @@ def _run_class(
         elif isinstance(step, Post):
             if recording.calls[step.call].size_from_data:
                 yield env.timeout(gpu.host_sync_ps)
-            released = communicator.released[step.call]
-            communicator.post(step.call, rank_class.ranks)
+            released = communicators.released[step.call]
+            communicators.post(step.call, rank_class.ranks)
             if released is not None:
                 rank_class.waiting = True
                 yield released
@@ -109,7 +109,7 @@ def _run_class(
             yield env.timeout(max(-int(env.now), 0))
         else:
             rank_class.waiting = True
-            yield env.all_of([communicator.done[call] for call in step.calls])
+            yield env.all_of([communicators.done[call] for call in step.calls])
             rank_class.waiting = False
     rank_class.finish_ps = int(env.now)
 
@@ -164,7 +164,7 @@ def replay(
     classes = list(by_kind.values())
     on_loads = None if watcher is None else watcher.add_loads
     disturbance = Disturbance(env, cluster, faults, cluster.seed, on_loads) if disturbs(faults) else None
-    communicator = Communicator(
+    communicators = Communicators(
         env,
         plan,
         recording.workers,
@@ -175,18 +175,20 @@ def replay(
         disturbance=disturbance,
         slowest=float(factors.max(initial=1.0)),
     )
-    over = env.all_of([env.process(_run_class(env, each, recording, communicator, gpu)) for each in classes])
+    over = env.all_of([env.process(_run_class(env, each, recording, communicators, gpu)) for each in classes])
     # Some faults go on for ever.
     while not over.processed and env.peek() < inf:
         env.step()
     if any(rank_class.finish_ps < 0 for rank_class in classes):
-        raise S2SimError("the recording hangs: some ranks wait for a collective that others never post")
+        missing = zip(recording.calls, communicators.missing, strict=True)
+        labels = ", ".join(repr(call.label) for call, left in missing if 0 < left < len(call.elements))
+        raise S2SimError(f"the recording hangs: some ranks wait for {labels}, which others never post")
     if watcher is not None:
         for rank, kind in enumerate(kinds):
             for phase, begin_ps, end_ps in by_kind[kind].work:
                 watcher.add_work(rank, phase, "work", begin_ps, end_ps)
-    launches = tuple(sorted(communicator.launches, key=lambda launch: launch.start_ps))
-    completed = tuple(sorted(communicator.completed, key=lambda each: (each.start_ps, each.calls)))
+    launches = tuple(sorted(communicators.launches, key=lambda launch: launch.start_ps))
+    completed = tuple(sorted(communicators.completed, key=lambda each: (each.start_ps, each.calls)))
     found = [
         Replay(
             total_ps=rank_class.finish_ps,
@@ -218,13 +220,15 @@ def _slow_effects(faults: Sequence[Fault], classes: Sequence[_RankClass]) -> lis
 
 
 def _exposed_ps(ranks: _RankClass, phase: Phase, completed: Sequence[Completed]) -> int:
-    """Return the work of a phase, once the gradient is there, during which no collective was in flight."""
+    """Return the work of a phase, once the gradient is there, during which no collective of theirs was in flight."""
+    own_calls = {step.call for step in ranks.script if isinstance(step, Post)}
+    own = [each for each in completed if own_calls.intersection(each.calls)]
     exposed = 0
     for own_phase, start, end in ranks.work:
         if own_phase != phase:
             continue
         covered_until = max(start, 0)
-        for each in completed:
+        for each in own:
             exposed += max(0, min(each.start_ps, end) - covered_until)
             covered_until = max(covered_until, each.end_ps)
         exposed += max(0, end - covered_until)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from s2sim.topology.routes import Routes, join_stages
 from s2sim.topology.routing import Router
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from s2sim.topology.cuts import Cuts
@@ -46,6 +48,16 @@ class Cluster:
     layout: Layout
     placement: str
     seed: int
+
+    def within(self, ranks: Sequence[int]) -> Cluster:
+        """Return the same cluster as a group of some ranks sees it, who are numbered from 0 in this order."""
+        members = self._checked(ranks)
+        return replace(
+            self,
+            workers=len(members),
+            gpu_of_rank=self.gpu_of_rank[members],
+            node_of_rank=self.node_of_rank[members],
+        )
 
     @property
     def dims(self) -> Dimensions:

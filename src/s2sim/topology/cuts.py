@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from s2sim.topology.capacity import below_switches, find_capacity
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from s2sim.topology.fabric import Fabric
@@ -54,6 +57,11 @@ class Cuts:
             if family.name == name:
                 return family
         raise KeyError(name)
+
+    def within(self, ranks: Sequence[int]) -> Cuts:
+        """Return the same partitions of a group of some ranks, in this order."""
+        members = np.asarray(ranks, np.int64)
+        return Cuts(tuple(replace(family, group_of_rank=family.group_of_rank[members]) for family in self.families))
 
 
 def find_cuts(layout: Layout, fabric: Fabric, gpu_of_rank: NDArray[np.int64]) -> Cuts:

@@ -24,9 +24,10 @@ class Asked:
     Attributes
     ----------
     demand : Demand
-        An all-reduce, an all-gather or an all-to-all.
+        An all-reduce, a reduce, a reduce-scatter, an all-gather, an all-to-all or a broadcast.
     op : str
-        ``sum``, ``max`` or ``or`` of an all-reduce, ``gather`` of an all-gather, ``exchange`` of an all-to-all.
+        ``sum``, ``max`` or ``or`` of what reduces, ``gather`` of an all-gather, ``exchange`` of an all-to-all, or
+        ``peers`` where blocks go to some ranks alone, ``copy`` of a broadcast.
     dtype : str
         NumPy name of an element's type.
     size_from_data : bool
@@ -42,13 +43,19 @@ class Asked:
     def row(self) -> str:
         """The operation under which tables have it: with a ``v`` where sizes differ or only data tells them.
 
+        All ranks hold as much of what is reduced, so that none has to be told; both peers know what passes between
+        them unless only data tells.
+
         >>> Asked(Demand("all_gather", (3, 4), 1), "gather", "uint8", False).row
         'gatherv'
         """
-        if self.demand.kind == "all_reduce":
+        kind, sizes = self.demand.kind, set(self.demand.elements)
+        if kind in ("all_reduce", "reduce"):
             return self.op
-        sizes = {size for row in self.demand.blocks for size in row} or set(self.demand.elements)
-        return f"{self.op}v" if self.size_from_data or len(sizes) > 1 else self.op
+        if self.op == "exchange" and self.demand.blocks:
+            sizes = {size for row in self.demand.blocks for size in row}
+        differ = len(sizes) > 1 and self.op != "peers"
+        return f"{self.op}v" if differ or (self.size_from_data and kind != "reduce_scatter") else self.op
 
     @property
     def text(self) -> str:
@@ -57,9 +64,17 @@ class Asked:
         >>> Asked(Demand("all_reduce", (8, 8), 1), "or", "uint8", False).text
         'all_reduce or uint8'
         """
-        if self.demand.kind == "all_reduce":
-            return f"{self.demand.kind} {self.op} {self.dtype}"
-        return f"{self.demand.kind} {self.dtype}{'' if self.row == self.op else ' of unequal sizes'}"
+        kind, root = self.demand.kind, self.demand.root
+        unequal = " of unequal sizes" if self.row != self.op else ""
+        if kind == "reduce":
+            return f"reduce {self.op} {self.dtype} to rank {root}"
+        if kind == "broadcast":
+            return f"broadcast {self.dtype} from rank {root}"
+        if self.op == "peers":
+            return f"exchange {self.dtype} between peers"
+        if kind in ("all_reduce", "reduce_scatter"):
+            return f"{kind} {self.op} {self.dtype}{unequal}"
+        return f"{kind} {self.dtype}{unequal}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +142,8 @@ class Lowered:
         For people; ``why`` names its source.
     options : frozenset of str
         The library's options that decided it.
+    ranks : tuple of int
+        Who takes part, on a communicator of their own; empty for all.
     """
 
     steps: tuple[Step, ...]
@@ -135,6 +152,7 @@ class Lowered:
     executes: str
     why: str
     options: frozenset[str] = frozenset()
+    ranks: tuple[int, ...] = ()
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -157,7 +175,7 @@ def together(demands: Sequence[Demand]) -> Demand:
 
     Broadcasts of several roots follow each other through the ranks; they are timed as one of all bytes from the first
     root: every rank but the root passes as many bytes on as it would, and no link carries more than its share and one
-    contribution.
+    contribution. So are reduces to several roots.
     """
     first, ranks = demands[0], demands[0].ranks
     if len(demands) == 1:
@@ -165,6 +183,6 @@ def together(demands: Sequence[Demand]) -> Demand:
     if any(demand.blocks for demand in demands):
         return exchange(np.sum([blocks_of(demand).sizes() for demand in demands], axis=0), 1)
     if first.shared:
-        return Demand(first.kind, (sum(demand.buffer_bytes for demand in demands),) * ranks, 1)
+        return Demand(first.kind, (sum(demand.buffer_bytes for demand in demands),) * ranks, 1, first.root)
     sizes = zip(*([count * demand.itemsize for count in demand.elements] for demand in demands), strict=True)
     return Demand(first.kind, tuple(map(sum, sizes)), 1)

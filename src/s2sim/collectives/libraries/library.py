@@ -14,11 +14,11 @@ class Entry:
 
     Attributes
     ----------
-    kind : str
-        Collective that is asked for.
+    kinds : tuple of str
+        Collectives that are asked for.
     ops : tuple of str
-        Operations: ``sum``, ``max`` and ``or``; ``gather`` and ``exchange`` where all contributions, or blocks, have a
-        size that everybody knows, ``gatherv`` and ``exchangev`` where they differ or are known only from data.
+        Operations: ``sum``, ``max`` and ``or``; ``gather``, ``exchange``, ``peers`` and ``copy``. With a ``v`` where
+        sizes differ from rank to rank, or are known only from data, and the other ranks do not know them.
     dtypes : tuple of str
         NumPy names of the types; empty for any.
     does : str
@@ -31,7 +31,7 @@ class Entry:
         Type that stands in for one that the library lacks.
     """
 
-    kind: str
+    kinds: tuple[str, ...]
     ops: tuple[str, ...]
     dtypes: tuple[str, ...]
     does: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.libraries.launches import SIZES, Local, Lowered, Step
-from s2sim.collectives.schedules.blocks import blocks_of
+from s2sim.collectives.schedules.blocks import blocks_of, exchange
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import S2SimError
 
@@ -29,18 +29,21 @@ def _as_asked(asked: Asked, entry: Entry) -> Lowered:
 def _carried(asked: Asked, entry: Entry) -> Lowered:
     """Another type stands in: of the same width it needs no work, a wider one a pass before and one after."""
     demand = replace(asked.demand, itemsize=np.dtype(entry.carrier).itemsize)
-    wider = demand.itemsize != asked.demand.itemsize
-    convert = Local(asked.demand.buffer_bytes + demand.buffer_bytes, 1) if wider else Local()
+    widen, narrow = Local(), Local()
+    if demand.itemsize != asked.demand.itemsize:
+        widen = Local(asked.demand.buffer_bytes + demand.buffer_bytes, 1)
+        narrow = Local(result_bytes(asked.demand) + result_bytes(demand), 1)
     executes = f"{demand.kind} {asked.op} {entry.carrier}"
-    return Lowered((Step((demand,), convert),), convert, asked.text, executes, entry.why)
+    return Lowered((Step((demand,), widen),), narrow, asked.text, executes, entry.why)
 
 
 def _or_as_bytes(asked: Asked, entry: Entry) -> Lowered:
-    """Return one launch of a byte for every bit: unpack, all-reduce with max, pack."""
-    packed = asked.demand.buffer_bytes
-    flags = Demand("all_reduce", (8 * packed,) * asked.demand.ranks, 1)
-    turn = Local(packed + flags.buffer_bytes, 1)
-    return Lowered((Step((flags,), turn),), turn, asked.text, "all_reduce max uint8, one byte a bit", entry.why)
+    """Return one launch of a byte for every bit: unpack, reduce with max, pack."""
+    demand = asked.demand
+    flags = replace(demand, elements=tuple(8 * count * demand.itemsize for count in demand.elements), itemsize=1)
+    unpack = Local(demand.buffer_bytes + flags.buffer_bytes, 1)
+    pack = Local(result_bytes(demand) + result_bytes(flags), 1)
+    return Lowered((Step((flags,), unpack),), pack, asked.text, f"{demand.kind} max uint8, one byte a bit", entry.why)
 
 
 def _or_gathered(asked: Asked, entry: Entry) -> Lowered:
@@ -60,13 +63,27 @@ def _or_by_owners(asked: Asked, entry: Entry) -> Lowered:
     return Lowered((out, back), Local(), asked.text, "all_to_all and all_gather uint8, by owners", entry.why)
 
 
+def result_bytes(demand: Demand) -> int:
+    """Return the bytes that the rank with most ends with."""
+    if demand.kind == "all_to_all":
+        return int(blocks_of(demand).sizes().sum(axis=0).max())
+    return max(demand.elements) * demand.itemsize if demand.kind == "reduce_scatter" else demand.buffer_bytes
+
+
 def _sizes(asked: Asked) -> tuple[Step, ...]:
-    """Return the exchange of sizes where only data tells them: of a rank with all, of each block with its target."""
+    """Return the exchange of sizes where only data tells them.
+
+    Of a rank with all, of each block with its target, of a root's payload with those that it comes to.
+    """
     if not asked.size_from_data:
         return ()
-    ranks, kind = asked.demand.ranks, asked.demand.kind
-    counts = ranks if kind == "all_to_all" else 1
-    return (Step((Demand(kind, (counts,) * ranks, SIZE_BYTES),), what=SIZES),)
+    demand = asked.demand
+    counts = Demand(demand.kind, (1,) * demand.ranks, SIZE_BYTES, demand.root)
+    if asked.op == "peers":
+        counts = exchange((blocks_of(demand).sizes() > 0).astype(np.int64), SIZE_BYTES)
+    elif demand.kind == "all_to_all":
+        counts = replace(counts, elements=(demand.ranks,) * demand.ranks)
+    return (Step((counts,), what=SIZES),)
 
 
 def _then(asked: Asked, text: str) -> str:
@@ -101,10 +118,32 @@ def _exact(asked: Asked, entry: Entry) -> Lowered:
 
 def _sends(asked: Asked, entry: Entry) -> Lowered:
     """Exact sizes by grouped sends and receives: counts come to GPUs, and the host waits for them to post receives."""
+    return replace(_told(asked, entry), executes=_then(asked, f"grouped sends and receives of {asked.dtype}"))
+
+
+def _told(asked: Asked, entry: Entry) -> Lowered:
+    """Sizes that only data tells come to GPUs first; the host waits for them before it launches the rest."""
     sizes = _sizes(asked)
     step = Step((asked.demand,), Local(host_syncs=len(sizes)))
-    executes = _then(asked, f"grouped sends and receives of {asked.dtype}")
-    return Lowered((*sizes, step), Local(), asked.text, executes, entry.why)
+    return Lowered((*sizes, step), Local(), asked.text, _then(asked, f"{asked.demand.kind} {asked.dtype}"), entry.why)
+
+
+def _reduces(asked: Asked, entry: Entry) -> Lowered:
+    """One reduce a rank, all in one launch, each of that rank's part."""
+    demand = asked.demand
+    group = tuple(
+        Demand("reduce", (size,) * demand.ranks, demand.itemsize, root) for root, size in enumerate(demand.elements)
+    )
+    executes = f"{demand.ranks} reduces {asked.op} {asked.dtype} in one group"
+    return Lowered((Step(group),), Local(), asked.text, executes, entry.why)
+
+
+def _all_reduced(asked: Asked, entry: Entry) -> Lowered:
+    """Copy the whole buffer and all-reduce it; every rank keeps its own part."""
+    whole = Demand("all_reduce", (asked.demand.buffer_elements,) * asked.demand.ranks, asked.demand.itemsize)
+    keep = Local(2 * result_bytes(asked.demand), 1)
+    executes = f"all_reduce {asked.op} {asked.dtype}, of which each keeps its part"
+    return Lowered((Step((whole,), Local(2 * whole.buffer_bytes, 1)),), keep, asked.text, executes, entry.why)
 
 
 WAYS: dict[str, Callable[[Asked, Entry], Lowered]] = {
@@ -117,6 +156,9 @@ WAYS: dict[str, Callable[[Asked, Entry], Lowered]] = {
     "broadcasts": _broadcasts,
     "exact": _exact,
     "sends": _sends,
+    "told": _told,
+    "reduces": _reduces,
+    "all_reduced": _all_reduced,
 }
 
 
@@ -141,7 +183,7 @@ def lower(asked: Asked, library: Library) -> Lowered:
 def _find(asked: Asked, library: Library) -> Entry:
     for entry in library.table:
         if (
-            entry.kind == asked.demand.kind
+            asked.demand.kind in entry.kinds
             and asked.row in entry.ops
             and (not entry.dtypes or asked.dtype in entry.dtypes)
             and (entry.when is None or entry.when in library.chosen)
@@ -154,11 +196,9 @@ def _staged(lowered: Lowered) -> Lowered:
     """Return it with the payload copied to host memory and back; the host waits until the copy out is complete."""
     *sizes, step = lowered.steps
     (demand,) = step.demands
-    out = Local(host_syncs=1, to_host_bytes=max(demand.elements) * demand.itemsize)
-    result = demand.buffer_bytes
-    if demand.kind == "all_to_all":
-        result = int(blocks_of(demand).sizes().sum(axis=0).max())
-    back = Local(to_gpu_bytes=result)
+    handed_in = sum(demand.elements) if demand.kind == "reduce_scatter" else max(demand.elements)
+    out = Local(host_syncs=1, to_host_bytes=handed_in * demand.itemsize)
+    back = Local(to_gpu_bytes=result_bytes(demand))
     return replace(
         lowered,
         steps=(*sizes, replace(step, before=step.before + out)),

@@ -12,6 +12,10 @@ _SIGNED = ("int8", "int16", "int32", "int64")
 _UNSIGNED = ("bool", "uint8", "uint16", "uint32", "uint64")
 _INTEGERS = (*_SIGNED, *_UNSIGNED)
 _FLOATS = ("float32", "float64")
+_WHOLE = ("all_reduce", "reduce")
+_REDUCING = (*_WHOLE, "reduce_scatter")
+_SUM_MAX = ("sum", "max")
+_SUM_MAX_V = ("sum", "max", "sumv", "maxv")
 
 _NCCL = "NCCL user guide"
 _C10D = "PyTorch torch/csrc/distributed/c10d"
@@ -24,9 +28,10 @@ IDEAL = Library(
     groups=True,
     in_flight=None,
     table=(
-        Entry("all_reduce", ("sum", "max", "or"), (), "as_asked", "as asked"),
-        Entry("all_gather", ("gather", "gatherv"), (), "as_asked", "as asked"),
-        Entry("all_to_all", ("exchange", "exchangev"), (), "as_asked", "as asked"),
+        Entry(_REDUCING, (*_SUM_MAX_V, "or", "orv"), (), "as_asked", "as asked"),
+        Entry(("all_gather",), ("gather", "gatherv"), (), "as_asked", "as asked"),
+        Entry(("all_to_all",), ("exchange", "exchangev", "peers", "peersv"), (), "as_asked", "as asked"),
+        Entry(("broadcast",), ("copy", "copyv"), (), "as_asked", "as asked"),
     ),
 )
 
@@ -44,27 +49,23 @@ NCCL = Library(
     options=(("or", ("bytes", "gather", "owners")), ("gather", ("pad", "broadcast"))),
     table=(
         Entry(
-            "all_reduce",
-            ("sum", "max"),
+            _REDUCING,
+            _SUM_MAX,
             ("int8", "int32", "int64", "uint8", "uint32", "uint64", *_FLOATS),
             "as_asked",
             f"native ({_NCCL}, ncclDataType_t and ncclRedOp_t)",
         ),
         Entry(
-            "all_reduce",
-            ("sum", "max"),
+            _REDUCING,
+            _SUM_MAX,
             ("float16",),
             "as_asked",
             f"native: ncclFloat16, {_HALF_HOPS} ({_NCCL}, ncclDataType_t)",
         ),
+        Entry(_REDUCING, _SUM_MAX, ("int16",), "carried", "no 16-bit integers (ncclDataType_t)", None, "int32"),
+        Entry(_REDUCING, _SUM_MAX, ("uint16",), "carried", "no 16-bit integers (ncclDataType_t)", None, "uint32"),
         Entry(
-            "all_reduce", ("sum", "max"), ("int16",), "carried", "no 16-bit integers (ncclDataType_t)", None, "int32"
-        ),
-        Entry(
-            "all_reduce", ("sum", "max"), ("uint16",), "carried", "no 16-bit integers (ncclDataType_t)", None, "uint32"
-        ),
-        Entry(
-            "all_reduce",
+            _REDUCING,
             ("max",),
             ("bool",),
             "carried",
@@ -73,7 +74,7 @@ NCCL = Library(
             "uint8",
         ),
         Entry(
-            "all_reduce",
+            ("all_reduce",),
             ("or",),
             _INTEGERS,
             "or_as_bytes",
@@ -81,7 +82,7 @@ NCCL = Library(
             ("or", "bytes"),
         ),
         Entry(
-            "all_reduce",
+            ("all_reduce",),
             ("or",),
             _INTEGERS,
             "or_gathered",
@@ -89,7 +90,7 @@ NCCL = Library(
             ("or", "gather"),
         ),
         Entry(
-            "all_reduce",
+            ("all_reduce",),
             ("or",),
             _INTEGERS,
             "or_by_owners",
@@ -97,9 +98,32 @@ NCCL = Library(
             f"the result ({_NCCL_OR}; point-to-point communication)",
             ("or", "owners"),
         ),
-        Entry("all_gather", ("gather",), (), "as_asked", f"native ({_NCCL}, ncclAllGather)"),
         Entry(
-            "all_gather",
+            ("reduce", "reduce_scatter"),
+            ("or",),
+            _INTEGERS,
+            "or_as_bytes",
+            f"bits become bytes, of which the largest is taken ({_NCCL_OR})",
+        ),
+        Entry(
+            ("reduce_scatter",),
+            ("sumv", "maxv"),
+            ("int8", "int32", "int64", "uint8", "uint32", "uint64", "float16", *_FLOATS),
+            "reduces",
+            "ncclReduceScatter takes one count for all ranks; parts of unequal sizes are one ncclReduce a rank in one "
+            f"group, as {_C10D}/ProcessGroupNCCL.cpp reduce_scatter does",
+        ),
+        Entry(("broadcast",), ("copy",), (), "as_asked", f"native ({_NCCL}, ncclBroadcast)"),
+        Entry(
+            ("broadcast",),
+            ("copyv",),
+            (),
+            "told",
+            f"ncclBroadcast takes the count on every rank: 8 bytes tell it first ({_NCCL}, ncclBroadcast)",
+        ),
+        Entry(("all_gather",), ("gather",), (), "as_asked", f"native ({_NCCL}, ncclAllGather)"),
+        Entry(
+            ("all_gather",),
             ("gatherv",),
             (),
             "padded",
@@ -107,7 +131,7 @@ NCCL = Library(
             ("gather", "pad"),
         ),
         Entry(
-            "all_gather",
+            ("all_gather",),
             ("gatherv",),
             (),
             "broadcasts",
@@ -115,19 +139,28 @@ NCCL = Library(
             ("gather", "broadcast"),
         ),
         Entry(
-            "all_to_all",
+            ("all_to_all",),
             ("exchange", "exchangev"),
             (),
             "sends",
             "ncclSend and ncclRecv of every pair in one group, for which both must know the size: sizes that only data "
             f"tells are exchanged first, 8 bytes a pair ({_NCCL}, point-to-point communication)",
         ),
+        Entry(
+            ("all_to_all",),
+            ("peers", "peersv"),
+            (),
+            "sends",
+            "ncclSend and ncclRecv of those pairs in one group, for which both must know the size: sizes that only "
+            f"data tells are exchanged first, 8 bytes a pair ({_NCCL}, point-to-point communication)",
+        ),
     ),
 )
 
 _GLOO_TYPES = f"{_C10D}/ProcessGroupGlooDetail.hpp, GENERATE_ALL_TYPES"
 _EXCHANGE = "sizes that only data tells are exchanged first, 8 bytes a rank"
-_PAIRS = "every block: those that only data tells are exchanged first, 8 bytes a pair"
+_EXCHANGED_PAIRS = "those that only data tells are exchanged first, 8 bytes a pair"
+_PAIRS = f"every block: {_EXCHANGED_PAIRS}"
 
 GLOO = Library(
     name="gloo",
@@ -138,21 +171,39 @@ GLOO = Library(
     staged=True,
     table=(
         Entry(
-            "all_reduce",
-            ("sum", "max"),
+            _WHOLE,
+            _SUM_MAX,
             ("int8", "int32", "int64", "uint8", *_FLOATS),
             "as_asked",
             f"native ({_GLOO_TYPES})",
         ),
         Entry(
-            "all_reduce", ("sum", "max"), ("float16",), "as_asked", f"native: c10::Half, {_HALF_HOPS} ({_GLOO_TYPES})"
+            _WHOLE,
+            _SUM_MAX,
+            ("float16",),
+            "as_asked",
+            f"native: c10::Half, {_HALF_HOPS} ({_GLOO_TYPES})",
         ),
-        Entry("all_reduce", ("max",), ("bool",), "carried", f"bool travels as uint8 ({_GLOO_TYPES})", None, "uint8"),
         Entry(
-            "all_reduce", ("sum", "max"), ("int16", "uint16"), "carried", f"no such type ({_GLOO_TYPES})", None, "int32"
+            _WHOLE,
+            ("max",),
+            ("bool",),
+            "carried",
+            f"bool travels as uint8 ({_GLOO_TYPES})",
+            None,
+            "uint8",
         ),
         Entry(
-            "all_reduce",
+            _WHOLE,
+            _SUM_MAX,
+            ("int16", "uint16"),
+            "carried",
+            f"no such type ({_GLOO_TYPES})",
+            None,
+            "int32",
+        ),
+        Entry(
+            _WHOLE,
             ("sum",),
             ("uint32",),
             "carried",
@@ -161,7 +212,7 @@ GLOO = Library(
             "int32",
         ),
         Entry(
-            "all_reduce",
+            _WHOLE,
             ("sum",),
             ("uint64",),
             "carried",
@@ -169,18 +220,45 @@ GLOO = Library(
             None,
             "int64",
         ),
-        Entry("all_reduce", ("max",), ("uint32",), "carried", f"no such type ({_GLOO_TYPES})", None, "int64"),
+        Entry(_WHOLE, ("max",), ("uint32",), "carried", f"no such type ({_GLOO_TYPES})", None, "int64"),
         Entry(
-            "all_reduce",
+            _WHOLE,
             ("or",),
             ("int8", "int32", "int64", "bool", "uint8"),
             "as_asked",
             f"native: ReduceOp::BOR of integers ({_C10D}/ProcessGroupGlooDetail.hpp)",
         ),
-        Entry("all_gather", ("gather",), (), "as_asked", "native (gloo/allgather.h)"),
-        Entry("all_gather", ("gatherv",), (), "exact", f"gloo/allgatherv.h wants every rank's count: {_EXCHANGE}"),
-        Entry("all_to_all", ("exchange",), (), "as_asked", "native (gloo/alltoall.h)"),
-        Entry("all_to_all", ("exchangev",), (), "exact", f"gloo/alltoallv.h wants the count of {_PAIRS}"),
+        Entry(
+            ("reduce_scatter",),
+            _SUM_MAX_V,
+            ("int8", "int32", "int64", "uint8", "float16", *_FLOATS),
+            "all_reduced",
+            f"a copy is all-reduced whole ({_C10D}/ProcessGroupGloo.cpp, reduce_scatter_tensor_coalesced)",
+        ),
+        Entry(
+            ("reduce_scatter",),
+            ("or", "orv"),
+            ("int8", "int32", "int64", "bool", "uint8"),
+            "all_reduced",
+            f"a copy is all-reduced whole ({_C10D}/ProcessGroupGloo.cpp, reduce_scatter_tensor_coalesced)",
+        ),
+        Entry(("broadcast",), ("copy",), (), "as_asked", "native (gloo/broadcast.h)"),
+        Entry(("broadcast",), ("copyv",), (), "exact", "gloo/broadcast.h wants the count: 8 bytes tell it first"),
+        Entry(("all_gather",), ("gather",), (), "as_asked", "native (gloo/allgather.h)"),
+        Entry(("all_gather",), ("gatherv",), (), "exact", f"gloo/allgatherv.h wants every rank's count: {_EXCHANGE}"),
+        Entry(("all_to_all",), ("exchange",), (), "as_asked", "native (gloo/alltoall.h)"),
+        Entry(("all_to_all",), ("exchangev",), (), "exact", f"gloo/alltoallv.h wants the count of {_PAIRS}"),
+        Entry(
+            ("all_to_all",), ("peers",), (), "as_asked", f"a send and a receive a pair ({_C10D}/ProcessGroupGloo.cpp)"
+        ),
+        Entry(
+            ("all_to_all",),
+            ("peersv",),
+            (),
+            "exact",
+            f"a send and a receive a pair, for which the receiver wants the count ({_C10D}/ProcessGroupGloo.cpp, "
+            f"recv): {_EXCHANGED_PAIRS}",
+        ),
     ),
 )
 
@@ -195,13 +273,11 @@ MPI = Library(
     staged=True,
     options=(("half", ("float32", "user-op")), ("buffers", ("host", "device"))),
     table=(
+        Entry(_REDUCING, _SUM_MAX_V, (*_INTEGERS[:4], *_UNSIGNED[1:], *_FLOATS), "as_asked", f"native ({_MPI_OPS})"),
+        Entry(_REDUCING, ("max",), ("bool",), "carried", f"no maximum of logicals ({_MPI_OPS})", None, "uint8"),
         Entry(
-            "all_reduce", ("sum", "max"), (*_INTEGERS[:4], *_UNSIGNED[1:], *_FLOATS), "as_asked", f"native ({_MPI_OPS})"
-        ),
-        Entry("all_reduce", ("max",), ("bool",), "carried", f"no maximum of logicals ({_MPI_OPS})", None, "uint8"),
-        Entry(
-            "all_reduce",
-            ("sum", "max"),
+            _REDUCING,
+            _SUM_MAX_V,
             ("float16",),
             "carried",
             f"MPI has no half type: twice the bytes ({_MPI_OPS})",
@@ -209,19 +285,28 @@ MPI = Library(
             "float32",
         ),
         Entry(
-            "all_reduce",
-            ("sum", "max"),
+            _REDUCING,
+            _SUM_MAX_V,
             ("float16",),
             "as_asked",
             "MPI has no half type, but takes an operation of the user's on two bytes, as Horovod defines it "
             f"(horovod/common/half.cc); {_HALF_HOPS}",
             ("half", "user-op"),
         ),
-        Entry("all_reduce", ("or",), _INTEGERS, "as_asked", f"native: MPI_BOR, MPI_LOR for bool ({_MPI_OPS})"),
-        Entry("all_gather", ("gather",), (), "as_asked", "native (MPI_Allgather)"),
-        Entry("all_gather", ("gatherv",), (), "exact", f"MPI_Allgatherv wants every rank's count: {_EXCHANGE}"),
-        Entry("all_to_all", ("exchange",), (), "as_asked", "native (MPI_Alltoall)"),
-        Entry("all_to_all", ("exchangev",), (), "exact", f"MPI_Alltoallv wants the count of {_PAIRS}"),
+        Entry(_REDUCING, ("or", "orv"), _INTEGERS, "as_asked", f"native: MPI_BOR, MPI_LOR for bool ({_MPI_OPS})"),
+        Entry(("all_gather",), ("gather",), (), "as_asked", "native (MPI_Allgather)"),
+        Entry(("all_gather",), ("gatherv",), (), "exact", f"MPI_Allgatherv wants every rank's count: {_EXCHANGE}"),
+        Entry(("all_to_all",), ("exchange",), (), "as_asked", "native (MPI_Alltoall)"),
+        Entry(("all_to_all",), ("exchangev",), (), "exact", f"MPI_Alltoallv wants the count of {_PAIRS}"),
+        Entry(("broadcast",), ("copy",), (), "as_asked", "native (MPI_Bcast)"),
+        Entry(("broadcast",), ("copyv",), (), "exact", "MPI_Bcast wants the count: 8 bytes tell it first"),
+        Entry(
+            ("all_to_all",),
+            ("peers", "peersv"),
+            (),
+            "as_asked",
+            "MPI_Isend and MPI_Irecv of those pairs; MPI_Mprobe tells a receiver the size (MPI 4.1 standard, 3.8)",
+        ),
     ),
 )
 

@@ -97,8 +97,21 @@ class Timer:
         self._algorithm = algorithm
         self._known: dict[Demand, Timed] = {}
         self._by_profile: dict[Profile, Timer] = {profile: self}
+        self._within: dict[tuple[int, ...], Timer] = {}
         self._ways = ways or Ways(cluster)
         self._times = {release: RoundTimes(cluster, release, self._ways) for release in get_args(Release)}
+
+    def within(self, ranks: tuple[int, ...]) -> Timer:
+        """Return the timer of a group of some ranks, numbered from 0; of all, if there are none.
+
+        Where the algorithm refuses the group it leaves it to ``auto``: it was asked for with all ranks in mind.
+        """
+        if not ranks:
+            return self
+        if ranks not in self._within:
+            cluster, ways = self.cluster.within(ranks), self._ways.within(ranks)
+            self._within[ranks] = _GroupTimer(cluster, self._algorithm, ways, self.profile)
+        return self._within[ranks]
 
     def time(self, demand: Demand) -> Timed:
         """Return the schedule for this demand and how it runs alone."""
@@ -178,3 +191,12 @@ class Timer:
     def _timed(self, schedule: Schedule, why: str) -> Timed:
         times = self._times[schedule.release]
         return Timed(schedule, duration_ps(schedule, self.cluster, times), why, times)
+
+
+class _GroupTimer(Timer):
+    """The timer of a group, in which an algorithm may refuse."""
+
+    def _choose(self, demand: Demand) -> Timed:
+        with suppress(OptionError, TopologyError):
+            return super()._choose(demand)
+        return Timer(self.cluster, AUTO, self._ways, self.profile).time(demand)

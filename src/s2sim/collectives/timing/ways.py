@@ -101,7 +101,14 @@ class Ways:
         self._cluster = cluster
         self._found: dict[bytes, Way] = {}
         self._crossings = 0
+        self._within: dict[tuple[int, ...], Ways] = {}
         self.searches = 0
+
+    def within(self, ranks: tuple[int, ...]) -> Ways:
+        """Return the ways of a group of some ranks, numbered from 0."""
+        if ranks not in self._within:
+            self._within[ranks] = Ways(self._cluster.within(ranks))
+        return self._within[ranks]
 
     def of(self, pattern: Pattern) -> Way:
         """Return the way of a pattern's messages."""

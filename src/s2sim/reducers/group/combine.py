@@ -59,6 +59,18 @@ def _rebuilt(payload: Payload, leaves: Iterator[Any]) -> Any:
 OVERFLOW = "a sum over ranks overflows float32: scale the gradients down"
 
 
+def _refuse_wrapped(total: NDArray[Any], before: NDArray[Any], added: NDArray[Any]) -> None:
+    """Raise `S2SimError` if an integer ``total`` of two others has wrapped around, on which NumPy is silent."""
+    signed = total.dtype.kind == "i"
+    # A signed sum that has wrapped has another sign than both of its terms.
+    wrapped = ((total ^ before) & (total ^ added)) < 0 if signed else total < added
+    if wrapped.any():
+        raise S2SimError(
+            f"a sum over ranks overflows {total.dtype}: take a wider type, or wraps=True where sums are modulo "
+            f"2^{8 * total.itemsize}"
+        )
+
+
 @contextmanager
 def refuse_overflow() -> Iterator[None]:
     """Raise `S2SimError` if a sum over ranks overflows."""
@@ -70,13 +82,23 @@ def refuse_overflow() -> Iterator[None]:
 
 
 class Accumulator:
-    """Combines the ranks' payloads of an all-reduce as they come, in rank order, in dense arrays.
+    """Combines the ranks' payloads of a reduction as they come, in rank order, in dense arrays.
 
     Half-precision sums are kept in float32 and rounded once at the end.
+
+    Parameters
+    ----------
+    payload : Payload
+        The first rank's.
+    op : str
+        One of `OPERATIONS`.
+    wraps : bool
+        Whether integers may wrap around in a sum.
     """
 
-    def __init__(self, payload: Payload, op: str) -> None:
+    def __init__(self, payload: Payload, op: str, *, wraps: bool = False) -> None:
         self._op = op
+        self._wraps = wraps
         self._structure = payload
         self._dtypes = [leaf.dtype for leaf in leaves_of(payload)]
         self._totals = [_dense_copy(leaf) for leaf in leaves_of(payload)]
@@ -89,13 +111,19 @@ class Accumulator:
     def _add(self, payload: Payload) -> None:
         combine = OPERATIONS[self._op]
         for total, leaf in zip(self._totals, leaves_of(payload), strict=True):
-            if not isinstance(leaf, RowSparse):
-                combine(total, _widened(leaf), out=total)
-            elif self._op == "max":
-                # The one operation under which the zeros of rows that are not stored count.
-                combine(total, leaf.to_dense(), out=total)
-            else:
-                total[leaf.rows] = combine(total[leaf.rows], _widened(leaf.values))
+            checked = self._op == "sum" and not self._wraps and total.dtype.kind in "iu"
+            if isinstance(leaf, RowSparse) and self._op != "max":
+                before = total[leaf.rows]
+                total[leaf.rows] = combine(before, _widened(leaf.values))
+                if checked:
+                    _refuse_wrapped(total[leaf.rows], before, leaf.values)
+                continue
+            # Under max the zeros of rows that are not stored count too.
+            added = leaf.to_dense() if isinstance(leaf, RowSparse) else _widened(leaf)
+            before = total.copy() if checked else total
+            combine(total, added, out=total)
+            if checked:
+                _refuse_wrapped(total, before, added)
 
     def result(self) -> Any:
         """Return the combination of all payloads, in their structure: dense arrays that nobody can write to."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from s2sim.reducers.scripts.script import AwaitGradient, HostSync, Post, Wait
 
 if TYPE_CHECKING:
-    from s2sim.reducers.scripts.script import Recording
+    from s2sim.reducers.scripts.script import Recording, Script
 
 
 class Rounds(NamedTuple):
-    """What a reduction waits for, on every rank alike.
+    """How often a reduction waits, on the rank that does so most.
 
     Attributes
     ----------
@@ -27,12 +27,18 @@ class Rounds(NamedTuple):
 
 
 def count_rounds(recording: Recording) -> Rounds:
-    """Return the rounds of a recording; all ranks post and wait alike."""
+    """Return the rounds of a recording: the most of any rank, where ranks do unlike things."""
+    return max(
+        (_rounds(script, recording) for script in set(recording.scripts)), key=lambda found: (sum(found[:2]), found)
+    )
+
+
+def _rounds(script: Script, recording: Recording) -> Rounds:
     begun = {False: 0, True: 0}
     host_syncs = 0
-    there = AwaitGradient() not in recording.scripts[0]
+    there = AwaitGradient() not in script
     waited = True
-    for step in recording.scripts[0]:
+    for step in script:
         if isinstance(step, Post):
             begun[there] += waited
             waited = False

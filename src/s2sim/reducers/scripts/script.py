@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Phase: TypeAlias = Literal["encode", "decode"]
-Kind: TypeAlias = Literal["all_reduce", "all_gather", "all_to_all"]
+Kind: TypeAlias = Literal["all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast", "reduce"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +35,31 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One collective that all ranks take part in.
+    """One collective, of all ranks or some of them.
 
     Attributes
     ----------
-    kind : {"all_reduce", "all_gather", "all_to_all"}
-        What it does.
-    op : {"sum", "max", "or", "gather", "exchange"}
-        How contributions combine.
+    kind : {"all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast", "reduce"}
+        Which collective.
+    op : {"sum", "max", "or", "gather", "exchange", "peers", "copy"}
+        How contributions combine; ``peers`` where blocks go to some ranks alone, in sends and receives of each pair.
     dtype : str
         NumPy name of an element's type.
     itemsize : int
         Bytes of one element; an all-reduce is cut into chunks of whole elements.
     elements : tuple of int
-        Elements that each rank contributes, in rank order; all equal for an all-reduce.
+        Elements that each rank contributes, in rank order, all equal for an all-reduce, a reduce and a broadcast; of a
+        reduce-scatter those of the part that each ends with.
     size_from_data : bool
         Whether the size was known only from data, so that the host waits for the GPU before it can post.
     label : str
         What is sent, for people.
     blocks : tuple of tuple of int
         Elements that each rank has for each rank, itself included, in an all-to-all; empty in others.
+    root : int
+        Place among the ranks that a broadcast comes from or a reduce goes to.
+    ranks : tuple of int
+        Who takes part, in rank order; empty for all.
     """
 
     kind: Kind
@@ -65,10 +70,16 @@ class Call:
     size_from_data: bool
     label: str
     blocks: tuple[tuple[int, ...], ...] = ()
+    root: int = 0
+    ranks: tuple[int, ...] = ()
 
     @property
     def bytes_by_rank(self) -> tuple[int, ...]:
-        """Bytes that each rank contributes."""
+        """Bytes that each rank that takes part contributes."""
+        if self.kind == "reduce_scatter":
+            return (sum(self.elements) * self.itemsize,) * len(self.elements)
+        if self.kind == "broadcast":
+            return tuple(count * self.itemsize * (at == self.root) for at, count in enumerate(self.elements))
         return tuple(count * self.itemsize for count in self.elements)
 
 
@@ -102,12 +113,12 @@ Script: TypeAlias = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The scripts of all ranks and the collectives they share.
+    """The scripts of all ranks and their collectives.
 
     Attributes
     ----------
     calls : tuple of Call
-        Collectives in the order in which every rank posts them.
+        Collectives in the order in which they were first posted.
     scripts : tuple of Script
         One a rank.
     """

@@ -127,7 +127,10 @@ class S2Exact(Reducer):
         support = post_support(rank, tables, self.bitmap)
         rank.work(s2_exact_work.encode(tables, sketches, carried=not fresh))
         parts = () if fresh else _range_parts(maxima, exponents, self.dtype)
-        cells = rank.all_reduce((_encode(sketches, tables, exponents), parts), label="cells", size_from_data=estimated)
+        # Cells may wrap around, as long as the sum of each row fits: see `s2sim.codecs.fixed_point`.
+        cells = rank.all_reduce(
+            (_encode(sketches, tables, exponents), parts), label="cells", size_from_data=estimated, wraps=True
+        )
         dense = split.post_dense(rank)
 
         # Which row is read where depends on the bitmap alone; the cells may still be on their way.

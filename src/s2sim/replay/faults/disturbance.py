@@ -65,18 +65,24 @@ class Disturbance:
         schedule: Schedule,
         on_complete: Callable[[], None],
         on_round: Callable[[RanRound], None] | None = None,
+        ranks: Sequence[int] = (),
     ) -> Running:
-        """Return a collective that is ready to start on the disturbed network, message by message."""
+        """Return a collective of some ranks, or all, ready to start on the disturbed network, message by message."""
         number = self._started
         self._started += 1
+        members = np.asarray(ranks, np.int64)
+
+        def join(numbers: NDArray[np.int64], src: NDArray[np.int64], dst: NDArray[np.int64]) -> None:
+            self.network.join(numbers, members[src] if len(members) else src, members[dst] if len(members) else dst)
+
         return Running(
             self.network,
             schedule,
-            self._cluster,
+            self._cluster.within(ranks) if ranks else self._cluster,
             on_complete,
             on_round=on_round,
             late_ps=partial(self.late_ps, number) if self._delays else None,
-            on_routes=self.network.join,
+            on_routes=join,
         )
 
     def late_ps(self, collective: int, step: int, time: int, messages: int) -> NDArray[np.int64]:

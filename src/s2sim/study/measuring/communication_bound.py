@@ -10,20 +10,21 @@ from s2sim.reducers.scripts.script import AwaitGradient, Post, Wait
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.reducers.scripts.script import Recording
+    from s2sim.collectives.libraries.launches import Lowered
+    from s2sim.reducers.scripts.script import Recording, Script
     from s2sim.replay.plan import Plan
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.cuts import Cuts
 
 
-def stages(recording: Recording) -> list[list[int]]:
-    """Return the calls in groups: all of a group are done on every rank before the next group is posted.
+def stages(script: Script) -> list[list[int]]:
+    """Return the calls of one rank in groups: all of a group are done on it before it posts the next group.
 
     Calls that need no gradient are left out: they may be over before the communication phase begins.
     """
     groups: list[list[int]] = [[]]
     open_calls: set[int] = set()
-    for step in recording.scripts[0]:
+    for step in script:
         if isinstance(step, Post):
             if not open_calls and groups[-1]:
                 groups.append([])
@@ -37,7 +38,7 @@ def stages(recording: Recording) -> list[list[int]]:
 
 
 def communication_bound(recording: Recording, plan: Plan, cluster: Cluster, *, assisted: bool) -> LowerBound:
-    """Return the bound of what is really sent: its stages' bounds, one after another.
+    """Return the bound of what is really sent: a rank's stages' bounds, one after another, of the rank with most.
 
     Parameters
     ----------
@@ -51,19 +52,37 @@ def communication_bound(recording: Recording, plan: Plan, cluster: Cluster, *, a
         Whether switches or servers reduce, see `lower_bound`.
     """
     cuts = cluster.cuts()
-    bounds = [_stage_bound(calls, plan, cuts, assisted=assisted) for calls in stages(recording)]
+    known: dict[tuple[int, ...], LowerBound] = {}
+    found = []
+    # Dictionaries keep the order of ranks, so that of equal bounds the first rank's is given.
+    for script in dict.fromkeys(recording.scripts):
+        bounds = []
+        for calls in map(tuple, stages(script)):
+            if calls not in known:
+                known[calls] = _stage_bound(calls, plan, cuts, assisted=assisted)
+            bounds.append(known[calls])
+        found.append(_one_after_another(bounds))
+    return max(found, key=lambda bound: bound.seconds)
+
+
+def _one_after_another(bounds: Sequence[LowerBound]) -> LowerBound:
     longest = max(bounds, key=lambda bound: bound.seconds)
     return LowerBound(sum(bound.seconds for bound in bounds), longest.derivation)
 
 
 def _stage_bound(calls: Sequence[int], plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
-    """Return the larger of two: all bytes of the stage over each cut, and one call's launches one after another."""
-    together = [demand for call in calls for demand in plan.lowered[call].demands]
-    found = [lower_bound(together, cuts, assisted=assisted)]
+    """Return the largest of: all bytes of a group's calls over each cut, and one call's launches one after another."""
+    by_group: dict[tuple[int, ...], list[Lowered]] = {}
     for call in calls:
-        steps = plan.lowered[call].steps
-        if len(steps) > 1:
-            each = [lower_bound(step.demands, cuts, assisted=assisted) for step in steps]
-            longest = max(each, key=lambda bound: bound.seconds)
-            found.append(LowerBound(sum(bound.seconds for bound in each), longest.derivation))
+        by_group.setdefault(plan.lowered[call].ranks, []).append(plan.lowered[call])
+    found = [lower_bound((), cuts)]
+    for ranks, lowered in by_group.items():
+        own = cuts.within(ranks) if ranks else cuts
+        together = [demand for each in lowered for demand in each.demands]
+        found.append(lower_bound(together, own, assisted=assisted))
+        found += [
+            _one_after_another([lower_bound(step.demands, own, assisted=assisted) for step in each.steps])
+            for each in lowered
+            if len(each.steps) > 1
+        ]
     return max(found, key=lambda bound: bound.seconds)

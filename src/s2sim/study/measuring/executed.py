@@ -16,8 +16,8 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from s2sim.collectives.libraries.launches import Lowered
     from s2sim.collectives.libraries.library import Library
-    from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Recording
     from s2sim.replay.faults.fault import Fault
@@ -94,7 +94,7 @@ class Executed:
 
     def sent_real(self) -> int:
         """Return the bytes that the busiest rank sends with that library, by rings."""
-        return self._most_sent(demand for lowered in self.real_plan.lowered for demand in lowered.demands)
+        return self._most_sent(self.real_plan.lowered)
 
     def watched_by(self, watcher: Watcher) -> None:
         """Replay it once more, message by message, for somebody who watches."""
@@ -126,8 +126,8 @@ class Executed:
                 call=call.label,
                 asked=lowered.asked,
                 executes=lowered.executes,
-                bytes_ideal=self._most_sent(self.ideal_plan.lowered[number].demands),
-                bytes_sent=self._most_sent(lowered.demands),
+                bytes_ideal=self._most_sent([self.ideal_plan.lowered[number]]),
+                bytes_sent=self._most_sent([lowered]),
                 time_ideal_s=ideal_times[number],
                 time_s=times[number],
                 gap_s=self._gap_ps(self.plan.closed(number, self.ideal_plan)) / PS_PER_S,
@@ -136,8 +136,8 @@ class Executed:
             for number, (call, lowered) in enumerate(zip(self.recording.calls, self.plan.lowered, strict=True))
         )
 
-    def _most_sent(self, demands: Iterable[Demand]) -> int:
-        return int(ring_traffic(demands, self.recording.workers)[0].max())
+    def _most_sent(self, lowered: Iterable[Lowered]) -> int:
+        return int(ring_traffic(lowered, self.recording.workers)[0].max())
 
 
 def _times_s(replayed: Replay) -> dict[int, float]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from s2sim.collectives.timing.timer import link_bytes
 from s2sim.reducers.scripts.rounds import count_rounds
+from s2sim.reducers.scripts.traffic import payload_bytes
 from s2sim.study.measuring.communication_bound import communication_bound
 from s2sim.study.measuring.result import Row
 from s2sim.study.measuring.row_parts import CollectiveRow
@@ -17,7 +18,6 @@ from s2sim.units import PS_PER_S, format_rate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.reducers.scripts.script import Recording
     from s2sim.replay.run import Replay
     from s2sim.study.measuring.executed import Executed
     from s2sim.study.measuring.record import Recorded
@@ -28,7 +28,7 @@ def traffic(executed: Executed, *, ring: bool) -> tuple[NDArray[np.int64], NDArr
     """Return (sent, received) bytes of each rank over all that is launched, of ring algorithms or of what ran."""
     ranks = executed.recording.workers
     if ring:
-        return ring_traffic((demand for lowered in executed.plan.lowered for demand in lowered.demands), ranks)
+        return ring_traffic(executed.plan.lowered, ranks)
     return schedule_traffic(executed.replay, ranks)
 
 
@@ -46,7 +46,7 @@ def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
     carried = np.zeros(len(cluster.fabric.rate_Bps))
     # What ran before the gradients were there takes no time of this phase.
     for launch in (launch for launch in replay.launches if launch.end_ps > 0):
-        carried += link_bytes(launch.timed.schedule, cluster)
+        carried += link_bytes(launch.timed.schedule, cluster.within(launch.ranks) if launch.ranks else cluster)
     busy_s = carried / cluster.fabric.rate_Bps
     if replay.communication_ps == 0 or not busy_s.any():
         return text
@@ -103,7 +103,7 @@ def make_row(
         iteration_s=None if compute_ps is None else (compute_ps + replay.total_ps) / PS_PER_S,
         bytes_sent_per_rank=most_sent,
         bytes_received_per_rank=int(received.max()),
-        payload_bytes_per_rank=_payload_bytes(recorded.recording),
+        payload_bytes_per_rank=int(payload_bytes(recorded.recording).max()),
         ratio=dense_sent / most_sent if most_sent else None,
         error=recorded.errors.whole,
         error_compressed=recorded.errors.compressed,
@@ -138,12 +138,6 @@ def make_row(
         total_real_s=executed.real.total_ps / PS_PER_S,
         bytes_sent_real_per_rank=executed.sent_real(),
     )
-
-
-def _payload_bytes(recording: Recording) -> int:
-    """Return what the rank with most hands to its collectives."""
-    sizes = np.array([call.bytes_by_rank for call in recording.calls], np.int64)
-    return int(sizes.sum(axis=0).max()) if sizes.size else 0
 
 
 def _ratio(dense_ps: int, own_ps: int) -> float:

@@ -143,8 +143,7 @@ class _Run:
 
     def _script(self, found: Recorded) -> _Script:
         plan = make_plan(found.recording, self._library)
-        demands = (demand for lowered in plan.lowered for demand in lowered.demands)
-        sent = int(ring_traffic(demands, self._spec.workers)[0].max())
+        sent = int(ring_traffic(plan.lowered, self._spec.workers)[0].max())
         error = found.errors.whole.relative_l2
         # The limit is below 1, which no verdict allows; the only layer is compressed, or nothing is.
         acceptable = found.reducer.traits.lossless or (error is not None and error <= self._spec.max_error)

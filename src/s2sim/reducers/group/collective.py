@@ -1,0 +1,208 @@
+"""One collective while the members of a group post it: what they hand in, what each ends with, and what is recorded."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+from s2sim.reducers.group.combine import Accumulator, leaves_of, read_only, rebuild
+from s2sim.reducers.scripts.script import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.gradients.gradient import RowSparse
+    from s2sim.reducers.rank import Payload
+    from s2sim.reducers.scripts.script import Kind
+
+    Leaves = list[NDArray[Any] | RowSparse]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What all members must post alike.
+
+    Attributes
+    ----------
+    kind, op, label, size_from_data, root
+        As in `s2sim.reducers.scripts.script.Call`.
+    wraps : bool
+        Whether integers may wrap around in a sum.
+    """
+
+    kind: Kind
+    op: str
+    label: str
+    size_from_data: bool
+    root: int = 0
+    wraps: bool = False
+
+
+class Collective(ABC):
+    """What members hand in under one heading: payloads by the member that each is for.
+
+    Parameters
+    ----------
+    heading : Heading
+        What is posted.
+    ranks : tuple of int
+        The members, in rank order.
+    """
+
+    def __init__(self, heading: Heading, ranks: tuple[int, ...]) -> None:
+        self.heading = heading
+        self.ranks = ranks
+        self.missing = set(ranks)
+        self._dtypes: list[np.dtype[Any]] | None = None
+        self._sizes_bytes: list[dict[int, int]] = [{} for _ in ranks]
+
+    def add(self, member: int, heading: Heading, payloads: Mapping[int, Payload]) -> None:
+        """Take what a member hands in."""
+        rank = self.ranks[member]
+        if heading != self.heading:
+            first = next(each for each in self.ranks if each not in self.missing)
+            raise S2SimError(
+                f"rank {rank} posts {heading.kind} {heading.label!r} where rank {first} posts {self.heading.kind} "
+                f"{self.heading.label!r}: all ranks must post the same collectives in the same order"
+            )
+        for target, payload in payloads.items():
+            leaves = leaves_of(payload)
+            dtypes = [leaf.dtype for leaf in leaves]
+            self._dtypes = dtypes if self._dtypes is None else self._dtypes
+            if dtypes != self._dtypes or not self._fits(target, leaves):
+                raise S2SimError(f"rank {rank} posts {heading.label!r} with another shape or type than others")
+            self._sizes_bytes[member][target] = sum(leaf.nbytes for leaf in leaves)
+            self._take(member, target, payload, leaves)
+        self.missing.discard(rank)
+        if not self.missing:
+            self._finish()
+
+    def record(self) -> Call:
+        """Return what the script keeps, as of a group of all ranks; mixed types count as bytes."""
+        dtype = np.dtype(np.uint8)
+        if self._dtypes and len(set(self._dtypes)) == 1:
+            dtype = self._dtypes[0]
+        sizes = [{to: size // dtype.itemsize for to, size in row.items()} for row in self._sizes_bytes]
+        head = self.heading
+        blocks: tuple[tuple[int, ...], ...] = ()
+        if head.kind == "all_to_all":
+            blocks = tuple(tuple(row.get(to, 0) for to in range(len(self.ranks))) for row in sizes)
+        return Call(
+            kind=head.kind,
+            op=head.op,
+            dtype=dtype.name,
+            itemsize=dtype.itemsize,
+            elements=self._elements(sizes),
+            size_from_data=head.size_from_data,
+            label=head.label,
+            blocks=blocks,
+            root=head.root,
+        )
+
+    @abstractmethod
+    def value(self, member: int) -> Any:
+        """Return what a member ends with."""
+
+    @abstractmethod
+    def _fits(self, target: int, leaves: Leaves) -> bool:
+        """Return whether shapes are as they must be."""
+
+    @abstractmethod
+    def _take(self, member: int, target: int, payload: Payload, leaves: Leaves) -> None:
+        """Take one payload."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Make the result, once the last has posted."""
+
+    @abstractmethod
+    def _elements(self, sizes: Sequence[Mapping[int, int]]) -> tuple[int, ...]:
+        """Return the elements of each member in the script, from what each has handed in for whom."""
+
+
+class Reduction(Collective):
+    """An all-reduce, a reduce or a reduce-scatter: what is meant for the same member is combined as it comes.
+
+    An all-reduce and a reduce are handed in as if for member 0.
+    """
+
+    def __init__(self, heading: Heading, ranks: tuple[int, ...]) -> None:
+        super().__init__(heading, ranks)
+        self._shapes: dict[int, list[tuple[int, ...]]] = {}
+        self._totals: dict[int, Accumulator] = {}
+        self._results: dict[int, Any] = {}
+
+    def value(self, member: int) -> Any:
+        """Return the whole, one's own part, or nothing."""
+        if self.heading.kind == "reduce_scatter":
+            return self._results[member]
+        return self._results[0] if self.heading.kind == "all_reduce" or member == self.heading.root else None
+
+    def _fits(self, target: int, leaves: Leaves) -> bool:
+        shapes = [leaf.shape for leaf in leaves]
+        return self._shapes.setdefault(target, shapes) == shapes
+
+    def _take(self, member: int, target: int, payload: Payload, leaves: Leaves) -> None:  # noqa: ARG002  (as they come)
+        if target in self._totals:
+            self._totals[target].add(payload)
+        else:
+            self._totals[target] = Accumulator(payload, self.heading.op, wraps=self.heading.wraps)
+
+    def _finish(self) -> None:
+        self._results = {target: total.result() for target, total in self._totals.items()}
+        self._totals = {}
+
+    def _elements(self, sizes: Sequence[Mapping[int, int]]) -> tuple[int, ...]:
+        if self.heading.kind == "reduce_scatter":
+            return tuple(sizes[0].values())
+        return tuple(row[0] for row in sizes)
+
+
+class Transfer(Collective):
+    """What is passed on as it is: an all-gather, an all-to-all, a broadcast, an exchange between peers.
+
+    A contribution for all is handed in as if for member 0.
+    """
+
+    def __init__(self, heading: Heading, ranks: tuple[int, ...]) -> None:
+        super().__init__(heading, ranks)
+        self._held: list[dict[int, Any]] = [{} for _ in ranks]
+        self._gathered: tuple[Any, ...] = ()
+
+    def value(self, member: int) -> Any:
+        """Return what has come for a member, or for all."""
+        head = self.heading
+        if head.kind == "broadcast":
+            return self._held[0][head.root]
+        if head.kind == "all_gather":
+            return self._gathered
+        if head.op == "peers":
+            return dict(sorted(self._held[member].items()))
+        return tuple(self._held[member][source] for source in range(len(self.ranks)))
+
+    def _fits(self, target: int, leaves: Leaves) -> bool:  # noqa: ARG002  (any size does)
+        return True
+
+    def _take(self, member: int, target: int, payload: Payload, leaves: Leaves) -> None:
+        self._held[target][member] = rebuild(payload, list(map(read_only, leaves)))
+
+    def _finish(self) -> None:
+        if self.heading.kind == "all_gather":
+            self._gathered = tuple(self._held[0][source] for source in range(len(self.ranks)))
+
+    def _elements(self, sizes: Sequence[Mapping[int, int]]) -> tuple[int, ...]:
+        if self.heading.kind == "broadcast":
+            return (sizes[self.heading.root][0],) * len(sizes)
+        return tuple(sum(row.values()) for row in sizes)
+
+
+def begin(heading: Heading, ranks: tuple[int, ...]) -> Collective:
+    """Return a collective that nobody has posted yet."""
+    reduces = heading.kind in ("all_reduce", "reduce", "reduce_scatter")
+    return (Reduction if reduces else Transfer)(heading, ranks)

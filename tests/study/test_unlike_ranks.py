@@ -1,0 +1,298 @@
+"""Reducers whose ranks post unlike sequences and may end unlike: value, bytes and time by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import s2sim
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.timer import Timer
+from s2sim.errors import OptionError, S2SimError
+from s2sim.gradients.gradient import Gradient, to_dense
+from s2sim.reducers.rank import Reduced, Reducer, Traits
+from s2sim.reducers.registry import REDUCERS
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.scripts.rounds import count_rounds
+from s2sim.reducers.scripts.script import Post, Work
+from s2sim.reducers.scripts.traffic import recording_bytes
+from s2sim.replay.plan import make_plan
+from s2sim.replay.run import replay
+from s2sim.study.measuring.communication_bound import communication_bound
+from s2sim.study.measuring.executed import Executed
+from s2sim.study.measuring.timeline import watch
+from s2sim.testing.reducers import check_reducer, example_gradients
+from s2sim.topology.files.hardware import load_gpu
+
+RATE_BPS = 50 * 2**30
+NVLINK_BPS = 200 * 2**30
+PS = 1e12
+ELEMENTS = 60_000
+BYTES = 4 * ELEMENTS
+
+
+@dataclass(slots=True)
+class Gossip(Reducer):
+    """Each rank averages with its two neighbours on a ring."""
+
+    unknown: bool = False
+
+    about = Traits("gossip", "an average with the two neighbours on a ring", "a test", agrees=False)
+
+    def compresses(self, gradient):
+        return tuple(range(len(gradient.layers)))
+
+    def reduce(self, rank, gradient):
+        # With two ranks both neighbours are the other one, with one there is none.
+        neighbours = {(rank.index + 1) % rank.size, (rank.index - 1) % rank.size} - {rank.index}
+        came = rank.exchange(dict.fromkeys(neighbours, gradient), label="step", size_from_data=self.unknown)
+        yield came
+        return Reduced(average([gradient, *came.value.values()]), sent=lambda: gradient)
+
+
+@dataclass(slots=True)
+class TwoLevels(Reducer):
+    """Reduce in nodes to a leader, all-reduce among leaders, broadcast in nodes."""
+
+    per_node: int = 2
+
+    about = Traits("two-levels", "in nodes first, then among their leaders", "a test", lossless=True)
+
+    def reduce(self, rank, gradient):
+        first = rank.index // self.per_node * self.per_node
+        node = rank.subgroup(range(first, min(first + self.per_node, rank.size)))
+        total = node.reduce(gradient, root=0, label="to the leader")
+        yield total
+        if node.index == 0:
+            leaders = rank.subgroup(range(0, rank.size, self.per_node))
+            total = leaders.all_reduce(total.value, label="among leaders")
+            yield total
+        everywhere = node.broadcast(total.value, root=0, label="back")
+        yield everywhere
+        mean = node.replicated(lambda: everywhere.value.map(lambda values: values / rank.size))
+        return Reduced(mean, sent=lambda: gradient)
+
+
+def average(gradients):
+    layers = zip(*(gradient.layers for gradient in gradients), strict=True)
+    return Gradient(gradients[0].names, tuple(np.float32(sum(map(to_dense, each)) / len(each)) for each in layers))
+
+
+def gradients_of(ranks, elements=ELEMENTS):
+    generator = np.random.default_rng(3)
+    return [Gradient(("layer",), (generator.standard_normal(elements, np.float32),)) for _ in range(ranks)]
+
+
+@pytest.fixture
+def gpu():
+    return load_gpu("a100")
+
+
+@pytest.fixture
+def ring_of_hosts(make_cluster, switch_fabric):
+    """Hosts of one GPU below one switch: a message to another takes 1 us, and ports carry 50 GiB/s."""
+    return lambda workers: make_cluster(workers, switch_fabric)
+
+
+@pytest.fixture
+def nodes_of(make_cluster, switch_fabric):
+    """Nodes of some GPUs on NVLink, 200 GiB/s and 2 x 300 ns, each GPU with an interface of its own."""
+
+    def build(workers, per_node):
+        node = f"gpus = {per_node}"
+        extra = '[nvlink]\nrate = "200GiB/s"\nlatency = "300ns"\n[pcie]\nrate = "800GiB/s"'
+        nic = f'rate = "50GiB/s"\ncount = {per_node}'
+        return make_cluster(workers, switch_fabric, node=node, extra=extra, nic=nic)
+
+    return build
+
+
+def test_both_conform():
+    check_reducer(Gossip)
+    check_reducer(TwoLevels)
+
+
+def test_ranks_that_end_unlike_without_saying_so_do_not_conform():
+    @dataclass(slots=True)
+    class Unsaid(Gossip):
+        about = dataclasses.replace(Gossip.about, agrees=True)
+
+    with pytest.raises(AssertionError, match="the ranks end with different values"):
+        check_reducer(Unsaid)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_gossip_averages_with_the_neighbours(ranks):
+    gradients = gradients_of(ranks, 7)
+    results = run_reducer(Gossip(), gradients).results
+    for rank, result in enumerate(results):
+        around = sorted({(rank - 1) % ranks, rank, (rank + 1) % ranks})
+        expected = sum(gradients[other].layers[0].astype(np.float64) for other in around) / len(around)
+        assert np.allclose(result.mean.layers[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("library", ["ideal", "nccl"])
+@pytest.mark.parametrize("ranks", [2, 3, 5, 24])
+def test_gossip_costs_two_messages_at_once(ranks, library, ring_of_hosts, gpu):
+    ran = run_reducer(Gossip(), gradients_of(ranks))
+    messages = 1 if ranks == 2 else 2
+    sent, received = recording_bytes(ran.recording)
+    assert sent.tolist() == received.tolist() == [messages * BYTES] * ranks
+    timer = Timer(ring_of_hosts(ranks))
+    plan = make_plan(ran.recording, choose_library(library))
+    found = replay(ran.recording, timer, gpu, plan)
+    assert found.total_ps == pytest.approx(1e6 + messages * BYTES / RATE_BPS * PS, rel=1e-9, abs=2)
+    bound = communication_bound(ran.recording, plan, timer.cluster, assisted=False)
+    assert bound.seconds == pytest.approx(messages * BYTES / RATE_BPS, rel=1e-9)
+    assert count_rounds(ran.recording) == (0, 1, 0)
+
+
+def test_sizes_that_only_data_tells_go_between_the_same_peers(ring_of_hosts, gpu):
+    known, unknown = (run_reducer(Gossip(unknown), gradients_of(5)).recording for unknown in (False, True))
+    timer, nccl = Timer(ring_of_hosts(5)), choose_library("nccl")
+    sizes_ps = 1e6 + 2 * 8 / RATE_BPS * PS
+    # Each host waits for its GPU to know its own sizes, and again for those of the others.
+    more = replay(unknown, timer, gpu, make_plan(unknown, nccl)).total_ps - replay(known, timer, gpu).total_ps
+    assert more == pytest.approx(sizes_ps + 2 * gpu.host_sync_ps, rel=1e-9, abs=2)
+
+
+@pytest.mark.parametrize(("ranks", "per_node"), [(1, 2), (6, 2), (7, 2), (8, 4), (6, 1)])
+def test_two_levels_give_the_mean(ranks, per_node):
+    gradients = gradients_of(ranks, 11)
+    exact = sum(gradient.layers[0].astype(np.float64) for gradient in gradients) / ranks
+    results = run_reducer(TwoLevels(per_node), gradients).results
+    for result in results:
+        assert np.allclose(result.mean.layers[0], exact, rtol=1e-5, atol=1e-7)
+    assert len({id(result.mean) for result in results}) == -(-ranks // per_node)
+
+
+@pytest.mark.parametrize("library", ["ideal", "nccl"])
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+def test_two_levels_cost_two_hops_inside_and_a_ring_outside(nodes, library, nodes_of, gpu):
+    ran = run_reducer(TwoLevels(), gradients_of(2 * nodes))
+    leader = 2 * (nodes - 1) * BYTES // nodes + BYTES
+    sent, received = recording_bytes(ran.recording)
+    assert sent.tolist() == received.tolist() == [leader, BYTES] * nodes
+    timer = Timer(nodes_of(2 * nodes, 2), "ring")
+    plan = make_plan(ran.recording, choose_library(library))
+    found = replay(ran.recording, timer, gpu, plan)
+    inside_ps = 6e5 + BYTES / NVLINK_BPS * PS
+    outside_ps = 2 * (nodes - 1) * (1e6 + BYTES / nodes / RATE_BPS * PS)
+    assert found.total_ps == pytest.approx(2 * inside_ps + outside_ps, rel=1e-9, abs=4 * nodes)
+    # Nodes work side by side, each on its own links.
+    starts = sorted(launch.start_ps for launch in found.launches)
+    assert starts == sorted([*[starts[0]] * nodes, starts[nodes], *[starts[-1]] * nodes])
+    bound = communication_bound(ran.recording, plan, timer.cluster, assisted=False)
+    assert 2 * BYTES / NVLINK_BPS < bound.seconds < found.total_ps / PS
+    assert count_rounds(ran.recording) == (0, 3, 0)
+
+
+def test_a_late_node_holds_up_leaders_but_no_other_node(nodes_of, gpu):
+    """Launches of groups overlap: while one node waits for its last rank, the others have reduced."""
+
+    @dataclass(slots=True)
+    class Late(TwoLevels):
+        def reduce(self, rank, gradient):
+            if rank.index == 3:
+                rank.work(Work("encode", 10**9))
+            return (yield from TwoLevels.reduce(self, rank, gradient))
+
+    ran = run_reducer(Late(), gradients_of(6))
+    for library in ("ideal", "nccl"):
+        found = replay(
+            ran.recording, Timer(nodes_of(6, 2), "ring"), gpu, make_plan(ran.recording, choose_library(library))
+        )
+        ends = {launch.ranks: launch.end_ps for launch in found.launches[:3]}
+        inside_ps = 6e5 + BYTES / NVLINK_BPS * PS
+        assert ends[0, 1] == ends[4, 5] == pytest.approx(inside_ps, abs=2)
+        assert ends[2, 3] > 10**9 / gpu.memory_bandwidth_Bps * PS
+        leaders = next(launch for launch in found.launches if launch.ranks == (0, 2, 4))
+        assert leaders.start_ps == ends[2, 3]
+
+
+def test_launches_of_groups_that_share_links_share_their_rate(ring_of_hosts, gpu):
+    """Two pairs of other groups post at once: rank 1 sends to 0 and to 2, each at half the rate of its port."""
+
+    @dataclass(slots=True)
+    class Pairs(Reducer):
+        about = Traits("pairs", "two broadcasts from one rank", "a test", agrees=False)
+
+        def reduce(self, rank, gradient):
+            pending = None
+            for pair in ((0, 1), (1, 2)):
+                if rank.index in pair:
+                    own = rank.subgroup(pair).broadcast(gradient, root=pair.index(1), label=f"to {pair}")
+                    pending = own if pending is None else pending & own
+            yield pending
+            return Reduced(gradient, sent=lambda: gradient)
+
+    ran = run_reducer(Pairs(), gradients_of(3))
+    for library in ("ideal", "nccl"):
+        found = replay(ran.recording, Timer(ring_of_hosts(3)), gpu, make_plan(ran.recording, choose_library(library)))
+        assert found.total_ps == pytest.approx(1e6 + 2 * BYTES / RATE_BPS * PS, rel=1e-6)
+
+
+def test_a_timeline_names_the_ranks_themselves(nodes_of, gpu):
+    ran = run_reducer(TwoLevels(), gradients_of(4))
+    executed = Executed(ran.recording, choose_library("nccl"), Timer(nodes_of(4, 2), "ring"), gpu)
+    spans = {(span.rank, span.name.split(",")[0], span.details["collective"]) for span in watch(executed).spans}
+    assert {(1, "to rank 0", "reduce"), (3, "to rank 2", "reduce"), (2, "to rank 3", "broadcast")} <= spans
+    assert {(0, "to rank 2", "all_reduce"), (2, "to rank 0", "all_reduce")} <= spans
+    assert executed.replay.total_ps == max(round(span.end_us * 1e6) for span in watch(executed).spans)
+
+
+def test_an_algorithm_that_refuses_a_group_is_left_out_there(nodes_of):
+    """Servers on nodes of their own are asked for; the leaders' group has none, all of six ranks have one."""
+    timer = Timer(nodes_of(6, 2), "parameter-server:servers=1,on=nodes")
+    of_leaders = timer.within((0, 2)).time(Demand("all_reduce", (ELEMENTS,) * 2, 4))
+    assert of_leaders.schedule.algorithm.partition(":")[0] == "ring"
+    with pytest.raises(OptionError, match="needs as many nodes without ranks"):
+        timer.time(Demand("all_reduce", (ELEMENTS,) * 6, 4))
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setitem(sys.modules, "unlike_ranks", SimpleNamespace(Gossip=Gossip, TwoLevels=TwoLevels))
+    for name in ("Gossip", "TwoLevels"):
+        cls = getattr(sys.modules["unlike_ranks"], name)
+        monkeypatch.setitem(REDUCERS._targets, cls.about.name, f"unlike_ranks:{name}")
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("library", ["ideal", "nccl", "gloo", "mpi"])
+def test_a_whole_run_takes_them(library):
+    trace = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16,dense=3000"
+    result = s2sim.run("fat-tree", workers=8, trace=trace, library=library, reducers=("dense", "gossip", "two-levels"))
+    _, gossip, two_levels = result.rows
+    elements = 2000 * 16 + 3000
+    assert gossip.bytes_sent_per_rank == 2 * 4 * elements
+    assert two_levels.error.relative_l2 < 1e-6
+    # The error is that of the rank which is furthest off: of eight gradients it has three.
+    assert 0.5 < gossip.error.relative_l2 < 3
+    assert gossip.lower_bound_s <= gossip.total_s
+    assert two_levels.lower_bound_s <= two_levels.total_s
+    assert [item.call for item in gossip.lowering] == ["step"]
+
+
+def test_a_program_that_would_hang_says_so_by_name():
+    @dataclass(slots=True)
+    class Forgets(TwoLevels):
+        def reduce(self, rank, gradient):
+            if rank.index == 3:
+                return Reduced(gradient, sent=lambda: gradient)
+            return (yield from TwoLevels.reduce(self, rank, gradient))
+
+    with pytest.raises(S2SimError, match="rank 2 waits for 'to the leader', which rank 3 has not posted"):
+        run_reducer(Forgets(), gradients_of(4, 3))
+
+
+def test_scripts_of_unlike_ranks_are_unlike():
+    recording = run_reducer(TwoLevels(), example_gradients(4)).recording
+    posts = [sum(isinstance(step, Post) for step in script) for script in recording.scripts]
+    assert posts == [3, 2, 3, 2]
