@@ -213,7 +213,12 @@ def gaps(cluster, routes, start_ps, sizes_bytes, packets_a_message):
     return np.abs((found - fill) / fluid - 1)
 
 
-CONTENDED = ["incast", "d-mod-k", "ecmp", "spray"]
+CONTENDED = [
+    "incast",
+    "d-mod-k",
+    pytest.param("ecmp", marks=pytest.mark.slow),
+    pytest.param("spray", marks=pytest.mark.slow),
+]
 
 
 def contended(tmp_path, name, seed):

@@ -175,7 +175,15 @@ def test_a_growth_doubles_only_its_part():
     assert [layer.size for layer in growth.double(held).layers] == [2 * held.layers[0].size, held.layers[1].size]
 
 
-@pytest.mark.parametrize("name", ["lstm-lm", "lstm-lm-steps", "ncf", "cnn"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("lstm-lm", marks=pytest.mark.slow),
+        "lstm-lm-steps",
+        pytest.param("ncf", marks=pytest.mark.slow),
+        "cnn",
+    ],
+)
 @pytest.mark.filterwarnings("ignore:union|s2")
 def test_the_held_back_half_of_every_shipped_trace_is_predicted_within_ten_per_cent(name):
     recorded = load_trace(name, workers=1).world_size

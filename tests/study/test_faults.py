@@ -133,7 +133,7 @@ def test_jitter_delays_transfers_alike_on_any_traffic(cluster_file):
 @pytest.mark.parametrize("algorithm", ["ring", "double-binary-tree", "halving-doubling"])
 def test_everything_at_once_is_the_same_twice_and_never_under_the_bound(cluster_file, algorithm):
     topology = cluster_file(TREE)
-    asked = {"workers": 8, "size": SIZE // 8, "algorithm": algorithm}
+    asked = {"workers": 8, "size": SIZE // 40, "algorithm": algorithm}
     one, two = (collective(topology, *EVERYTHING, **asked) for _ in range(2))
     assert one.to_json() == two.to_json()
     assert one.to_json()["faults"] == list(EVERYTHING)
@@ -146,7 +146,7 @@ def test_everything_at_once_is_the_same_twice_and_never_under_the_bound(cluster_
 
 
 def test_transfers_with_everything_at_once(cluster_file):
-    rows = [(index * 1e-5, index % 4, (index + 2) % 4, SIZE / 10) for index in range(40)]
+    rows = [(index * 1e-5, index % 4, (index + 2) % 4, SIZE / 20) for index in range(20)]
     topology = cluster_file(TREE)
     one, two = (flows(topology, rows, *EVERYTHING) for _ in range(2))
     assert one.to_json() == two.to_json()

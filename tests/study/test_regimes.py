@@ -55,6 +55,7 @@ def test_a_cell_is_what_one_run_gives(library):
             overrides=("nic.count=2", f"nic.rate={rate}", f"nic.latency={latency}"),
             library=library,
             seed=3,
+            break_even=False,
         )
         rows = {row.option_string: row for row in run.rows}
         assert [each.reducer for each in cell.contenders] == list(rows)

@@ -24,7 +24,8 @@ EVERYTHING = (
 
 
 def rows(topology, *faults, workers=4, **options):
-    result = run(topology, workers=workers, reducers=["dense", "union"], trace=TRACE, faults=faults, **options)
+    options |= {"reducers": ["dense", "union"], "trace": TRACE, "break_even": False}
+    result = run(topology, workers=workers, faults=faults, **options)
     return result.rows, result
 
 

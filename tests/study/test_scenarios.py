@@ -104,7 +104,11 @@ def test_parts_that_do_not_divide_count_their_nominal_share(kind, workers, algor
         assert found.time_s == pytest.approx((workers - 1) * (1e-6 + size / workers / RATE_BPS), rel=WITHIN)
 
 
-def test_many_ranks_exchange_pairwise_where_all_at_once_is_too_much():
-    found = run_collective("all_to_all", str(SCENARIOS / "s2-switch.toml"), workers=1500, size_bytes=1500)
+@pytest.mark.parametrize("most_messages", [1000, pytest.param(None, marks=pytest.mark.slow)])
+def test_many_ranks_exchange_pairwise_where_all_at_once_is_too_much(most_messages, monkeypatch):
+    if most_messages:
+        monkeypatch.setattr("s2sim.collectives.schedules.groups._MOST_AT_ONCE", most_messages)
+    workers = 40 if most_messages else 1500
+    found = run_collective("all_to_all", str(SCENARIOS / "s2-switch.toml"), workers=workers, size_bytes=workers)
     assert found.algorithm == "pairwise"
     assert "spread cannot run" in found.why

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 RANK_COUNTS = (*range(1, 18), 33, 65)
 """One rank, all small counts up to one more than a power of two, and two more of those."""
 
-FEW_RANK_COUNTS = (*range(1, 10), 17)
-"""What a check that is not exhaustive tries."""
+FEW_RANK_COUNTS = (1, 2, 3, 4, 5, 7, 8, 9)
+"""Those of a check that is not exhaustive."""
 
 TOPOLOGIES = {"fat-tree": ("node.gpus=4",), "single-switch": ()}
 """Shipped clusters, with overrides: nodes of four GPUs that share an interface, and of one."""
@@ -57,7 +57,7 @@ def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
     algorithm : Algorithm
         With any options.
     exhaustive : bool
-        Whether to try all of `RANK_COUNTS`, which takes seconds, or `FEW_RANK_COUNTS`.
+        Whether to try all of `RANK_COUNTS`, or `FEW_RANK_COUNTS`, which takes a tenth of the time.
     """
     require_options(algorithm)
     require(algorithm.kinds, f"{algorithm.name} runs no kind of collective")
