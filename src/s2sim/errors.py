@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class S2SimError(ValueError):
@@ -55,6 +55,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     listed = f"known: {', '.join(names)}" if names else "none is known"
     return f" (did you mean {close[0]!r}? {listed})" if close else f" ({listed})"
+
+
+def problems_of(found: Sequence[Mapping[str, Any]], whole: str, most: int | None = None) -> str:
+    """Return the problems that pydantic found, each with its place, in one line; ``whole`` names what has them.
+
+    >>> problems_of([{"loc": ("layers", 0), "msg": "is no text"}, {"loc": (), "msg": "lacks a name"}], "file", most=1)
+    'layers.0: is no text; and 1 more'
+    """
+    parts = [f"{'.'.join(map(str, each['loc'])) or whole}: {each['msg']}" for each in found]
+    more = [f"and {len(parts) - most} more"] if most is not None and len(parts) > most else []
+    return "; ".join([*parts[:most], *more])
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:

@@ -1,13 +1,18 @@
-"""Text files that people write: one reader, one message for those that cannot be read."""
+"""Text files of the user: where they are, one reader, one message for those that cannot be read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from s2sim.errors import S2SimError
 
-if TYPE_CHECKING:
-    from pathlib import Path
+
+def user_path(text: str, error: type[S2SimError]) -> Path:
+    """Return the path that a person wrote, ``~`` being a home directory; ``error`` is raised where there is none."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as found:
+        raise error(f"there is no file {text}: {found}") from found
 
 
 def read_text(path: Path, *, noun: str = "", error: type[S2SimError] = S2SimError) -> str:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSparse:
@@ -28,7 +30,7 @@ class RowSparse:
         Shape of the whole array; a one-dimensional one has rows of a single element.
     """
 
-    rows: NDArray[np.int64]
+    rows: Ints
     values: NDArray[Any]
     shape: tuple[int, ...]
 
@@ -76,7 +78,7 @@ def to_dense(layer: Layer) -> NDArray[Any]:
     return layer.to_dense() if isinstance(layer, RowSparse) else layer
 
 
-def union_of(tables: Sequence[RowSparse]) -> NDArray[np.int64]:
+def union_of(tables: Sequence[RowSparse]) -> Ints:
     """Return the rows that any of some tables of one shape holds, strictly increasing."""
     held = np.zeros(tables[0].shape[0], np.bool_)
     for table in tables:

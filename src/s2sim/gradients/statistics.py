@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from s2sim.errors import TraceError
 from s2sim.gradients.gradient import RowSparse, stored
 
 if TYPE_CHECKING:
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints, Mask
     from s2sim.gradients.gradient import Gradient, Layer
-
 
 # Read by pydantic where a manifest is checked; an unknown key there is an error, never dropped quietly.
 STRICT = {"extra": "forbid"}
@@ -80,6 +81,13 @@ class GradientSource(Protocol):
         """Return one rank's gradient of one step."""
 
 
+def check_place(name: str, source: GradientSource, step: int, rank: int) -> None:
+    """Raise `TraceError` for a step or a rank that a trace does not have."""
+    for what, number, count in (("step", step, source.steps), ("rank", rank, source.world_size)):
+        if not 0 <= number < count:
+            raise TraceError(f"trace {name} has no {what} {number}: its {what}s are 0 to {count - 1}")
+
+
 def union_ranks(world_size: int) -> tuple[int, ...]:
     """Return the numbers of ranks at which a union is measured.
 
@@ -90,7 +98,7 @@ def union_ranks(world_size: int) -> tuple[int, ...]:
     return (*powers, world_size)
 
 
-def support(layer: Layer) -> NDArray[np.bool_]:
+def support(layer: Layer) -> Mask:
     """Return which rows are stored (row-sparse, shape (rows,)) or which elements are not zero (dense, flat)."""
     if isinstance(layer, RowSparse):
         mask = np.zeros(layer.shape[0], np.bool_)
@@ -99,7 +107,7 @@ def support(layer: Layer) -> NDArray[np.bool_]:
     return np.asarray(layer.reshape(-1) != 0)
 
 
-def occupancy(source: GradientSource, ranks: int) -> tuple[NDArray[np.int64] | None, ...]:
+def occupancy(source: GradientSource, ranks: int) -> tuple[Ints | None, ...]:
     """Return in how many of the first ``ranks`` ranks the rows of each layer are held, over all steps.
 
     Returns
@@ -107,7 +115,7 @@ def occupancy(source: GradientSource, ranks: int) -> tuple[NDArray[np.int64] | N
     tuple of int64 array, shape (ranks + 1,), or None
         For each row-sparse layer, how many rows exactly k ranks hold, summed over the steps; None for a dense layer.
     """
-    totals: list[NDArray[np.int64] | None] = []
+    totals: list[Ints | None] = []
     for step in range(source.steps):
         gradients = [source.gradient(step, rank) for rank in range(ranks)]
         found = [None if counts is None else np.bincount(counts, minlength=ranks + 1) for counts in holders(gradients)]
@@ -118,9 +126,9 @@ def occupancy(source: GradientSource, ranks: int) -> tuple[NDArray[np.int64] | N
     return tuple(totals)
 
 
-def holders(gradients: Sequence[Gradient]) -> list[NDArray[np.int64] | None]:
+def holders(gradients: Sequence[Gradient]) -> list[Ints | None]:
     """Return how many of some ranks hold each row, int64 of shape (rows,) a row-sparse layer, None a dense one."""
-    counts: list[NDArray[np.int64] | None] = []
+    counts: list[Ints | None] = []
     for layers in zip(*(gradient.layers for gradient in gradients), strict=True):
         held = [layer for layer in layers if isinstance(layer, RowSparse)]
         counts.append(
@@ -175,7 +183,7 @@ def trace_statistics(source: GradientSource) -> Statistics:
     unions = np.zeros((source.steps, len(counts), len(names)))
     tails: list[list[tuple[float | None, float | None]]] = []  # (step, rank) x (layers + the whole)
     for step in range(source.steps):
-        merged: list[NDArray[np.bool_]] = []
+        merged: list[Mask] = []
         for rank in range(source.world_size):
             gradient = source.gradient(step, rank)
             masks = [support(layer) for layer in gradient.layers]

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints, Mask
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Layout
     from s2sim.topology.node_set import Nodes
-
-    Indices = NDArray[np.int64]
-    Rates = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,22 +30,22 @@ class Partition:
     """
 
     name: str
-    group_of_node: Indices
-    group_of_switch: Indices
+    group_of_node: Ints
+    group_of_switch: Ints
     nested: bool = False
 
 
-def summed(rate_Bps: Rates, group: Indices, groups: int) -> Rates:
+def summed(rate_Bps: Floats, group: Ints, groups: int) -> Floats:
     """Return the sum of rates by group, float64 of shape (groups,); those of group -1 are left out."""
     chosen = group >= 0
     if len(rate_Bps) and (rate_Bps == rate_Bps[0]).all():
         # A product, which unlike a long sum is rounded once.
-        product: Rates = np.bincount(group[chosen], minlength=groups) * np.float64(rate_Bps[0])
+        product: Floats = np.bincount(group[chosen], minlength=groups) * np.float64(rate_Bps[0])
         return product
     return weighed(group[chosen], rate_Bps[chosen], groups)
 
 
-def weighed(group: Indices, rate_Bps: Rates, groups: int) -> Rates:
+def weighed(group: Ints, rate_Bps: Floats, groups: int) -> Floats:
     """Return the sum of rates by group, one after the other, float64 of shape (groups,)."""
     return np.bincount(group, rate_Bps, groups).astype(np.float64, copy=False)
 
@@ -66,11 +62,11 @@ class Between:
         Bytes per second.
     """
 
-    tail: Indices
-    head: Indices
-    rate_Bps: Rates
+    tail: Ints
+    head: Ints
+    rate_Bps: Floats
 
-    def leaving(self, group_of_switch: Indices, groups: int) -> Rates:
+    def leaving(self, group_of_switch: Ints, groups: int) -> Floats:
         """Return the rates of the links out of each group together; switches of group -1 belong to none."""
         tail, head = group_of_switch[self.tail], group_of_switch[self.head]
         return summed(self.rate_Bps, np.where(tail == head, -1, tail), groups)
@@ -94,15 +90,15 @@ class Capacity:
         Of the groups of each partition.
     """
 
-    gpu_Bps: Rates
-    switch_Bps: Rates
-    port_Bps: Rates
-    node_Bps: Rates
-    families: tuple[Rates, ...]
+    gpu_Bps: Floats
+    switch_Bps: Floats
+    port_Bps: Floats
+    node_Bps: Floats
+    families: tuple[Floats, ...]
     between: Between
 
 
-def below_switches(nodes: Nodes) -> Indices:
+def below_switches(nodes: Nodes) -> Ints:
     """Return the set of each GPU for ``Capacity.switch_Bps``, int64 of shape (GPUs,); GPUs not in use have no part."""
     place = np.where(nodes.switch_of_gpu < 0, 0, nodes.switch_of_gpu - nodes.first_switch[nodes.node_of_gpu])
     border = (np.diff(place, prepend=0) != 0) | (np.diff(nodes.node_of_gpu, prepend=0) != 0)
@@ -126,7 +122,7 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     )
     if not layout.shape.host_cable:
         node_Bps = np.minimum(node_Bps, passed_Bps[: nodes.count])
-    families: list[Rates] = []
+    families: list[Floats] = []
     group_before = np.zeros(0, np.int64)
     for partition in layout.partitions():
         group, groups = partition.group_of_node, int(partition.group_of_node.max()) + 1
@@ -174,7 +170,7 @@ class _Ports:
     """
 
     def __init__(self, nodes: Nodes, fabric: Fabric, way: str) -> None:
-        def rates(key: str, chosen: Indices, size: int, missing: float = 0.0) -> Rates:
+        def rates(key: str, chosen: Ints, size: int, missing: float = 0.0) -> Floats:
             found = np.full(size, missing)
             if f"{key}.{way}" in fabric.blocks:
                 found[chosen] = fabric.rate_Bps[fabric.blocks[f"{key}.{way}"].part]
@@ -193,18 +189,18 @@ class _Ports:
             self.meshed = np.bincount(near, minlength=nodes.gpus)
 
 
-def _gpu_Bps(nodes: Nodes, ports: _Ports) -> Rates:
+def _gpu_Bps(nodes: Nodes, ports: _Ports) -> Floats:
     peers = nodes.gpus_in_use[nodes.node_of_gpu] - 1
     network_Bps = ports.port_Bps[nodes.port_of_gpu] if nodes.count > 1 else np.zeros(nodes.gpus)
     inside_Bps = np.where(peers > 0, ports.nvlink_Bps, 0.0) + ports.mesh_Bps
     has_pcie = ports.pcie_Bps > 0
     to_peers = has_pcie & (ports.nvlink_Bps == 0) & (ports.meshed < peers)
     over_pcie_Bps = np.where(to_peers, ports.pcie_Bps, np.minimum(network_Bps, ports.pcie_Bps))
-    rates: Rates = inside_Bps + np.where(has_pcie, over_pcie_Bps, network_Bps)
+    rates: Floats = inside_Bps + np.where(has_pcie, over_pcie_Bps, network_Bps)
     return rates
 
 
-def _node_Bps(nodes: Nodes, ports: _Ports, used: NDArray[np.bool_]) -> Rates:
+def _node_Bps(nodes: Nodes, ports: _Ports, used: Mask) -> Floats:
     rates = summed(ports.port_Bps[used], nodes.node_of_port[used], nodes.count)
     has_pcie = nodes.having(lambda spec: spec.pcie is not None)
     rates = np.where(has_pcie, np.minimum(rates, summed(ports.pcie_Bps, nodes.node_of_gpu, nodes.count)), rates)
@@ -217,7 +213,7 @@ def _node_Bps(nodes: Nodes, ports: _Ports, used: NDArray[np.bool_]) -> Rates:
     return rates
 
 
-def _switch_Bps(nodes: Nodes, ports: _Ports, used: NDArray[np.bool_]) -> Rates:
+def _switch_Bps(nodes: Nodes, ports: _Ports, used: Mask) -> Floats:
     """Return what leaves the GPUs below each PCIe switch: over NVLink, its uplink and its interfaces."""
     group = below_switches(nodes)
     groups = int(group[-1]) + 1

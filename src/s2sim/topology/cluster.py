@@ -21,8 +21,7 @@ from s2sim.topology.routing import Router
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.topology.cuts import Cuts
     from s2sim.topology.kinds.layout import Dimensions, Layout
     from s2sim.topology.shape import ClusterShape
@@ -43,8 +42,8 @@ class Cluster:
     shape: ClusterShape
     workers: int
     fabric: Fabric
-    gpu_of_rank: NDArray[np.int64]
-    node_of_rank: NDArray[np.int64]
+    gpu_of_rank: Ints
+    node_of_rank: Ints
     layout: Layout
     placement: str
     seed: int
@@ -74,7 +73,7 @@ class Cluster:
         """What finds the way between two GPUs."""
         return Router(self.layout, self.fabric, self.seed)
 
-    def routes(self, src_rank: NDArray[np.int64], dst_rank: NDArray[np.int64]) -> Routes:
+    def routes(self, src_rank: Ints, dst_rank: Ints) -> Routes:
         """Return the routes from ``src_rank[i]`` to ``dst_rank[i]``, both int64 arrays of shape (m,)."""
         source, target = self._checked(src_rank), self._checked(dst_rank)
         if source.shape != target.shape:
@@ -96,7 +95,7 @@ class Cluster:
         """
         return reduction_tree(self.router, self.gpu_of_rank)
 
-    def _checked(self, ranks: Any) -> NDArray[np.int64]:
+    def _checked(self, ranks: Any) -> Ints:
         array = np.atleast_1d(np.asarray(ranks))
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise TopologyError(f"ranks must be a row of whole numbers, found {array.dtype} of shape {array.shape}")

@@ -12,8 +12,7 @@ from s2sim.topology.capacity import below_switches, find_capacity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Layout
 
@@ -35,9 +34,9 @@ class CutFamily:
     """
 
     name: str
-    group_of_rank: NDArray[np.int64]
-    egress_Bps: NDArray[np.float64]
-    ingress_Bps: NDArray[np.float64]
+    group_of_rank: Ints
+    egress_Bps: Floats
+    ingress_Bps: Floats
 
     @property
     def groups(self) -> int:
@@ -64,7 +63,7 @@ class Cuts:
         return Cuts(tuple(replace(family, group_of_rank=family.group_of_rank[members]) for family in self.families))
 
 
-def find_cuts(layout: Layout, fabric: Fabric, gpu_of_rank: NDArray[np.int64]) -> Cuts:
+def find_cuts(layout: Layout, fabric: Fabric, gpu_of_rank: Ints) -> Cuts:
     """Return every family of the cluster, with the capacities of all links out of its groups and into them."""
     nodes = layout.dims.node_set
     out, into = (find_capacity(layout, fabric, way) for way in ("out", "in"))

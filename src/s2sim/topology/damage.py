@@ -12,8 +12,7 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.detours import detour
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints, Mask
     from s2sim.topology.routes import Routes
 
 
@@ -24,10 +23,10 @@ class DamagedCluster(Cluster):
     Its cuts are those of the healthy cluster: links that fail never make a lower bound too high.
     """
 
-    dead: NDArray[np.bool_]
+    dead: Mask
     why: str
 
-    def routes(self, src_rank: NDArray[np.int64], dst_rank: NDArray[np.int64]) -> Routes:
+    def routes(self, src_rank: Ints, dst_rank: Ints) -> Routes:
         """Return the routes from ``src_rank[i]`` to ``dst_rank[i]``, around what has failed; see `Cluster.routes`."""
         healthy = Cluster.routes(self, src_rank, dst_rank)
         pairs = np.atleast_1d(src_rank), np.atleast_1d(dst_rank)
@@ -44,17 +43,17 @@ class DamagedCluster(Cluster):
         return tree
 
 
-def damage(cluster: Cluster, dead: NDArray[np.bool_], why: str) -> DamagedCluster:
+def damage(cluster: Cluster, dead: Mask, why: str) -> DamagedCluster:
     """Return the cluster without its dead links, bool of shape (links,)."""
     return DamagedCluster(**{field.name: getattr(cluster, field.name) for field in fields(cluster)}, dead=dead, why=why)
 
 
-def slow_down(cluster: Cluster, factors: NDArray[np.float64]) -> Cluster:
+def slow_down(cluster: Cluster, factors: Floats) -> Cluster:
     """Return the cluster with every link's rate times its factor, float64 of shape (links,)."""
     return replace(cluster, fabric=replace(cluster.fabric, rate_Bps=cluster.fabric.rate_Bps * factors))
 
 
-def failures(cluster: Cluster) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+def failures(cluster: Cluster) -> tuple[Mask, tuple[str, ...]]:
     """Return which links of a cluster are dead, bool of shape (links,), and what has failed, for messages."""
     if isinstance(cluster, DamagedCluster):
         return cluster.dead, (cluster.why,)

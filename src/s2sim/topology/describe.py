@@ -14,8 +14,7 @@ from s2sim.units import PS_PER_S, format_bytes, format_rate, format_seconds
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.node_spec import NodeSpec
     from s2sim.topology.routes import Routes
@@ -43,7 +42,7 @@ def bisection_Bps(cluster: Cluster) -> float | None:
     return min(layout.bisection_Bps(find_capacity(layout, cluster.fabric, way)) for way in ("out", "in"))
 
 
-def _pairs(gpus: int) -> NDArray[np.int64]:
+def _pairs(gpus: int) -> Ints:
     """Return ordered pairs of GPUs of a node, shape (2, pairs): all of few, those with the first and last of many."""
     if gpus <= MOST_MESHED:
         return np.stack(np.nonzero(~np.eye(gpus, dtype=np.bool_)))

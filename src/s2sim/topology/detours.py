@@ -12,19 +12,16 @@ from s2sim.topology.routes import Routes, gather_slices
 from s2sim.topology.stages import draw
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints, Mask
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.routing import Router
 
-    Indices = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
 
 # Hashes draw independently on so many levels.
 _LEVELS = 4
 
 
-def detour(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Indices, Indices], why: str) -> Routes:
+def detour(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, Ints], why: str) -> Routes:
     """Return the routes with another way for each that crosses a dead link.
 
     The new way is one of those with fewest links among those between switches that are left, drawn by a hash at every
@@ -72,12 +69,12 @@ def detour(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Indices, 
 class _Way:
     """Links, the share of the transfer on each, and how much longer their latency is than that of other links."""
 
-    links: Indices
-    weights: NDArray[np.float64]
+    links: Ints
+    weights: Floats
     longer_ps: int
 
 
-def _other_way(router: Router, links: Indices, weights: NDArray[np.float64], dead: Mask, between: Mask) -> _Way | None:
+def _other_way(router: Router, links: Ints, weights: Floats, dead: Mask, between: Mask) -> _Way | None:
     """Return another way between the switches that a route joins, or None where there is none."""
     fabric = router.fabric
     ends = ~between[links]
@@ -106,13 +103,13 @@ def _other_way(router: Router, links: Indices, weights: NDArray[np.float64], dea
     )
 
 
-def _in_a_row(fabric: Fabric, links: Indices, ends: Mask) -> bool:
+def _in_a_row(fabric: Fabric, links: Ints, ends: Mask) -> bool:
     """Return whether the links at both ends of a route, in its nodes, follow each other: not so on a tree."""
     follows = fabric.head[links[:-1]] == fabric.tail[links[1:]]
     return bool((follows | ~ends[:-1] | ~ends[1:]).all())
 
 
-def _towards(fabric: Fabric, target: int, usable: Mask) -> tuple[Indices, NDArray[np.float64]]:
+def _towards(fabric: Fabric, target: int, usable: Mask) -> tuple[Ints, Floats]:
     """Return the usable links that lead nearer to a vertex, and how many links each vertex is away from it."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import dijkstra
@@ -121,13 +118,13 @@ def _towards(fabric: Fabric, target: int, usable: Mask) -> tuple[Indices, NDArra
     tail, head = fabric.tail[numbers], fabric.head[numbers]
     size = int(max(fabric.tail.max(), fabric.head.max())) + 1
     graph = csr_matrix((np.ones(len(numbers)), (head, tail)), (size, size))
-    hops: NDArray[np.float64] = dijkstra(graph, indices=target, unweighted=True)
+    hops: Floats = dijkstra(graph, indices=target, unweighted=True)
     return numbers[np.isfinite(hops[tail]) & (hops[head] == hops[tail] - 1)], hops
 
 
 def _walk(
-    router: Router, ahead: Indices, source: int, hops: int, drawn_by: tuple[int, int] | None
-) -> tuple[Indices, NDArray[np.float64], int]:
+    router: Router, ahead: Ints, source: int, hops: int, drawn_by: tuple[int, int] | None
+) -> tuple[Ints, Floats, int]:
     """Return the links of a way from a vertex on, the share on each, and the latency of the slowest way.
 
     Every vertex splits evenly over the links that lead nearer, or draws one of them by two numbers.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats, Ints
+
 # Some 33 bytes a link: 1.7 GB, far beyond any cluster that was ever built.
 _MOST_LINKS = 50_000_000
 
@@ -114,13 +116,13 @@ class Fabric:
         The links by direction and kind, for example ``"leaf.up"``.
     """
 
-    rate_Bps: NDArray[np.float64]
-    latency_ps: NDArray[np.int64]
+    rate_Bps: Floats
+    latency_ps: Ints
     link_names: Sequence[str]
     link_class: NDArray[np.int8]
     class_names: tuple[str, ...]
-    tail: NDArray[np.int64]
-    head: NDArray[np.int64]
+    tail: Ints
+    head: Ints
     gpus: int
     nodes: int
     blocks: Mapping[str, LinkBlock]
@@ -146,12 +148,12 @@ class LinkPart:
 
     key: str
     link_class: str
-    rate_Bps: float | NDArray[np.float64]
-    latency_ps: int | NDArray[np.int64]
+    rate_Bps: float | Floats
+    latency_ps: int | Ints
     template: str
     indices: Callable[[int], Iterable[int]]
     count: int
-    ends: Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]
+    ends: Callable[[Ints], tuple[Ints, Ints]]
 
     def turned(self) -> LinkPart:
         """Return the same links the other way round."""

@@ -12,15 +12,14 @@ import numpy as np
 from s2sim.errors import TopologyError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.topology.fabric import Fabric
 
 # More names than these are not compared with a pattern that fits none.
 _MOST_COMPARED = 2000
 
 
-def find_links(fabric: Fabric, pattern: str, what: str) -> NDArray[np.int64]:
+def find_links(fabric: Fabric, pattern: str, what: str) -> Ints:
     """Return the numbers of the links that a name or a shell pattern (``*``, ``?``) names, int64, in order.
 
     Where there is none, `TopologyError` tells the nearest link of ``what`` and one link of each kind.

@@ -18,11 +18,8 @@ from s2sim.errors import TopologyError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.topology.node_spec import NodeSpec
-
-    Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,10 +35,10 @@ class MeshWays:
         is no way.
     """
 
-    source: Indices
-    target: Indices
-    lines: Indices
-    hops: Indices
+    source: Ints
+    target: Ints
+    lines: Ints
+    hops: Ints
 
 
 @lru_cache(maxsize=64)
@@ -70,7 +67,7 @@ def mesh_ways(spec: NodeSpec, in_use: int) -> MeshWays:
     return MeshWays(source, target, lines[source, target], np.array(hops, np.int64).reshape(-1, in_use, in_use))
 
 
-def _next_gpu(lines: Indices) -> Indices:
+def _next_gpu(lines: Ints) -> Ints:
     """Return the GPU to which a way from one GPU to another goes first, shape (GPUs, GPUs)."""
     gpus = len(lines)
     unknown = gpus + 1
@@ -113,16 +110,16 @@ class Meshes:
         Which each node has; -1 for none.
     """
 
-    first: Indices
+    first: Ints
     variants: tuple[MeshWays, ...]
-    variant: Indices
+    variant: Ints
 
     @property
     def longest(self) -> int:
         """Links of the longest way inside any mesh."""
         return max((len(ways.hops) for ways in self.variants), default=0)
 
-    def links(self, node: Indices, source: Indices, target: Indices) -> list[Indices]:
+    def links(self, node: Ints, source: Ints, target: Ints) -> list[Ints]:
         """Return the links that ways inside nodes cross first, second, ...; -1 where there is none.
 
         All are int64 arrays of shape (ways,); ``source`` and ``target`` are numbers of GPUs in the node.
@@ -136,7 +133,7 @@ class Meshes:
         return crossed
 
 
-def find_meshes(specs: Sequence[NodeSpec], spec_of_node: Indices, in_use: Indices) -> Meshes:
+def find_meshes(specs: Sequence[NodeSpec], spec_of_node: Ints, in_use: Ints) -> Meshes:
     """Return the meshes of all nodes.
 
     Parameters

@@ -11,11 +11,12 @@ from s2sim.topology.fabric import LinkPart
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s2sim.topology.kinds.layout import Indices, Layout, Rates
+    from s2sim.arrays import Floats, Ints
+    from s2sim.topology.kinds.layout import Layout
     from s2sim.topology.node_set import Nodes
     from s2sim.topology.node_spec import LinkSpec, NodeSpec
 
-    Ends = Callable[[Indices], tuple[Indices, Indices]]
+    Ends = Callable[[Ints], tuple[Ints, Ints]]
 
 
 def node_parts(layout: Layout) -> list[LinkPart]:
@@ -40,7 +41,7 @@ def node_parts(layout: Layout) -> list[LinkPart]:
     return [*parts, *_interfaces(layout)]
 
 
-def _specs(nodes: Nodes, node: Indices, choose: Callable[[NodeSpec], LinkSpec | None]) -> tuple[Rates, Indices]:
+def _specs(nodes: Nodes, node: Ints, choose: Callable[[NodeSpec], LinkSpec | None]) -> tuple[Floats, Ints]:
     """Return rate and latency of what each node in ``node`` has, by its kind."""
     specs = [choose(spec) for spec in nodes.specs]
     rates = np.array([spec.rate_Bps if spec else 0.0 for spec in specs], np.float64)
@@ -49,12 +50,7 @@ def _specs(nodes: Nodes, node: Indices, choose: Callable[[NodeSpec], LinkSpec | 
 
 
 def _both_ways(
-    key: str,
-    link_class: str,
-    specs: tuple[Rates, Indices],
-    template: str,
-    numbers: tuple[Indices, ...],
-    ends: Ends,
+    key: str, link_class: str, specs: tuple[Floats, Ints], template: str, numbers: tuple[Ints, ...], ends: Ends
 ) -> list[LinkPart]:
     """Return links outwards and the same links back in."""
 
@@ -67,7 +63,7 @@ def _both_ways(
 
 
 def _of_gpus(
-    name: str, nodes: Nodes, gpus: Indices, choose: Callable[[NodeSpec], LinkSpec | None], joined: Indices
+    name: str, nodes: Nodes, gpus: Ints, choose: Callable[[NodeSpec], LinkSpec | None], joined: Ints
 ) -> list[LinkPart]:
     """Return a link from each of some GPUs to the vertex that it joins."""
     node = nodes.node_of_gpu[gpus]
@@ -102,7 +98,7 @@ def _mesh(nodes: Nodes) -> LinkPart:
     )
 
 
-def _top(layout: Layout) -> Indices:
+def _top(layout: Layout) -> Ints:
     """Return the vertex at which what leads up in each node ends: its host bridge, if that has a rate, or the node."""
     nodes = layout.dims.node_set
     top = layout.first_node + np.arange(nodes.count)

@@ -14,19 +14,17 @@ from s2sim.topology.mesh import find_meshes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints, Mask
     from s2sim.topology.mesh import Meshes
     from s2sim.topology.node_spec import NodeSpec
     from s2sim.topology.shape import ClusterShape
 
-    Indices = NDArray[np.int64]
 
 # As many links as a graph may have: each GPU and each interface has some.
 _MOST = 50_000_000
 
 
-def _numbered(chosen: Indices, among: int) -> Indices:
+def _numbered(chosen: Ints, among: int) -> Ints:
     """Return the position of each number in ``chosen``, which is sorted; -1 where it is not among them."""
     position = np.full(among, -1, np.int64)
     position[chosen] = np.arange(len(chosen))
@@ -54,15 +52,15 @@ class Nodes:
     """
 
     specs: tuple[NodeSpec, ...]
-    spec: Indices
-    first_gpu: Indices
-    first_port: Indices
-    first_switch: Indices
-    node_of_gpu: Indices
-    port_of_gpu: Indices
-    switch_of_gpu: Indices
-    node_of_port: Indices
-    switch_of_port: Indices
+    spec: Ints
+    first_gpu: Ints
+    first_port: Ints
+    first_switch: Ints
+    node_of_gpu: Ints
+    port_of_gpu: Ints
+    switch_of_gpu: Ints
+    node_of_port: Ints
+    switch_of_port: Ints
 
     @property
     def count(self) -> int:
@@ -95,42 +93,42 @@ class Nodes:
         return max(spec.nics for spec in self.specs)
 
     @property
-    def gpus_in_use(self) -> Indices:
+    def gpus_in_use(self) -> Ints:
         """How many GPUs of each node are in use, shape (nodes,)."""
         return np.diff(self.first_gpu)
 
     @cached_property
-    def nvlink_gpus(self) -> Indices:
+    def nvlink_gpus(self) -> Ints:
         """GPUs with a port to an NVSwitch."""
         return np.flatnonzero(self.having(lambda spec: spec.has_nvswitch)[self.node_of_gpu])
 
     @cached_property
-    def pcie_gpus(self) -> Indices:
+    def pcie_gpus(self) -> Ints:
         """GPUs with a PCIe link."""
         return np.flatnonzero(self.having(lambda spec: spec.pcie is not None)[self.node_of_gpu])
 
     @cached_property
-    def bridge_nodes(self) -> Indices:
+    def bridge_nodes(self) -> Ints:
         """Nodes whose host bridge has a rate of its own."""
         return np.flatnonzero(self.having(lambda spec: spec.bridge is not None))
 
     @cached_property
-    def nvlink_of_gpu(self) -> Indices:
+    def nvlink_of_gpu(self) -> Ints:
         """Position of each GPU in ``nvlink_gpus``, or -1."""
         return _numbered(self.nvlink_gpus, self.gpus)
 
     @cached_property
-    def pcie_of_gpu(self) -> Indices:
+    def pcie_of_gpu(self) -> Ints:
         """Position of each GPU in ``pcie_gpus``, or -1."""
         return _numbered(self.pcie_gpus, self.gpus)
 
     @cached_property
-    def bridge_of_node(self) -> Indices:
+    def bridge_of_node(self) -> Ints:
         """Position of each node in ``bridge_nodes``, or -1."""
         return _numbered(self.bridge_nodes, self.count)
 
     @cached_property
-    def node_of_switch(self) -> Indices:
+    def node_of_switch(self) -> Ints:
         """Node of each PCIe switch."""
         return np.repeat(np.arange(self.count), np.diff(self.first_switch))
 
@@ -139,15 +137,15 @@ class Nodes:
         """What joins GPUs directly."""
         return find_meshes(self.specs, self.spec, self.gpus_in_use)
 
-    def local_gpu(self, gpu: Indices) -> Indices:
+    def local_gpu(self, gpu: Ints) -> Ints:
         """Return the number of each GPU in its node."""
         return gpu - self.first_gpu[self.node_of_gpu[gpu]]
 
-    def local_port(self, port: Indices) -> Indices:
+    def local_port(self, port: Ints) -> Ints:
         """Return the number of each interface in its node."""
         return port - self.first_port[self.node_of_port[port]]
 
-    def having(self, condition: Callable[[NodeSpec], bool]) -> NDArray[np.bool_]:
+    def having(self, condition: Callable[[NodeSpec], bool]) -> Mask:
         """Return whether each node is of a kind that fulfils a condition, bool of shape (nodes,)."""
         return np.array([condition(spec) for spec in self.specs], np.bool_)[self.spec]
 

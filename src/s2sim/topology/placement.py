@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os.path
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.errors import TopologyError, unknown_name
-from s2sim.text_files import read_text
+from s2sim.text_files import read_text, user_path
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from pathlib import Path
 
+    from s2sim.arrays import Ints
     from s2sim.topology.kinds.layout import Dimensions
 
 PLACEMENTS = ("linear", "round-robin", "random")
@@ -24,7 +24,7 @@ _FILE_ENDINGS = (".txt", ".csv", ".json")
 _LINE = re.compile(r"([0-9]{1,12})(?:(?:\s*,\s*|\s+)([0-9]{1,12}))?")
 
 
-def place(dims: Dimensions, placement: str, *, seed: int = 0) -> NDArray[np.int64]:
+def place(dims: Dimensions, placement: str, *, seed: int = 0) -> Ints:
     """Return the GPU of each rank, a permutation of the GPUs in use as an int64 array of shape (workers,).
 
     Parameters
@@ -52,7 +52,7 @@ def place(dims: Dimensions, placement: str, *, seed: int = 0) -> NDArray[np.int6
     return _read(_path_of(placement), dims)
 
 
-def _dealt(dims: Dimensions, gpus: NDArray[np.int64]) -> NDArray[np.int64]:
+def _dealt(dims: Dimensions, gpus: Ints) -> Ints:
     node, local = dims.node_set.node_of_gpu, dims.node_set.local_gpu(gpus)
     leaf = node // dims.hosts_per_leaf
     # Each leaf's GPUs in the order in which it deals them, and which of its turns each one gets.
@@ -65,17 +65,14 @@ def _dealt(dims: Dimensions, gpus: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _path_of(placement: str) -> Path:
     if "/" in placement or placement.endswith(_FILE_ENDINGS):
-        try:
-            return Path(placement).expanduser()
-        except RuntimeError as error:
-            raise TopologyError(f"there is no file {placement}: {error}") from error
+        return user_path(placement, TopologyError)
     # A name wins over what happens to lie in the working directory.
     if placement and os.path.lexists(placement):
         raise TopologyError(f"{placement} is a path and not a placement: give a text file as ./FILE")
     raise unknown_name("placement", placement, [*PLACEMENTS, "./FILE"])
 
 
-def _read(path: Path, dims: Dimensions) -> NDArray[np.int64]:
+def _read(path: Path, dims: Dimensions) -> Ints:
     """Return the GPU that each line of a placement file names; ``#`` starts a comment, empty lines do not count."""
     text = read_text(path, error=TopologyError)
     line_of_gpu: dict[int, int] = {}

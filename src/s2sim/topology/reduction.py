@@ -10,15 +10,12 @@ from s2sim.errors import TopologyError
 from s2sim.topology.routes import Routes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.topology.routes import Stage
     from s2sim.topology.routing import Router
 
-    Indices = NDArray[np.int64]
 
-
-def reduction_tree(router: Router, gpu_of_rank: Indices) -> Routes:
+def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
     """Return one transfer that crosses every link from a rank up to the root, and every link down again.
 
     Each link carries the whole buffer once, because whatever meets is summed on the way up and copied on the way down
@@ -76,12 +73,12 @@ def reduction_tree(router: Router, gpu_of_rank: Indices) -> Routes:
     )
 
 
-def _ports(router: Router, key: str, gpus: Indices) -> Indices:
+def _ports(router: Router, key: str, gpus: Ints) -> Ints:
     """Return the links of GPUs to their NVSwitch."""
-    links: Indices = router.fabric.blocks[key].start + router.layout.dims.node_set.nvlink_of_gpu[gpus]
+    links: Ints = router.fabric.blocks[key].start + router.layout.dims.node_set.nvlink_of_gpu[gpus]
     return links
 
 
-def _crossed(stages: list[Stage]) -> list[Indices]:
+def _crossed(stages: list[Stage]) -> list[Ints]:
     """Return the links of each stage once, but for empty stages."""
     return [np.unique(stage.links) for stage in stages if len(stage.links)]

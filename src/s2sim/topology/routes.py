@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from s2sim.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,20 +31,20 @@ class Routes:
         Most that each transfer gets, however much its links have left; None without any limit.
     """
 
-    offsets: NDArray[np.int64]
-    links: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    latency_ps: NDArray[np.int64]
-    limit_Bps: NDArray[np.float64] | None = None
+    offsets: Ints
+    links: Ints
+    weights: Floats
+    latency_ps: Ints
+    limit_Bps: Floats | None = None
 
-    def narrowest(self, capacity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def narrowest(self, capacity: Floats) -> Floats:
         """Return what its links give each transfer alone, float64 of shape (m,), in the unit of ``capacity``."""
         if not len(self.latency_ps):
             return np.zeros(0)
-        rates: NDArray[np.float64] = np.minimum.reduceat(capacity[self.links] / self.weights, self.offsets[:-1])
+        rates: Floats = np.minimum.reduceat(capacity[self.links] / self.weights, self.offsets[:-1])
         return rates
 
-    def with_limits_as_links(self, first: int) -> tuple[Routes, NDArray[np.float64]]:
+    def with_limits_as_links(self, first: int) -> tuple[Routes, Floats]:
         """Return the routes with every limit as a link that nothing else crosses, and the rates of these links.
 
         They are numbered from ``first`` on, their rates float64 bytes per second; who shares out links knows no limits.
@@ -60,7 +60,7 @@ class Routes:
             latency_ps=self.latency_ps,
         ), self.limit_Bps[limited]
 
-    def take(self, chosen: NDArray[np.int64]) -> Routes:
+    def take(self, chosen: Ints) -> Routes:
         """Return the routes of some transfers, int64 of shape (k,), in that order."""
         lengths = self.offsets[chosen + 1] - self.offsets[chosen]
         crossings = gather_slices(self.offsets[chosen], lengths)
@@ -73,7 +73,7 @@ class Routes:
         )
 
 
-def gather_slices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def gather_slices(starts: Ints, lengths: Ints) -> Ints:
     """Return the concatenation of ``range(starts[i], starts[i] + lengths[i])``, int64.
 
     >>> gather_slices(np.array([5, 0]), np.array([2, 3]))
@@ -97,10 +97,10 @@ class Stage:
         Latency of the stage: of links in series the sum, of links side by side the longest.
     """
 
-    counts: NDArray[np.int64]
-    links: NDArray[np.int64]
+    counts: Ints
+    links: Ints
     weight: float
-    latency_ps: NDArray[np.int64]
+    latency_ps: Ints
 
 
 def join_stages(stages: Sequence[Stage], transfers: int) -> Routes:

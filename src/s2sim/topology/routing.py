@@ -14,15 +14,11 @@ import numpy as np
 from s2sim.topology.stages import series, single
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints, Mask
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Layout
     from s2sim.topology.node_set import Nodes
     from s2sim.topology.routes import Stage
-
-    Indices = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,7 @@ class Router:
     def _nodes(self) -> Nodes:
         return self.layout.dims.node_set
 
-    def stages(self, source: Indices, target: Indices) -> list[Stage]:
+    def stages(self, source: Ints, target: Ints) -> list[Stage]:
         """Return what transfers between GPUs cross, in order; GPUs are int64 of shape (m,), different in each pair."""
         nodes = self._nodes
         inside = nodes.node_of_gpu[source] == nodes.node_of_gpu[target]
@@ -63,7 +59,7 @@ class Router:
             *self._port("nvlink", "in", nodes.nvlink_of_gpu[target], over_switch),
         ]
 
-    def to_ports(self, gpu: Indices) -> list[Stage]:
+    def to_ports(self, gpu: Ints) -> list[Stage]:
         """Return what lies between GPUs and the fabric, outwards: over PCIe and through their network interfaces."""
         nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
         every = np.ones(len(gpu), np.bool_)
@@ -73,7 +69,7 @@ class Router:
             single(self.fabric, "nic.out", port, every),
         ]
 
-    def from_ports(self, gpu: Indices) -> list[Stage]:
+    def from_ports(self, gpu: Ints) -> list[Stage]:
         """Return what lies between the fabric and GPUs, inwards: the way of `to_ports` back."""
         nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
         every = np.ones(len(gpu), np.bool_)
@@ -83,12 +79,12 @@ class Router:
             *self._port("pcie", "in", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
         ]
 
-    def _port(self, name: str, way: str, link: Indices, mask: Mask) -> list[Stage]:
+    def _port(self, name: str, way: str, link: Ints, mask: Mask) -> list[Stage]:
         """Return the port of a GPU, where there are such ports."""
         key = f"{name}.{way}"
         return [single(self.fabric, key, link, mask)] if key in self.fabric.blocks else []
 
-    def _mesh(self, source: Indices, target: Indices, inside: Mask) -> tuple[list[Stage], Mask]:
+    def _mesh(self, source: Ints, target: Ints, inside: Mask) -> tuple[list[Stage], Mask]:
         """Return the links between GPUs of one node, and which transfers take them."""
         if not self._nodes.meshes.variants:
             return [], np.zeros(len(source), np.bool_)
@@ -100,7 +96,7 @@ class Router:
         stages = [series(self.fabric, first + link[link >= 0], (link >= 0).astype(np.int64)) for link in links]
         return stages, np.any([link >= 0 for link in links], axis=0) if links else np.zeros(len(source), np.bool_)
 
-    def _tree(self, source: Indices, target: Indices, mask: Mask) -> list[Stage]:
+    def _tree(self, source: Ints, target: Ints, mask: Mask) -> list[Stage]:
         """Return what lies between two PCIe switches of a node, or between one and the host bridge (-1)."""
         nodes = self._nodes
         if not nodes.pcie_switches:

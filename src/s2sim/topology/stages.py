@@ -10,15 +10,11 @@ from s2sim.mixing import splitmix64
 from s2sim.topology.routes import Stage
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints, Mask
     from s2sim.topology.fabric import Fabric
 
-    Indices = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
 
-
-def draw(source: Indices, target: Indices, seed: int, level: int, width: int | Indices) -> Indices:
+def draw(source: Ints, target: Ints, seed: int, level: int, width: int | Ints) -> Ints:
     """Return a number below ``width`` for each pair, by a hash, int64 of shape (m,).
 
     Parameters
@@ -35,19 +31,19 @@ def draw(source: Indices, target: Indices, seed: int, level: int, width: int | I
     return (state % np.asarray(width).astype(np.uint64)).astype(np.int64)
 
 
-def series(fabric: Fabric, links: Indices, counts: Indices) -> Stage:
+def series(fabric: Fabric, links: Ints, counts: Ints) -> Stage:
     """Return ``counts[i]`` of ``links`` (numbers of the graph), one after the other, for each transfer."""
     passed_ps = np.concatenate([np.zeros(1, np.int64), np.cumsum(fabric.latency_ps[links])])
     ends = np.cumsum(counts)
     return Stage(counts, links, 1.0, passed_ps[ends] - passed_ps[ends - counts])
 
 
-def single(fabric: Fabric, key: str, index: Indices, mask: Mask) -> Stage:
+def single(fabric: Fabric, key: str, index: Ints, mask: Mask) -> Stage:
     """Return one link of block ``key`` for each transfer in ``mask``."""
     return series(fabric, fabric.blocks[key].start + index[mask], mask.astype(np.int64))
 
 
-def fan(fabric: Fabric, key: str, first: Indices, width: int, mask: Mask) -> Stage:
+def fan(fabric: Fabric, key: str, first: Ints, width: int, mask: Mask) -> Stage:
     """Return ``width`` links of block ``key`` side by side for each transfer in ``mask``."""
     links = fabric.blocks[key].start + first[mask][:, None] + np.arange(width)
     latency_ps = np.zeros(len(mask), np.int64)

@@ -15,8 +15,7 @@ from s2sim.errors import OptionError
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
@@ -100,7 +99,7 @@ def _pipelined(kind: Kind, groups: Groups, chunks: int) -> Stage:
     # From round `pairs - 1` until the first chunk runs out all pairs are at work: one step. All other rounds differ.
     full = max(1, chunks - pairs + 1) if pairs else 0
 
-    def working(step: int, time: int) -> tuple[NDArray[np.int64], int]:
+    def working(step: int, time: int) -> tuple[Ints, int]:
         """Return the pairs at work, and the round."""
         round_number = step + time + (full - 1 if step >= pairs else 0)
         return np.arange(max(0, round_number - chunks + 1), min(pairs, round_number + 1)), round_number
@@ -116,7 +115,7 @@ def _pipelined(kind: Kind, groups: Groups, chunks: int) -> Stage:
         start, stop = cut(begin, end, round_number - at, chunks)
         return Pieces(np.arange(start.size), start.reshape(-1), stop.reshape(-1), np.full(start.size, kind == "reduce"))
 
-    def volume(ranks: int) -> NDArray[np.int64]:
+    def volume(ranks: int) -> Ints:
         """Every rank but the last of its line sends its group's part, every one but the first gets it."""
         sizes = np.broadcast_to(end - begin, (len(line), pairs))
         return traffic_between(ranks, line[:, :-1].reshape(-1), line[:, 1:].reshape(-1), sizes)

@@ -13,8 +13,7 @@ from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Stage, 
 from s2sim.errors import ContendedError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
@@ -62,7 +61,7 @@ class Direct(OverGroups):
         return hops.round_s(demand.sizes_bytes.max())
 
 
-def _exchange(groups: Groups, pattern: Pattern, *, chunk: NDArray[np.int64], adds: bool) -> Stage:
+def _exchange(groups: Groups, pattern: Pattern, *, chunk: Ints, adds: bool) -> Stage:
     """Return one round in which each message carries the chunk of this member of its group."""
     begin, end = groups.begin[:, chunk].reshape(-1), groups.end[:, chunk].reshape(-1)
     sent = Round(pattern, groups.bytes[:, chunk].reshape(-1))

@@ -19,8 +19,7 @@ from s2sim.errors import ContendedError, OptionError
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints, Mask
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
@@ -32,7 +31,7 @@ _MOST_CHUNKS = 128
 _MOST_PLACES = 1 << 30
 
 
-def _binary_tree(count: int) -> NDArray[np.int64]:
+def _binary_tree(count: int) -> Ints:
     """Return the parent of each of ``count`` members in an in-order binary tree, -1 for the root.
 
     Members are numbered from 1 here: a member's lowest set bit is its height, so odd members are leaves.
@@ -44,7 +43,7 @@ def _binary_tree(count: int) -> NDArray[np.int64]:
     return np.where(above <= count, above, below).astype(np.int64) - 1
 
 
-def _second_tree(first: NDArray[np.int64]) -> NDArray[np.int64]:
+def _second_tree(first: Ints) -> Ints:
     """Return the tree whose leaves have children in the first: mirrored for an even count, shifted for an odd one."""
     count = len(first)
     renamed = count - 1 - np.arange(count) if count % 2 == 0 else (np.arange(count) + 1) % count
@@ -53,7 +52,7 @@ def _second_tree(first: NDArray[np.int64]) -> NDArray[np.int64]:
     return second
 
 
-def _over_nodes(tree: NDArray[np.int64], node_of_rank: NDArray[np.int64], *, last: bool) -> NDArray[np.int64]:
+def _over_nodes(tree: Ints, node_of_rank: Ints, *, last: bool) -> Ints:
     """Return the parent of each rank: the tree over nodes, and a chain inside each, led by its first or last rank."""
     ranks = len(node_of_rank)
     nodes, node = np.unique(node_of_rank, return_inverse=True)
@@ -67,7 +66,7 @@ def _over_nodes(tree: NDArray[np.int64], node_of_rank: NDArray[np.int64], *, las
     return parent
 
 
-def _depth(parent: NDArray[np.int64]) -> NDArray[np.int64]:
+def _depth(parent: Ints) -> Ints:
     depth = np.zeros(len(parent), np.int64)
     ancestor = parent.copy()
     while (ancestor >= 0).any():
@@ -92,18 +91,18 @@ class _Trees:
         Whether it leads up.
     """
 
-    sender: NDArray[np.int64]
-    receiver: NDArray[np.int64]
-    tree: NDArray[np.int64]
-    delay: NDArray[np.int64]
-    adds: NDArray[np.bool_]
+    sender: Ints
+    receiver: Ints
+    tree: Ints
+    delay: Ints
+    adds: Mask
 
     def rounds(self, chunks: int) -> int:
         """Return how many rounds it takes."""
         return chunks + int(self.delay.max(initial=-1))
 
 
-def _trees(parents: list[NDArray[np.int64]]) -> _Trees:
+def _trees(parents: list[Ints]) -> _Trees:
     """Return the pairs of two trees.
 
     A member at depth d sends chunk c up in round c + height - d, as soon as its children can have delivered it, and
@@ -175,7 +174,7 @@ class DoubleBinaryTree:
             return _MOST_CHUNKS
         goes_up = np.repeat(np.tile(trees.adds, len(groups.ranks)), np.diff(routes.offsets))
 
-        def busiest_s(crossings: NDArray[np.bool_]) -> float:
+        def busiest_s(crossings: Mask) -> float:
             load = np.bincount(routes.links[crossings], routes.weights[crossings], len(cluster.fabric))
             return float((load / cluster.fabric.rate_Bps).max())
 

@@ -23,8 +23,7 @@ from s2sim.options import join_option_string, non_default
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.algorithms.over_groups import OverGroups
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
@@ -181,8 +180,8 @@ def _pipelined(lanes: Sequence[Sequence[Stage]]) -> Stage:
 class _Nodes:
     """The ranks of each node in the order of their GPUs, node after node, and how many each holds: int64 arrays."""
 
-    ranks: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    ranks: Ints
+    sizes: Ints
 
     @classmethod
     def of(cls, cluster: Cluster) -> _Nodes:
@@ -191,16 +190,16 @@ class _Nodes:
         return cls(order.astype(np.int64), np.unique(cluster.node_of_rank, return_counts=True)[1])
 
     @property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Ints:
         """Where each node's ranks begin, int64 of shape (nodes,)."""
         return np.cumsum(self.sizes) - self.sizes
 
     @property
-    def leaders(self) -> NDArray[np.int64]:
+    def leaders(self) -> Ints:
         """First rank of each node, int64 of shape (nodes,)."""
         return self.ranks[self.starts]
 
-    def equal_members(self) -> NDArray[np.int64]:
+    def equal_members(self) -> Ints:
         """Return the ranks as int64 of shape (nodes, ranks a node), or refuse nodes of unequal size."""
         least, most = int(self.sizes.min()), int(self.sizes.max())
         if least < most:

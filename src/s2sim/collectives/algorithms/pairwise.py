@@ -15,8 +15,7 @@ from s2sim.errors import OptionError
 from s2sim.options import join_option_string, non_default
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Schedule
@@ -86,12 +85,12 @@ class Pairwise:
         clocked_s = hops.round_s if self.release == "delivered" else hops.sending_s
         return sum(map(clocked_s, others)) + hops.round_s(last)
 
-    def _targets(self, source: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    def _targets(self, source: Ints, k: int) -> Ints:
         """Return whom each rank sends to in round k, from 1 on."""
         return source ^ k if self.partners == "xor" else (source + k) % len(source)
 
 
-def block_pieces(blocks: Blocks, source: NDArray[np.int64], target: NDArray[np.int64]) -> Pieces:
+def block_pieces(blocks: Blocks, source: Ints, target: Ints) -> Pieces:
     """Return one message from each ``source`` with its block for ``target``, both int64 of shape (m,)."""
     begin, end = blocks.bounds(source, target)
     return Pieces(np.arange(len(source)), begin, end, np.zeros(len(source), bool))

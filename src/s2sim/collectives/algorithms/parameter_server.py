@@ -13,8 +13,7 @@ from s2sim.errors import OptionError
 from s2sim.options import join_option_string, non_default
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Schedule
@@ -75,7 +74,7 @@ class ParameterServer:
             demand, join_option_string(self.name, non_default(self)), Stage(steps, pieces), helpers=helpers
         )
 
-    def _places(self, ranks: int, cluster: Cluster) -> NDArray[np.int64]:
+    def _places(self, ranks: int, cluster: Cluster) -> Ints:
         """Return the worker of the cluster that each server is, int64 of shape (servers,)."""
         if self.on == "ranks":
             if self.servers > ranks:

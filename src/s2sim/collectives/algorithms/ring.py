@@ -22,8 +22,7 @@ from s2sim.collectives.schedules.schedule import (
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Schedule
@@ -169,7 +168,7 @@ def _once_round(kind: Kind, groups: Groups) -> Stage:
     return _passing(groups, pattern, adding=kind == "reduce_scatter")
 
 
-def _order(node_of_rank: NDArray[np.int64], channel: int, channels: int) -> NDArray[np.int64]:
+def _order(node_of_rank: Ints, channel: int, channels: int) -> Ints:
     """Return the ranks in a channel's order: rank order, with each run of ranks of one node turned by its share."""
     ranks = len(node_of_rank)
     starts = np.flatnonzero(np.concatenate([[True], np.diff(node_of_rank) != 0]))
@@ -177,11 +176,11 @@ def _order(node_of_rank: NDArray[np.int64], channel: int, channels: int) -> NDAr
     start, length = np.repeat(starts, lengths), np.repeat(lengths, lengths)
     # Interface i serves GPUs from ceil(i·gpus/interfaces) on: each channel enters through the first GPU of another one.
     first = -(-channel * length // channels)
-    order: NDArray[np.int64] = start + (np.arange(ranks) - start + first) % length
+    order: Ints = start + (np.arange(ranks) - start + first) % length
     return order
 
 
-def _cut_for(demand: Demand, orders: NDArray[np.int64]) -> Groups:
+def _cut_for(demand: Demand, orders: Ints) -> Groups:
     """Return a group a channel: even parts of a shared buffer, or of every rank's stretch."""
     channels = len(orders)
     if demand.shared:
@@ -204,7 +203,7 @@ def _passing(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
     position = np.arange(members)
     message = np.arange(groups.ranks.size)
 
-    def chunks(k: int) -> NDArray[np.int64]:
+    def chunks(k: int) -> Ints:
         return (position - k - adding) % members
 
     def pieces(step: int, time: int) -> Pieces:
@@ -216,7 +215,7 @@ def _passing(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
             np.full(len(message), adding),
         )
 
-    def volume(ranks: int) -> NDArray[np.int64]:
+    def volume(ranks: int) -> Ints:
         """Every member sends all chunks but one: its own of partial sums, else the next member's."""
         size = groups.end - groups.begin
         sent = size.sum(axis=1, keepdims=True) - (size if adding else np.roll(size, -1, axis=1))

@@ -16,8 +16,7 @@ from s2sim.errors import ContendedError, OptionError
 from s2sim.options import join_option_string, non_default
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Schedule
@@ -93,7 +92,7 @@ def _shift(demand: Demand) -> Stage:
     return Stage((step,), lambda _step, _time: Pieces(source, begin, end, np.zeros(demand.ranks, bool)))
 
 
-def _exchange(demand: Demand, node_of_rank: NDArray[np.int64], partners: int) -> Stage:
+def _exchange(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
     """Return the rounds in which each rank sends its blocks to the others, a group of ``partners`` a round.
 
     What is empty is not sent: most pairs are, where only some ranks are peers.
@@ -113,7 +112,7 @@ def _exchange(demand: Demand, node_of_rank: NDArray[np.int64], partners: int) ->
     return Stage(steps, lambda step, _time: block_pieces(blocks, *rounds[step]), chain=groups == 1)
 
 
-def _pairs(order: NDArray[np.int64], groups: int, shift: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _pairs(order: Ints, groups: int, shift: int) -> tuple[Ints, Ints]:
     """Return (source, target) of all pairs from each of ``groups`` stretches of ``order`` to that ``shift`` further.
 
     Everybody begins with the one after its own place.

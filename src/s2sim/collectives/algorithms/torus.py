@@ -26,8 +26,7 @@ from s2sim.topology.kinds.torus import TorusDimensions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Schedule, Stage
@@ -137,13 +136,7 @@ def _read(size: str) -> tuple[int, ...]:
 
 
 def _lane(
-    grid: NDArray[np.int64],
-    order: Sequence[int],
-    part: tuple[int, int],
-    size_bytes: float,
-    cluster: Cluster,
-    *,
-    back: bool,
+    grid: Ints, order: Sequence[int], part: tuple[int, int], size_bytes: float, cluster: Cluster, *, back: bool
 ) -> Stage:
     """Return the rounds of one part of the buffer, which takes the axes of the grid in this order, and back again."""
     begin, end = (np.full(grid.size, cut, np.int64) for cut in part)

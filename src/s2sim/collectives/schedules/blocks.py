@@ -11,7 +11,7 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import cut
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from s2sim.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,18 +26,16 @@ class Blocks:
     """
 
     demand: Demand
-    cuts: NDArray[np.int64] | None
+    cuts: Ints | None
 
-    def bounds(
-        self, source: NDArray[np.int64], target: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def bounds(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         """Return where each block begins and ends, int64 of the common shape of ``source`` and ``target``."""
         if self.cuts is not None:
             return self.cuts[source, target], self.cuts[source, target + 1]
         begin, end = (side[source] for side in self.demand.stretches())
         return cut(begin, end, target, self.demand.ranks)
 
-    def bytes(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.float64]:
+    def bytes(self, source: Ints, target: Ints) -> Floats:
         """Return what each block counts on the network, float64: its size, or an even share of its stretch."""
         if self.cuts is None:
             elements = np.asarray(self.demand.elements, np.float64)
@@ -45,7 +43,7 @@ class Blocks:
         begin, end = self.bounds(source, target)
         return (end - begin).astype(np.float64) * self.demand.itemsize
 
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Return the bytes of whole elements that each rank has for each other, int64 of shape (ranks, ranks)."""
         ranks = np.arange(self.demand.ranks)
         begin, end = self.bounds(ranks[:, None], ranks[None, :])
@@ -61,13 +59,13 @@ def blocks_of(demand: Demand) -> Blocks:
     return Blocks(demand, np.concatenate([begin, begin + within], axis=1))
 
 
-def exchange(sizes: NDArray[np.int64], itemsize: int) -> Demand:
+def exchange(sizes: Ints, itemsize: int) -> Demand:
     """Return the all-to-all in which rank s has ``sizes[s, d]`` elements for rank d, int64 of shape (ranks, ranks)."""
     blocks = tuple(map(tuple, sizes.tolist()))
     return Demand("all_to_all", tuple(map(sum, blocks)), itemsize, blocks=blocks)
 
 
-def exchanged_bytes(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def exchanged_bytes(demand: Demand) -> tuple[Ints, Ints]:
     """Return what each rank sends to others and receives from them, int64 of shape (ranks,)."""
     sizes = blocks_of(demand).sizes()
     np.fill_diagonal(sizes, 0)

@@ -13,15 +13,12 @@ from s2sim.errors import S2SimError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints, Mask
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.schedule import Schedule
 
 
-def run_on_values(
-    schedule: Schedule, buffers: NDArray[np.int64], order: Iterable[int] | None = None
-) -> NDArray[np.int64]:
+def run_on_values(schedule: Schedule, buffers: Ints, order: Iterable[int] | None = None) -> Ints:
     """Return the buffers after the schedule, int64 of shape (places, positions).
 
     Steps run in ``order``, without it as they are listed. All sends of a round read what their source held before the
@@ -69,7 +66,7 @@ def late_order(schedule: Schedule) -> list[int]:
     return order
 
 
-def starting_values(demand: Demand, rng: np.random.Generator) -> NDArray[np.int64]:
+def starting_values(demand: Demand, rng: np.random.Generator) -> Ints:
     """Return random buffers, int64 of shape (ranks, positions), zero where a rank has nothing of its own."""
     values = rng.integers(-(2**40), 2**40, (demand.ranks, demand.buffer_elements))
     if demand.kind == "broadcast":
@@ -79,15 +76,15 @@ def starting_values(demand: Demand, rng: np.random.Generator) -> NDArray[np.int6
     return values
 
 
-def _stretch_of(demand: Demand, owner: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _stretch_of(demand: Demand, owner: Ints) -> Mask:
     """Return which positions lie in the stretch of rank ``owner[r]``, bool of shape (ranks, positions)."""
     begin, end = (side[owner][:, None] for side in demand.stretches())
     position = np.arange(demand.buffer_elements)
-    inside: NDArray[np.bool_] = (begin <= position) & (position < end)
+    inside: Mask = (begin <= position) & (position < end)
     return inside
 
 
-def promised(demand: Demand) -> NDArray[np.bool_]:
+def promised(demand: Demand) -> Mask:
     """Return which positions every rank must have at the end, bool of shape (ranks, positions)."""
     ranks = np.arange(demand.ranks)
     wanted = np.zeros((demand.ranks, demand.buffer_elements), bool)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats, Ints
     from s2sim.collectives.schedules.groups import Groups
 
 
@@ -29,9 +30,9 @@ class Chunks:
         What each chunk counts on the network.
     """
 
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
-    bytes: NDArray[np.float64]
+    begin: Ints
+    end: Ints
+    bytes: Floats
 
 
 def own_chunks(groups: Groups) -> Chunks:
@@ -52,8 +53,8 @@ class Pairs:
     One object serves all moves between the same members.
     """
 
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
+    src: Ints
+    dst: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +72,7 @@ class Move:
     """
 
     pairs: Pairs
-    first: NDArray[np.int64]
+    first: Ints
     count: int
     stride: int = 1
     skip: int = 0
@@ -87,7 +88,7 @@ def mirrored(moves: Sequence[Move]) -> list[Move]:
     return [replace(move, pairs=turned[move.pairs], adds=True) for move in reversed(moves)]
 
 
-def stage_of_moves(ranks: NDArray[np.int64], chunks: Chunks, moves: Sequence[Move]) -> Stage:
+def stage_of_moves(ranks: Ints, chunks: Chunks, moves: Sequence[Move]) -> Stage:
     """Return the rounds of these moves, in every group at once.
 
     Parameters
@@ -120,7 +121,7 @@ def stage_of_moves(ranks: NDArray[np.int64], chunks: Chunks, moves: Sequence[Mov
             np.full(begin.size, move.adds),
         )
 
-    def volume(places: int) -> NDArray[np.int64]:
+    def volume(places: int) -> Ints:
         total = np.zeros((2, places), np.int64)
         elements = (chunks.end - chunks.begin).sum(axis=2)
         for move in moves:

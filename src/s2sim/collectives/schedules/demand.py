@@ -10,7 +10,7 @@ import numpy as np
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from s2sim.arrays import Floats, Ints
 
 Kind: TypeAlias = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier"
@@ -86,7 +86,7 @@ class Demand:
         return self.buffer_elements * self.itemsize
 
     @property
-    def sizes_bytes(self) -> NDArray[np.float64]:
+    def sizes_bytes(self) -> Floats:
         """What each rank's stretch counts on the network, float64 of shape (ranks,).
 
         Parts of one size that was cut evenly, [i·n//P, (i+1)·n//P), all count its nominal share n/P, so that rounds
@@ -98,7 +98,7 @@ class Demand:
             return np.full(self.ranks, total * self.itemsize / self.ranks)
         return (own * self.itemsize).astype(np.float64)
 
-    def stretches(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def stretches(self) -> tuple[Ints, Ints]:
         """Return where each rank's own stretch begins and ends, int64 of shape (ranks,)."""
         own = np.asarray(self.elements, np.int64)
         if self.shared:

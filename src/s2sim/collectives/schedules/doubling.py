@@ -16,8 +16,7 @@ from s2sim.collectives.schedules.groups import joined
 from s2sim.errors import ContendedError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
@@ -45,21 +44,21 @@ class Cube:
         """Members beyond 2^k: r."""
         return self.members - (1 << self.rounds)
 
-    def corners(self) -> NDArray[np.int64]:
+    def corners(self) -> Ints:
         """Return the members that exchange, int64 of shape (2^k,)."""
         number = np.arange(1 << self.rounds, dtype=np.int64)
         return np.where(number < self.extras, 2 * number + 1, number + self.extras)
 
-    def folded(self) -> NDArray[np.int64]:
+    def folded(self) -> Ints:
         """Return the members that do not, int64 of shape (r,); each one's partner is the next."""
         return 2 * np.arange(self.extras, dtype=np.int64)
 
-    def fold(self, first: NDArray[np.int64], count: int, *, adds: bool) -> list[Move]:
+    def fold(self, first: Ints, count: int, *, adds: bool) -> list[Move]:
         """Return the round in which folded members send chunks to their partners, none where none is folded."""
         pairs = Pairs(self.folded(), self.folded() + 1)
         return [Move(pairs, first, count, adds=adds)] if self.extras else []
 
-    def unfold(self, first: NDArray[np.int64], count: int, *, adds: bool) -> list[Move]:
+    def unfold(self, first: Ints, count: int, *, adds: bool) -> list[Move]:
         """Return the round in which partners send chunks to folded members."""
         pairs = Pairs(self.folded() + 1, self.folded())
         return [Move(pairs, first, count, adds=adds)] if self.extras else []

@@ -17,8 +17,7 @@ from s2sim.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints
     from s2sim.collectives.schedules.demand import Demand
 
 
@@ -51,10 +50,10 @@ class Groups:
         What each chunk counts on the network.
     """
 
-    ranks: NDArray[np.int64]
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
-    bytes: NDArray[np.float64]
+    ranks: Ints
+    begin: Ints
+    end: Ints
+    bytes: Floats
 
     @property
     def members(self) -> int:
@@ -67,9 +66,7 @@ class Groups:
         return bool((self.bytes == self.bytes[:, :1]).all())
 
 
-def even_groups(
-    ranks: NDArray[np.int64], begin: NDArray[np.int64], end: NDArray[np.int64], part_bytes: float
-) -> Groups:
+def even_groups(ranks: Ints, begin: Ints, end: Ints, part_bytes: float) -> Groups:
     """Return groups that cut their part evenly: chunk i = positions [begin + i·n//p, begin + (i+1)·n//p).
 
     Members are int64 of shape (G, p), ``begin`` and ``end`` of each group's part of shape (G,).
@@ -99,9 +96,7 @@ def group_from_root(demand: Demand) -> Groups:
     return replace(groups, ranks=np.roll(groups.ranks, -demand.root, axis=1))
 
 
-def cut(
-    begin: NDArray[np.int64], end: NDArray[np.int64], part: NDArray[np.int64] | int, parts: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def cut(begin: Ints, end: Ints, part: Ints | int, parts: int) -> tuple[Ints, Ints]:
     """Return where an even part of stretches of positions begins and ends, the parts counted from 0."""
     return begin + part * (end - begin) // parts, begin + (part + 1) * (end - begin) // parts
 

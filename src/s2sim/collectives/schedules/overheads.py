@@ -10,8 +10,7 @@ import numpy as np
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints, Mask
     from s2sim.collectives.schedules.schedule import Pattern
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
@@ -32,9 +31,9 @@ class Overheads:
         that follow each other over one connection share it.
     """
 
-    latency_ps: NDArray[np.int64]
-    factor: NDArray[np.float64]
-    limit_Bps: NDArray[np.float64]
+    latency_ps: Ints
+    factor: Floats
+    limit_Bps: Floats
 
     def __post_init__(self) -> None:
         if (self.latency_ps < 0).any() or (self.factor < 1).any() or not (self.limit_Bps > 0).all():
@@ -50,9 +49,9 @@ class Overheads:
         return replace(routes, latency_ps=routes.latency_ps + self.latency_ps, limit_Bps=self.limit_Bps)
 
 
-def inside_node(cluster: Cluster, pattern: Pattern) -> NDArray[np.bool_]:
+def inside_node(cluster: Cluster, pattern: Pattern) -> Mask:
     """Return which messages of the pattern stay inside a node, bool of shape (m,)."""
     if pattern.through_switch:
         return np.full(pattern.messages, cluster.dims.nodes == 1)
-    inside: NDArray[np.bool_] = cluster.node_of_rank[pattern.src] == cluster.node_of_rank[pattern.dst]
+    inside: Mask = cluster.node_of_rank[pattern.src] == cluster.node_of_rank[pattern.dst]
     return inside

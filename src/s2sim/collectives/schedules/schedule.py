@@ -21,8 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints, Mask
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads
 
@@ -43,8 +42,8 @@ class Pattern:
         What a library adds to each message; patterns that differ in it are different patterns.
     """
 
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
+    src: Ints
+    dst: Ints
     through_switch: bool = False
     overheads: Overheads | None = None
 
@@ -76,7 +75,7 @@ class Round:
     """
 
     pattern: Pattern
-    bytes: NDArray[np.float64]
+    bytes: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,15 +118,13 @@ class Pieces:
         Whether the destination adds what comes to what it has, or replaces it.
     """
 
-    message: NDArray[np.int64]
-    start: NDArray[np.int64]
-    stop: NDArray[np.int64]
-    adds: NDArray[np.bool_]
+    message: Ints
+    start: Ints
+    stop: Ints
+    adds: Mask
 
 
-def traffic_between(
-    ranks: int, src: NDArray[np.int64], dst: NDArray[np.int64], elements: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def traffic_between(ranks: int, src: Ints, dst: Ints, elements: Ints) -> Ints:
     """Return what each rank sends and receives where messages carry so many elements, int64 of shape (2, ranks)."""
     total = np.zeros((2, ranks), np.int64)
     np.add.at(total[0], src, elements.reshape(-1))
@@ -135,7 +132,7 @@ def traffic_between(
     return total
 
 
-def traffic_of(stages: Sequence[Stage], ranks: int) -> NDArray[np.int64]:
+def traffic_of(stages: Sequence[Stage], ranks: int) -> Ints:
     """Return what each rank sends and receives in several stages, int64 of shape (2, ranks)."""
     return sum((stage.traffic(ranks) for stage in stages), np.zeros((2, ranks), np.int64))
 
@@ -181,7 +178,7 @@ class Stage:
 
     steps: Sequence[Step]
     pieces: Callable[[int, int], Pieces]
-    volume: Callable[[int], NDArray[np.int64]] | None = None
+    volume: Callable[[int], Ints] | None = None
     chain: bool = True
 
     @cached_property
@@ -189,7 +186,7 @@ class Stage:
         """Number of rounds."""
         return sum(step.times for step in self.steps)
 
-    def traffic(self, ranks: int) -> NDArray[np.int64]:
+    def traffic(self, ranks: int) -> Ints:
         """Return positions sent and received by each rank, int64 of shape (2, ranks)."""
         if self.volume is not None:
             return self.volume(ranks)
@@ -250,7 +247,7 @@ class Schedule:
         """Whether a switch or a server reduces, so that ranks together send less than they would among themselves."""
         return self.helpers > 0 or any(step.round.pattern.through_switch for step in self.steps[:1])
 
-    def traffic(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def traffic(self) -> tuple[Ints, Ints]:
         """Return (sent, received) bytes of each rank and helper, int64 of shape (places,)."""
         sent, received = self.stage.traffic(self.places) * self.demand.itemsize
         return sent, received

@@ -23,8 +23,7 @@ from s2sim.errors import TraceError
 from s2sim.gradients.statistics import occupancy
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints
     from s2sim.gradients.statistics import GradientSource
 
 LAW = "each row has a probability of its own to be held by a rank: binomial mixture fitted to the recorded ranks"
@@ -53,14 +52,14 @@ class LayerLaw:
     """
 
     ranks: int
-    probabilities: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    probabilities: Floats
+    weights: Floats
 
     def union_density(self, ranks: int) -> float:
         """Return the expected share of the table's rows that at least one of ``ranks`` ranks holds."""
         return float(self.weights @ (1 - (1 - self.probabilities) ** ranks))
 
-    def draw(self, counts: NDArray[np.int64], ranks: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    def draw(self, counts: Ints, ranks: int, generator: np.random.Generator) -> Floats:
         """Return a probability for each row, drawn given in how many of ``ranks`` ranks it was seen.
 
         Parameters
@@ -95,7 +94,7 @@ def fit_law(source: GradientSource, ranks: int | None = None) -> RankLaw:
     return RankLaw(ranks, tuple(None if counts is None else fit_layer(counts) for counts in occupancy(source, ranks)))
 
 
-def fit_layer(rows_by_count: NDArray[np.int64]) -> LayerLaw:
+def fit_layer(rows_by_count: Ints) -> LayerLaw:
     """Fit the law of one table.
 
     Parameters
@@ -113,9 +112,7 @@ def fit_layer(rows_by_count: NDArray[np.int64]) -> LayerLaw:
     return LayerLaw(ranks, probabilities, weights / weights.sum())
 
 
-def _likelihoods(
-    counts: NDArray[np.int64], ranks: int, probabilities: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _likelihoods(counts: Ints, ranks: int, probabilities: Floats) -> tuple[Ints, Floats]:
     """Return counts and, for each, the likelihood of all probabilities over the greatest, shape (counts, m)."""
     from scipy.special import xlog1py, xlogy
 

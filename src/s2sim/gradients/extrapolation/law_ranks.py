@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.errors import TraceError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.statistics import holders
+from s2sim.gradients.statistics import check_place, holders
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats, Ints
     from s2sim.gradients.extrapolation.law import RankLaw
     from s2sim.gradients.gradient import Layer
     from s2sim.gradients.statistics import GradientSource
@@ -85,8 +85,7 @@ class MoreRanks:
 
     def gradient(self, step: int, rank: int) -> Gradient:
         """Return one rank's gradient of one step: recorded, or drawn by the law."""
-        if not 0 <= rank < self.world_size:
-            raise TraceError(f"trace {self.name} has no rank {rank}: its ranks are 0 to {self.world_size - 1}")
+        check_place(self.name, self, step, rank)
         if rank < self.source.world_size:
             return self.source.gradient(step, rank)
         if step not in self._recorded:
@@ -134,15 +133,15 @@ class _Pool:
         Where a row's values begin in ``own``, and how many there are; of a row that none holds, those of the rarest.
     """
 
-    odds: NDArray[np.float64]
+    odds: Floats
     common: NDArray[Any]
     own: NDArray[Any]
-    places: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    places: Ints
+    starts: Ints
+    counts: Ints
 
     @classmethod
-    def of(cls, layers: Sequence[RowSparse], counts: NDArray[np.int64], probabilities: NDArray[np.float64]) -> _Pool:
+    def of(cls, layers: Sequence[RowSparse], counts: Ints, probabilities: Floats) -> _Pool:
         rows = np.concatenate([layer.rows for layer in layers])
         values = np.concatenate([layer.values.reshape(len(layer.rows), layer.width) for layer in layers])
         # The rarest rows come first, where the values of rows that nobody was seen to hold begin as well.
@@ -172,7 +171,7 @@ class _Pool:
         return RowSparse(rows, values.reshape(count, *shape[1:]), shape)
 
 
-def _split(values: NDArray[Any], counts: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _split(values: NDArray[Any], counts: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return what the ranks have in common in each row, and what each has beside it.
 
     Parameters

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
 
 from s2sim.data import data_directory
-from s2sim.errors import S2SimError, unknown_name
+from s2sim.errors import S2SimError, problems_of, unknown_name
 from s2sim.text_files import read_text
 
 Kind: TypeAlias = Literal["published", "estimated", "user"]
@@ -191,8 +191,6 @@ def _read(path: Path, name: str) -> Model:
         # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
         table = TypeAdapter(LayerTable).validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
-        found = "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'table'}: {item['msg']}" for item in error.errors(include_url=False)
-        )
+        found = problems_of(error.errors(include_url=False), "table")
         raise S2SimError(f"{path} is not a layer table: {found}") from None
     return Model(name, table)

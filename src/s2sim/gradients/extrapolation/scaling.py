@@ -22,8 +22,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.gradients.extrapolation.models import Model, ModelLayer
     from s2sim.gradients.gradient import Layer
 
@@ -113,10 +112,7 @@ def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
     sources = [index for index, layer in enumerate(like.layers) if isinstance(layer, RowSparse)]
     dense = [index for index, layer in enumerate(like.layers) if not isinstance(layer, RowSparse)]
     tables = [layer for layer in model.layers if layer.sparse]
-    for what, needed, found in (
-        ("row-sparse", tables, sources),
-        ("dense", len(tables) < len(model.layers), dense),
-    ):
+    for what, needed, found in (("row-sparse", tables, sources), ("dense", len(tables) < len(model.layers), dense)):
         if needed and not found:
             raise TraceError(f"model {model.name} has {what} layers and the trace has none to take after: use another")
     taken = {table.name: sources[number % len(sources)] for number, table in enumerate(tables)}
@@ -229,7 +225,7 @@ def double_width(gradient: Gradient, layers: Collection[int]) -> Gradient:
     return _change(gradient, layers, twice)
 
 
-def keep_rows(gradient: Gradient, kept: Sequence[NDArray[np.int64]]) -> Gradient:
+def keep_rows(gradient: Gradient, kept: Sequence[Ints]) -> Gradient:
     """Return a gradient with only some rows of each layer, renumbered.
 
     Parameters

@@ -8,7 +8,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from s2sim.errors import TraceError
+from s2sim.errors import TraceError, problems_of
 from s2sim.gradients.traces.manifest import SCHEMA_VERSION, Manifest, gradient_file_name
 
 if TYPE_CHECKING:
@@ -64,13 +64,8 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         manifest = TypeAdapter(Manifest).validate_json(text, strict=True)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'manifest'}: {problem['msg']}"
-            for problem in found[:_MOST_PROBLEMS]
-        )
-        more = f"; and {len(found) - _MOST_PROBLEMS} more" if len(found) > _MOST_PROBLEMS else ""
-        raise TraceError(f"{path} is not a valid manifest: {problems}{more}") from error
+        problems = problems_of(error.errors(include_url=False), "manifest", _MOST_PROBLEMS)
+        raise TraceError(f"{path} is not a valid manifest: {problems}") from error
     if manifest.steps * manifest.world_size != len(manifest.files):
         raise TraceError(
             f"{path} lists {len(manifest.files)} files for {manifest.steps} steps of {manifest.world_size} ranks: "

@@ -12,7 +12,7 @@ import numpy as np
 
 from s2sim.errors import TraceError, unknown_name
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.statistics import trace_statistics
+from s2sim.gradients.statistics import check_place, trace_statistics
 from s2sim.gradients.traces.manifest import gradient_file_name
 from s2sim.gradients.traces.manifest_file import read_manifest, read_regular
 from s2sim.gradients.traces.safetensors_file import parse_safetensors
@@ -59,9 +59,7 @@ class Trace:
         The file is read now, and what is read is what is checked: structure, checksum, shapes, types, rows in
         range and increasing, values finite.
         """
-        for what, number, count in (("step", step, self.steps), ("rank", rank, self.world_size)):
-            if not 0 <= number < count:
-                raise TraceError(f"trace {self.name} has no {what} {number}: its {what}s are 0 to {count - 1}")
+        check_place(self.name, self, step, rank)
         file_name = gradient_file_name(step, rank)
         label = f"trace {self.name}, {file_name}"
         try:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.errors import OptionError, TraceError
+from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.statistics import trace_statistics
+from s2sim.gradients.statistics import check_place, trace_statistics
 from s2sim.gradients.traces.manifest import SCHEMA_VERSION, LayerEntry, Manifest, Origin
 from s2sim.options import join_option_string, non_default
 from s2sim.seeds import named_generator
@@ -146,9 +146,7 @@ class SyntheticTrace:
 
     def gradient(self, step: int, rank: int) -> Gradient:
         """Return one rank's gradient of one step: float32, rows + values, then the dense layer if there is one."""
-        for what, number, count in (("step", step, self.steps), ("rank", rank, self.world_size)):
-            if not 0 <= number < count:
-                raise TraceError(f"trace {self.name} has no {what} {number}: its {what}s are 0 to {count - 1}")
+        check_place(self.name, self, step, rank)
         layers: list[NDArray[Any] | RowSparse] = [
             self._sparse_layer(step, rank, index) for index in range(self.options.layers)
         ]

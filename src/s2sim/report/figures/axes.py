@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats
     from s2sim.study.measuring.result import Row
 
 WIDTH = 7.2
@@ -41,7 +41,7 @@ def blank_figure(height: float) -> Figure:
     return figure
 
 
-def text_size(figure: Figure, text: str) -> NDArray[np.float64]:
+def text_size(figure: Figure, text: str) -> Floats:
     """Return width and height of a small text in inches, float64 of shape (2,)."""
     sample = figure.text(0, 0, text, fontsize=SMALL_SIZE)
     size = np.array(sample.get_window_extent().size, np.float64) / figure.dpi

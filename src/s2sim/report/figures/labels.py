@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.transforms import Bbox
-    from numpy.typing import NDArray
+
+    from s2sim.arrays import Floats
 
 # Points: from a point to its text, the nearest first, and half of what a marker covers.
 _DISTANCES = (6.0, 12.0, 20.0, 30.0, 42.0, 56.0)
@@ -46,7 +47,7 @@ class _Place(NamedTuple):
         return float(max(width, 0.0) * max(height, 0.0))
 
 
-def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], lines: Sequence[NDArray[np.float64]]) -> None:
+def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], lines: Sequence[Floats]) -> None:
     """Write a text beside each point, each where it covers least of what is there already.
 
     Parameters
@@ -101,7 +102,7 @@ def _leader(place: _Place) -> dict[str, object]:
     return {"arrowstyle": "-", "color": _LEADER, "linewidth": 0.6, "relpos": nearest, "shrinkA": 0, "shrinkB": 3}
 
 
-def _places(centre: NDArray[np.float64], size: NDArray[np.float64], pixels: float) -> Iterator[_Place]:
+def _places(centre: Floats, size: Floats, pixels: float) -> Iterator[_Place]:
     from matplotlib.transforms import Bbox
 
     for distance in _DISTANCES:
@@ -112,6 +113,6 @@ def _places(centre: NDArray[np.float64], size: NDArray[np.float64], pixels: floa
             yield _Place(float(offset[0]), float(offset[1]), Bbox([corner, corner + size]))
 
 
-def _samples(line: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+def _samples(line: Floats) -> Iterator[Floats]:
     for start, end in pairwise(line):
         yield from np.linspace(start, end, _SAMPLES)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from s2sim.data import data_directory
 from s2sim.errors import TopologyError, unknown_name
 from s2sim.registry import Registry
+from s2sim.text_files import user_path
 from s2sim.topology.files.read import read_shape
 
 if TYPE_CHECKING:
@@ -29,10 +30,7 @@ def _shipped() -> dict[str, Path]:
 
 def _path_of(name_or_path: str) -> Path:
     if "/" in name_or_path or name_or_path.endswith(".toml"):
-        try:
-            return Path(name_or_path).expanduser()
-        except RuntimeError as error:
-            raise TopologyError(f"there is no file {name_or_path}: {error}") from error
+        return user_path(name_or_path, TopologyError)
     shipped = _shipped()
     if name_or_path in shipped:
         return shipped[name_or_path]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from s2sim.errors import S2SimError, TopologyError, UnitError, nearest
+from s2sim.errors import TopologyError, UnitError, nearest
 from s2sim.units import parse_rate_Bps, parse_time_ps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 KINDS = ("datasheet", "measured", "estimated", "user")
 _KEYS = ("value", "kind", "source")
@@ -47,24 +52,21 @@ def read_quantity(raw: Any, field: str, where: str) -> Quantity:
     return Quantity(field, raw["value"], kind, source)
 
 
-def _with_place(error: S2SimError, quantity: Quantity, where: str) -> S2SimError:
-    return type(error)(f"{where}: {quantity.field}: {error}")
+def _parsed(parse: Callable[[object], T], quantity: Quantity, where: str) -> T:
+    try:
+        return parse(quantity.value)
+    except UnitError as error:
+        raise UnitError(f"{where}: {quantity.field}: {error}") from error
 
 
 def rate_Bps(quantity: Quantity, where: str) -> float:
     """Return a rate in bytes per second."""
-    try:
-        return parse_rate_Bps(quantity.value)
-    except UnitError as error:
-        raise _with_place(error, quantity, where) from error
+    return _parsed(parse_rate_Bps, quantity, where)
 
 
 def time_ps(quantity: Quantity, where: str) -> int:
     """Return a time in picoseconds."""
-    try:
-        return parse_time_ps(quantity.value)
-    except UnitError as error:
-        raise _with_place(error, quantity, where) from error
+    return _parsed(parse_time_ps, quantity, where)
 
 
 def count(quantity: Quantity, where: str) -> int:

@@ -32,8 +32,8 @@ from s2sim.topology.stages import draw, single
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
+    from s2sim.arrays import Ints, Mask
     from s2sim.topology.fabric import Fabric
-    from s2sim.topology.kinds.layout import Indices, Mask
     from s2sim.topology.node_set import Nodes
     from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
@@ -126,7 +126,7 @@ class Dragonfly(Layout):
     def _detours(self) -> bool:
         return self.shape.routing == "valiant" and self.dims.groups > 2
 
-    def switch_of_port(self, port: Indices) -> Indices:
+    def switch_of_port(self, port: Ints) -> Ints:
         """Return the router of each interface."""
         return self.dims.node_set.node_of_port[port] // self.dims.hosts_per_leaf
 
@@ -142,13 +142,13 @@ class Dragonfly(Layout):
             LinkPart("global", "global", rate_Bps, latency_ps, *slots),
         ]
 
-    def _local_ends(self, index: Indices) -> tuple[Indices, Indices]:
+    def _local_ends(self, index: Ints) -> tuple[Ints, Ints]:
         router, port = np.divmod(index, self.dims.routers_per_group - 1)
         group, place = np.divmod(router, self.dims.routers_per_group)
         other = port + (port >= place)
         return self.first_switch + router, self.first_switch + group * self.dims.routers_per_group + other
 
-    def _global_ends(self, index: Indices) -> tuple[Indices, Indices]:
+    def _global_ends(self, index: Ints) -> tuple[Ints, Ints]:
         dims = self.dims
         group, slot = np.divmod(index, dims.slots)
         number, offset = np.divmod(slot, dims.groups - 1)
@@ -160,11 +160,11 @@ class Dragonfly(Layout):
             self.first_switch + self._router((group + offset) % dims.groups, self._slot(dims.groups - offset, number)),
         )
 
-    def _router(self, group: Indices, slot: Indices) -> Indices:
+    def _router(self, group: Ints, slot: Ints) -> Ints:
         """Return the router of a global link."""
         return group * self.dims.routers_per_group + slot // self.dims.global_links_per_router
 
-    def _slot(self, offset: Indices, number: Indices) -> Indices:
+    def _slot(self, offset: Ints, number: Ints) -> Ints:
         """Return the slot of a group's link ``number`` to the group ``offset`` places further on."""
         dims = self.dims
         place = np.zeros(max(2, dims.groups), np.int64)
@@ -172,14 +172,14 @@ class Dragonfly(Layout):
         before = number * (dims.groups - 1)
         return before + np.where(number < dims.rounds, offset - 1, place[offset])
 
-    def _links_between(self) -> Indices:
+    def _links_between(self) -> Ints:
         """Return how many links join groups by how many places they are apart, int64 of shape (groups,)."""
         counts = np.full(self.dims.groups, self.dims.rounds, np.int64)
         counts[0] = 0
         counts[list(self.dims.extra_offsets)] += 1
         return counts
 
-    def stages(self, fabric: Fabric, source: Indices, target: Indices, outside: Mask, seed: int) -> list[Stage]:
+    def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[Stage]:
         """Return the links from router to router, minimally or by way of another group."""
         at, end = self.switch_of_port(source), self.switch_of_port(target)
         group, last = at // self.dims.routers_per_group, end // self.dims.routers_per_group
@@ -199,13 +199,11 @@ class Dragonfly(Layout):
         stages.append(self._local(fabric, at, end, outside & (at != end)))
         return stages
 
-    def _parallel(self, group: Indices, other: Indices, between: Mask) -> Indices:
+    def _parallel(self, group: Ints, other: Ints, between: Mask) -> Ints:
         """Return how many links join two groups; 1 for pairs that stay inside one."""
         return np.where(between, self._links_between()[(other - group) % self.dims.groups], 1)
 
-    def _cross(
-        self, fabric: Fabric, stages: list[Stage], at: Indices, group: Indices, number: Indices, mask: Mask
-    ) -> Indices:
+    def _cross(self, fabric: Fabric, stages: list[Stage], at: Ints, group: Ints, number: Ints, mask: Mask) -> Ints:
         """Add the way to another group over one of the links that lead there; return the routers where it arrives."""
         dims = self.dims
         here = at // dims.routers_per_group
@@ -216,7 +214,7 @@ class Dragonfly(Layout):
         stages.append(single(fabric, "global", here * dims.slots + slot, mask))
         return np.where(mask, arrive, at)
 
-    def _local(self, fabric: Fabric, router: Indices, other: Indices, mask: Mask) -> Stage:
+    def _local(self, fabric: Fabric, router: Ints, other: Ints, mask: Mask) -> Stage:
         """Return the link between two routers of a group."""
         place = other % self.dims.routers_per_group
         port = place - (place > router % self.dims.routers_per_group)

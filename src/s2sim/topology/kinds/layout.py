@@ -13,17 +13,12 @@ from s2sim.errors import TopologyError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints, Mask
     from s2sim.topology.capacity import Capacity, Partition
     from s2sim.topology.fabric import Fabric, LinkPart
     from s2sim.topology.node_set import Nodes
     from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
-
-    Indices = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
-    Rates = NDArray[np.float64]
 
 
 def ceil_div(dividend: int, divisor: int) -> int:
@@ -31,7 +26,7 @@ def ceil_div(dividend: int, divisor: int) -> int:
     return -(-dividend // divisor)
 
 
-def half_Bps(node_Bps: Rates) -> float:
+def half_Bps(node_Bps: Floats) -> float:
     """Return what the slower half of the nodes sends together, the smaller half of an odd number."""
     return float(np.sort(node_Bps)[: len(node_Bps) // 2].sum())
 
@@ -108,7 +103,7 @@ class Layout(ABC):
         """Vertex of the first PCIe switch."""
         return self.first_switch + self.switches
 
-    def drawn_vertices(self) -> Indices:
+    def drawn_vertices(self) -> Ints:
         """Return, for each vertex of the graph, itself, or its node where it is a PCIe switch or host bridge."""
         nodes = self.dims.node_set
         inside = np.concatenate([nodes.node_of_switch, nodes.bridge_nodes])
@@ -126,7 +121,7 @@ class Layout(ABC):
         return False
 
     @abstractmethod
-    def switch_of_port(self, port: Indices) -> Indices:
+    def switch_of_port(self, port: Ints) -> Ints:
         """Return the switch that each network interface joins."""
 
     @abstractmethod
@@ -134,7 +129,7 @@ class Layout(ABC):
         """Return the links between switches."""
 
     @abstractmethod
-    def stages(self, fabric: Fabric, source: Indices, target: Indices, outside: Mask, seed: int) -> list[Stage]:
+    def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[Stage]:
         """Return what lies between the switches of two ports, in order.
 
         Parameters
@@ -177,7 +172,7 @@ class Layout(ABC):
     def counts(self) -> dict[str, Any]:
         """Return what there is of everything that only some kinds have, as plain values."""
 
-    def reduction(self, port: Indices) -> list[tuple[str, str, Indices]]:  # noqa: ARG002  (for kinds that have a root)
+    def reduction(self, port: Ints) -> list[tuple[str, str, Ints]]:  # noqa: ARG002  (for kinds that have a root)
         """Return the links from the switches of some ports up to one switch above all of them, and down again.
 
         Parameters

@@ -21,7 +21,7 @@ from s2sim.topology.kinds.tree import TREE_ROUTINGS, Tree, TreeDimensions, block
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
-    from s2sim.topology.kinds.layout import Indices
+    from s2sim.arrays import Ints
     from s2sim.topology.node_set import Nodes
     from s2sim.topology.shape import ClusterShape
 
@@ -63,13 +63,13 @@ class RailOptimised(Tree):
         uplinks = (shape.uplinks_per_leaf or hosts) if switches > 1 else 0
         return cls(shape, RailDimensions(nodes, hosts, groups, switches, 1, uplinks, 0))
 
-    def host_of_port(self, port: Indices) -> Indices:
+    def host_of_port(self, port: Ints) -> Ints:
         """Return the host number of each interface: rail after rail, inside a rail node after node."""
         dims = self.dims
         place = dims.node_set.node_of_port[port] % dims.hosts_per_leaf
         return self.switch_of_port(port) * dims.hosts_per_leaf + place
 
-    def switch_of_port(self, port: Indices) -> Indices:
+    def switch_of_port(self, port: Ints) -> Ints:
         """Return the rail of each interface: the leaf switch of its number in its group."""
         dims = self.dims
         group = dims.node_set.node_of_port[port] // dims.hosts_per_leaf

@@ -22,8 +22,8 @@ from s2sim.topology.stages import series
 from s2sim.units import format_rate
 
 if TYPE_CHECKING:
+    from s2sim.arrays import Ints, Mask
     from s2sim.topology.fabric import Fabric
-    from s2sim.topology.kinds.layout import Indices, Mask
     from s2sim.topology.node_set import Nodes
     from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
@@ -109,7 +109,7 @@ class Torus(Layout):
         """Return what the links of one direction are called."""
         return f"dim{dimension}.{'plus' if step > 0 else 'minus'}"
 
-    def switch_of_port(self, port: Indices) -> Indices:
+    def switch_of_port(self, port: Ints) -> Ints:
         """Return the stop of each interface."""
         return self.dims.node_set.node_of_port[port]
 
@@ -130,16 +130,16 @@ class Torus(Layout):
             for step in self.steps(dimension)
         ]
 
-    def _ends(self, dimension: int, step: int, index: Indices) -> tuple[Indices, Indices]:
+    def _ends(self, dimension: int, step: int, index: Ints) -> tuple[Ints, Ints]:
         return self.first_switch + index, self.first_switch + self._moved(dimension, index, step)
 
-    def _moved(self, dimension: int, stop: Indices, steps: int | Indices) -> Indices:
+    def _moved(self, dimension: int, stop: Ints, steps: int | Ints) -> Ints:
         """Return the stops that lie some steps away in one dimension."""
         size, stride = self.dims.sizes[dimension], self.dims.strides[dimension]
         coordinate = stop // stride % size
         return stop + ((coordinate + steps) % size - coordinate) * stride
 
-    def stages(self, fabric: Fabric, source: Indices, target: Indices, outside: Mask, seed: int) -> list[Stage]:  # noqa: ARG002  (nothing is drawn)
+    def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[Stage]:  # noqa: ARG002  (nothing is drawn)
         """Return the shorter way along each dimension in turn; ties go in the positive direction."""
         at, target = self.switch_of_port(source), self.switch_of_port(target)
         stages = []
@@ -153,7 +153,7 @@ class Torus(Layout):
             at = self._moved(dimension, at, forward)
         return stages
 
-    def _arc(self, fabric: Fabric, dimension: int, step: int, source: Indices, hops: Indices) -> Stage:
+    def _arc(self, fabric: Fabric, dimension: int, step: int, source: Ints, hops: Ints) -> Stage:
         """Return consecutive links along one dimension from each source stop."""
         block = fabric.blocks[f"{self.link_class}.{self.way_name(dimension, step)}"]
         before = np.cumsum(hops) - hops

@@ -26,15 +26,15 @@ from s2sim.words import number_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from s2sim.arrays import Ints, Mask
     from s2sim.topology.capacity import Capacity
     from s2sim.topology.fabric import Fabric
-    from s2sim.topology.kinds.layout import Indices, Mask
     from s2sim.topology.node_set import Nodes
     from s2sim.topology.routes import Stage
     from s2sim.topology.shape import ClusterShape
 
     Counter = Callable[[int], list[int]]
-    Ends = Callable[[Indices], tuple[Indices, Indices]]
+    Ends = Callable[[Ints], tuple[Ints, Ints]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ class Tree(Layout):
         dims = self.dims
         return self.shape.routing == "ecmp" and max(dims.uplinks_per_leaf, dims.uplinks_per_aggregation) > 1
 
-    def host_of_port(self, port: Indices) -> Indices:
+    def host_of_port(self, port: Ints) -> Ints:
         """Return the host number of each interface: hosts of one leaf switch follow each other."""
         return port
 
-    def switch_of_port(self, port: Indices) -> Indices:
+    def switch_of_port(self, port: Ints) -> Ints:
         """Return the leaf switch of each interface."""
         return self.dims.node_set.node_of_port[port] // self.dims.hosts_per_leaf
 
@@ -156,19 +156,19 @@ class Tree(Layout):
             *both("aggregation", "pod{}.aggregation{}", pod, pod_links, self._above_aggregation),
         ]
 
-    def _above_leaf(self, index: Indices) -> tuple[Indices, Indices]:
+    def _above_leaf(self, index: Ints) -> tuple[Ints, Ints]:
         dims = self.dims
         leaf, port = np.divmod(index, dims.uplinks_per_leaf)
         first_aggregation = self.first_switch + dims.leaf_switches
         return self.first_switch + leaf, first_aggregation + leaf // dims.leaves_per_pod * dims.uplinks_per_leaf + port
 
-    def _above_aggregation(self, index: Indices) -> tuple[Indices, Indices]:
+    def _above_aggregation(self, index: Ints) -> tuple[Ints, Ints]:
         dims = self.dims
         first_aggregation = self.first_switch + dims.leaf_switches
         first_core = first_aggregation + dims.aggregations
         return first_aggregation + index // dims.uplinks_per_aggregation, first_core + index % dims.cores
 
-    def stages(self, fabric: Fabric, source: Indices, target: Indices, outside: Mask, seed: int) -> list[Stage]:
+    def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[Stage]:
         """Return the links up to the lowest level that both ends share, and down again."""
         dims = self.dims
         uplinks, core_uplinks, cores = dims.uplinks_per_leaf, dims.uplinks_per_aggregation, dims.cores
@@ -195,7 +195,7 @@ class Tree(Layout):
             down.append(single(fabric, "aggregation.down", target_pod * cores + core, between_pods))
         return [*up, *reversed(down)]
 
-    def _port(self, source: Indices, target: Indices, seed: int, *, level: int, width: int) -> Indices:
+    def _port(self, source: Ints, target: Ints, seed: int, *, level: int, width: int) -> Ints:
         """Return the up-port that each transfer takes at a level of the tree (1: leaf, 2: aggregation)."""
         if self.shape.routing == "ecmp":
             return draw(source, target, seed, level, width)
@@ -240,7 +240,7 @@ class Tree(Layout):
             self._leaves_Bps(np.arange(dims.leaves - half, dims.leaves), capacity),
         )
 
-    def _leaves_Bps(self, chosen: Indices, capacity: Capacity) -> float:
+    def _leaves_Bps(self, chosen: Ints, capacity: Capacity) -> float:
         """Return what leaves a set of leaves: whole pods through their cores, the others through their uplinks."""
         dims = self.dims
         leaf_Bps = capacity.families[0]
@@ -300,7 +300,7 @@ class Tree(Layout):
             "cores": dims.cores,
         }
 
-    def reduction(self, port: Indices) -> list[tuple[str, str, Indices]]:
+    def reduction(self, port: Ints) -> list[tuple[str, str, Ints]]:
         """Return the links up to the first switch of the lowest level that is above all ports."""
         dims = self.dims
         leaf = np.unique(self.switch_of_port(port))

@@ -16,7 +16,8 @@ from s2sim.report.figures.cluster.lines import level_lines, straight_lines
 from s2sim.report.figures.cluster.names import shortened
 
 if TYPE_CHECKING:
-    from s2sim.report.figures.cluster.graph import ClusterGraph, Indices, Mask
+    from s2sim.arrays import Ints, Mask
+    from s2sim.report.figures.cluster.graph import ClusterGraph
     from s2sim.report.figures.cluster.lines import Line
 
 # Inches: of the whole picture, and of one part of a ring or a circle.
@@ -50,7 +51,7 @@ class _Wholes:
 
     canvas: Canvas
     names: list[int]
-    number_of: Indices  # of each vertex, shape (V,)
+    number_of: Ints  # of each vertex, shape (V,)
     outer: Mask  # links between two of them, shape (M,)
 
     def shown(self, places: int) -> list[list[int]]:

@@ -12,7 +12,8 @@ from s2sim.report.figures.cluster.sizes import DOT, LEAST_SWITCHES, Sizes, find_
 from s2sim.words import plural
 
 if TYPE_CHECKING:
-    from s2sim.report.figures.cluster.graph import ClusterGraph, Indices, Parts
+    from s2sim.arrays import Ints
+    from s2sim.report.figures.cluster.graph import ClusterGraph, Parts
 
 # Where not all switches of a row are shown, the picture is clearer with few.
 _MOST_OF_MANY = 8
@@ -55,7 +56,7 @@ class Canvas:
     sizes: Sizes
     limits: list[int]
     items: list[Item]
-    item_of: Indices
+    item_of: Ints
 
     @classmethod
     def of(cls, graph: ClusterGraph, parts: Parts) -> Canvas:
@@ -68,7 +69,7 @@ class Canvas:
         self.limits = self.sizes.fitting(self.parts.top, width)
         return self.sizes.width(self.parts.top, self.limits)
 
-    def add(self, item: Item, vertices: Indices | int | None = None) -> None:
+    def add(self, item: Item, vertices: Ints | int | None = None) -> None:
         """Place a box that stands for ``vertices``."""
         if vertices is not None:
             self.item_of[vertices] = len(self.items)
@@ -126,7 +127,7 @@ class Canvas:
     def _more_width(self, level: int, hidden: list[int]) -> float:
         return self.sizes.cell if level == 0 else text_width(self._more_text(level, hidden))
 
-    def _put_own(self, own: Indices, left: float, width: float, y: float) -> None:
+    def _put_own(self, own: Ints, left: float, width: float, y: float) -> None:
         """Place the vertices of a part's own level side by side, as many as there is room for."""
         places = max(LEAST_SWITCHES, int((width + gap(1)) / slot(self.names, int(own[-1]))))
         first, hidden, last = shortened(own.tolist(), places if len(own) <= places else min(places, _MOST_OF_MANY) - 1)

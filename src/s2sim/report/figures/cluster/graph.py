@@ -10,8 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Indices = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
+    from s2sim.arrays import Floats, Ints, Mask
+
 
 # Class of what joins a GPU without a port of its own to its node: no link of the cluster.
 NO_LINK = -1
@@ -45,14 +45,14 @@ class ClusterGraph:
         Classes of links between groups of switches, where there are groups.
     """
 
-    tail: Indices
-    head: Indices
+    tail: Ints
+    head: Ints
     link_class: NDArray[np.integer]
     class_names: tuple[str, ...]
-    rate_Bps: NDArray[np.float64]
-    latency_ps: Indices
-    node_of_gpu: Indices
-    rank_of_gpu: Indices
+    rate_Bps: Floats
+    latency_ps: Ints
+    node_of_gpu: Ints
+    rank_of_gpu: Ints
     nodes: int
     switch_names: tuple[str, ...] = ()
     arrangement: str = "levels"
@@ -82,20 +82,20 @@ class Parts:
         the highest switches are joined to each other alone.
     """
 
-    tail: Indices
-    head: Indices
-    link_class: Indices
-    rate_Bps: NDArray[np.float64]
+    tail: Ints
+    head: Ints
+    link_class: Ints
+    rate_Bps: Floats
     classes: tuple[str, ...]
-    level: Indices
-    part: tuple[Indices, ...]
+    level: Ints
+    part: tuple[Ints, ...]
 
     @property
     def top(self) -> int:
         """Highest level of parts."""
         return len(self.part) - 1
 
-    def own(self, level: int, name: int) -> Indices:
+    def own(self, level: int, name: int) -> Ints:
         """Return the vertices of a part's own level."""
         return np.flatnonzero((self.part[level] == name) & (self.level == level))
 
@@ -115,7 +115,7 @@ def base_class(name: str) -> str:
     return name.removesuffix("-up").removesuffix("-down")
 
 
-def _levels(graph: ClusterGraph, tail: Indices, head: Indices, vertices: int) -> Indices:
+def _levels(graph: ClusterGraph, tail: Ints, head: Ints, vertices: int) -> Ints:
     """Return the number of links from each vertex to the nearest GPU."""
     level = np.full(vertices, -1, np.int64)
     level[: graph.gpus] = 0
@@ -133,7 +133,7 @@ def _levels(graph: ClusterGraph, tail: Indices, head: Indices, vertices: int) ->
     return level
 
 
-def _joined(tail: Indices, head: Indices, links: Mask, vertices: int) -> Indices:
+def _joined(tail: Ints, head: Ints, links: Mask, vertices: int) -> Ints:
     """Return, for each vertex, the first vertex that ``links`` join it to."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

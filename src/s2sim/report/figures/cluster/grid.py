@@ -17,8 +17,8 @@ from s2sim.words import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from s2sim.arrays import Ints, Mask
     from s2sim.report.figures.cluster.canvas import Canvas
-    from s2sim.report.figures.cluster.graph import Indices, Mask
 
 # Inches: the picture, a part, how far it stands aside from its switch, to the next one, to the next plane.
 _WIDTH, _PART, _ASIDE, _GAP, _PLANE_GAP = 19.0, 1.3, 0.25, 0.25, 0.5
@@ -67,7 +67,7 @@ class _Grid:
         return (_FORWARD if forward else _BACKWARD)[axis]
 
 
-def put_grid(canvas: Canvas, names: list[int], number_of: Indices, outer: Mask) -> tuple[list[Line], str]:
+def put_grid(canvas: Canvas, names: list[int], number_of: Ints, outer: Mask) -> tuple[list[Line], str]:
     """Place parts row by row, the planes of a grid of three dimensions beside each other; return lines and a note.
 
     Parameters

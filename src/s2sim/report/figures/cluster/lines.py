@@ -11,8 +11,9 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from s2sim.arrays import Ints, Mask
     from s2sim.report.figures.cluster.canvas import Item
-    from s2sim.report.figures.cluster.graph import Indices, Mask, Parts
+    from s2sim.report.figures.cluster.graph import Parts
 
 # Inches between links of several classes that join the same two boxes.
 _ASIDE = 0.06
@@ -44,7 +45,7 @@ class Line:
     bend: float = 0.0
 
 
-def bundles(parts: Parts, which: Mask, thing_of: Indices) -> Iterator[tuple[int, int, int, float, int]]:
+def bundles(parts: Parts, which: Mask, thing_of: Ints) -> Iterator[tuple[int, int, int, float, int]]:
     """Yield what joins any two things: their numbers, the class of the links, the rate of one, and how many one way.
 
     Parameters
@@ -65,7 +66,7 @@ def bundles(parts: Parts, which: Mask, thing_of: Indices) -> Iterator[tuple[int,
         yield low, high, code, fastest, parallel
 
 
-def straight_lines(parts: Parts, which: Mask, box_of: Indices, items: Sequence[Item]) -> list[Line]:
+def straight_lines(parts: Parts, which: Mask, box_of: Ints, items: Sequence[Item]) -> list[Line]:
     """Return lines from middle to middle."""
     return [
         Line((items[a].x, items[a].y), (items[b].x, items[b].y), code, rate_Bps, count, _is_hidden(items[a], items[b]))
@@ -73,7 +74,7 @@ def straight_lines(parts: Parts, which: Mask, box_of: Indices, items: Sequence[I
     ]
 
 
-def level_lines(parts: Parts, which: Mask, box_of: Indices, items: Sequence[Item]) -> list[Line]:
+def level_lines(parts: Parts, which: Mask, box_of: Ints, items: Sequence[Item]) -> list[Line]:
     """Return lines that are straight between levels and bent between neighbours of one level."""
     joined = list(bundles(parts, which, box_of))
     several = Counter((a, b) for a, b, *_ in joined)
