@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -51,5 +52,6 @@ def run_record(
             "python": platform.python_version(),
             "platform": platform.platform(),
             **{package: _version(package) for package in _PACKAGES},
+            "kernels": f"numba {_version('numba')}" if "numba" in sys.modules else "numpy",
         },
     }

@@ -12,7 +12,11 @@ from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.payload import Payload
 from s2sim.codecs.registry import make_codec
 from s2sim.codecs.windows import Windows, segment_counts
+from s2sim.gradients.gradient import to_dense
+from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.registry import make_reducer
 from s2sim.testing.codecs import check_codec
+from s2sim.testing.reducers import example_gradients
 
 pytest.importorskip("numba")
 
@@ -117,3 +121,17 @@ def test_memory_stays_within_output_and_eight_megabytes(density):
     tracemalloc.stop()
     assert encode_peak <= cells.nbytes + bitmap.nbytes + 8e6
     assert decode_peak <= cells.nbytes + bitmap.nbytes + decoded.nbytes + 8e6
+
+
+def test_a_run_takes_what_pays_and_gets_the_same_bits(monkeypatch):
+    assert compiled.backend_for(10**6) == "numpy"
+    assert compiled.backend_for(10**9) == "numba"
+    gradients = example_gradients(3)
+    plain, _ = run_group(make_instances(make_reducer("s2"), 3), gradients)
+    monkeypatch.setattr(compiled, "_WORTHWHILE", 0)
+    taken = []
+    monkeypatch.setattr(compiled, "add_rows", lambda *a, add=compiled.add_rows: taken.append(a) or add(*a))
+    found, _ = run_group(make_instances(make_reducer("s2"), 3), gradients)
+    assert taken
+    for left, right in zip(plain[0].mean.layers, found[0].mean.layers, strict=True):
+        assert np.array_equal(bits(to_dense(left)), bits(to_dense(right)))

@@ -8,7 +8,7 @@ shape and seed add up: the sketch of a sum is the sum of the sketches.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from s2sim.codecs import compiled
 from s2sim.codecs.base import float32_vector
 from s2sim.codecs.batches import BATCH_KEYS, batches, row_batches
 from s2sim.codecs.bitmap import BLOCK_ELEMENTS, bitmap_bytes, check_bitmap, check_size, pack_nonzero, position_parts
+from s2sim.codecs.compiled import Backend  # noqa: TC001  (options are built from annotations)
 from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
 from s2sim.codecs.windows import check_increasing
 from s2sim.errors import CodecError, OptionError
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 _LINE_CELLS = 16
 """Cells in a line of 64 bytes of a cache."""
-
-Backend: TypeAlias = Literal["numpy", "numba"]
-"""What adds to the cells and reads them: vectorised NumPy, or loops that numba compiles. The results are equal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.codecs.compiled import backend_for
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hashing import HashKind  # noqa: TC001  (options are built from annotations)
 from s2sim.errors import OptionError
@@ -226,7 +227,9 @@ class S2(Reducer):
             estimated = True
             rows = yield from estimate_rows(rank, tables)
             columns = settings.columns_for(sum(count * table.width for count, table in zip(rows, tables, strict=True)))
-        return CountSketch(settings.rows, columns, seed, settings.hash), estimated
+        hashes = rank.size * settings.rows * sum(table.values.size for table in tables)
+        backend = backend_for(hashes) if settings.hash == "mix" else "numpy"
+        return CountSketch(settings.rows, columns, seed, settings.hash, backend=backend), estimated
 
 
 def _union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> NDArray[np.float32]:
