@@ -14,18 +14,20 @@ from __future__ import annotations
 import importlib.util
 import sys
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
 from measure import cpu_seconds, cpu_seconds_and_ratio, peak_bytes
 
 from s2sim.codecs.bitmap import count_nonzero, pack_nonzero
-from s2sim.codecs.count_sketch import Backend, CountSketch
-from s2sim.codecs.sketch_codec import columns_for
-from s2sim.codecs.windows import Windows, segment_counts
+from s2sim.codecs.count_sketch import CountSketch
+from s2sim.codecs.windows import WindowedSketch, Windows, segment_counts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from s2sim.codecs.compiled import Backend
 
 ROWS = 3
 CELLS_PER_NONZERO = 2.0
@@ -77,9 +79,11 @@ class Calls:
 
 def sketch_for(gradient: NDArray[np.float32], backend: Backend, *, windowed: bool) -> CountSketch:
     """Return a sketch with `CELLS_PER_NONZERO` cells for each non-zero element."""
-    columns = columns_for(CELLS_PER_NONZERO, count_nonzero(gradient), ROWS)
-    windows = Windows.proportional(segment_counts(pack_nonzero(gradient)), columns) if windowed else None
-    return CountSketch(ROWS, columns, windows=windows, backend=backend)
+    columns = ceil(CELLS_PER_NONZERO * count_nonzero(gradient) / ROWS)
+    if not windowed:
+        return CountSketch(ROWS, columns, backend=backend)
+    windows = Windows.proportional(segment_counts(pack_nonzero(gradient)), columns)
+    return WindowedSketch(ROWS, columns, backend=backend, windows=windows)
 
 
 def extra_megabytes(gradient: NDArray[np.float32], sketch: CountSketch) -> tuple[float, float]:
@@ -152,10 +156,10 @@ def main() -> None:
                 calls = Calls.of(gradient, sketch_for(gradient, backend, windowed=windowed))
                 encode, encode_reads = cpu_seconds_and_ratio(calls.encode, calls.read)
                 decode, decode_reads = cpu_seconds_and_ratio(calls.decode, calls.read)
-                windows = calls.sketch.windows
+                windows = len(calls.sketch.windows.first_keys) if isinstance(calls.sketch, WindowedSketch) else "none"
                 extra = extra_megabytes(gradient, calls.sketch)
                 print(
-                    f"{density:7g} {backend:7s} {len(windows.first_keys) if windows else 'none':>7} "
+                    f"{density:7g} {backend:7s} {windows:>7} "
                     f"{1e3 * encode / encode_reads:8.2f} {1e3 * encode:10.2f} ({encode_reads:5.1f}) "
                     f"{1e3 * decode:11.2f} ({decode_reads:5.1f}) {1e3 * cpu_seconds(calls.decode_new):9.2f}"
                     f"   {extra[0]:8.2f} / {extra[1]:4.2f}"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from s2sim.codecs.bitmap import pack_nonzero
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.sketch_error import rms_relative_error
-from s2sim.codecs.windows import SEGMENT_ELEMENTS, Windows, segment_counts
+from s2sim.codecs.windows import SEGMENT_ELEMENTS, WindowedSketch, Windows, segment_counts
 from s2sim.errors import CodecError, OptionError
 
 N = 4 * SEGMENT_ELEMENTS + 77
@@ -57,7 +57,7 @@ def test_each_window_is_a_sketch_of_its_own(rows, kind):
     columns = 60_001
     windows = windows_of(array, columns)
     assert windows.first_keys == (0, SEGMENT_ELEMENTS, 3 * SEGMENT_ELEMENTS)
-    sketch = CountSketch(rows, columns, seed=5, hash=kind, windows=windows)
+    sketch = WindowedSketch(rows, columns, seed=5, hash=kind, windows=windows)
     cells, bitmap = sketch.encode_dense(array)
     keys = np.flatnonzero(array).astype(np.uint32)
     decoded = sketch.decode_dense(cells, bitmap, N)
@@ -72,7 +72,7 @@ def test_each_window_is_a_sketch_of_its_own(rows, kind):
 
 def test_all_ways_to_encode_and_decode_agree():
     array = sparse_vector(UNEVEN)[: 4 * SEGMENT_ELEMENTS]
-    sketch = CountSketch(3, 50_000, windows=windows_of(array, 50_000))
+    sketch = WindowedSketch(3, 50_000, windows=windows_of(array, 50_000))
     cells, bitmap = sketch.encode_dense(array)
     keys = np.flatnonzero(array).astype(np.uint32)
     assert np.array_equal(sketch.encode_keys(keys, array[keys]), cells)
@@ -87,7 +87,7 @@ def test_all_ways_to_encode_and_decode_agree():
 def test_sketches_of_agreed_windows_add_up():
     ranks = [sparse_vector(UNEVEN, seed) for seed in range(3)]
     counts = sum(segment_counts(pack_nonzero(rank)) for rank in ranks)
-    sketch = CountSketch(2, 30_000, windows=Windows.proportional(counts, 30_000))
+    sketch = WindowedSketch(2, 30_000, windows=Windows.proportional(counts, 30_000))
     summed = sum(sketch.encode_dense(rank)[0] for rank in ranks)
     assert np.array_equal(summed, sketch.encode_dense(sum(ranks))[0])
 
@@ -100,8 +100,7 @@ def test_error_is_that_of_a_sketch_without_windows(rows):
     keys = np.flatnonzero(array)
     columns = 2 * len(keys)
     errors = []
-    for windows in (None, windows_of(array, columns)):
-        sketch = CountSketch(rows, columns, windows=windows)
+    for sketch in (CountSketch(rows, columns), WindowedSketch(rows, columns, windows=windows_of(array, columns))):
         decoded = sketch.decode_dense(*sketch.encode_dense(array), N)
         errors.append(np.linalg.norm(decoded - array) / np.linalg.norm(array))
     assert errors[1] == pytest.approx(errors[0], rel=0.03)
@@ -110,14 +109,14 @@ def test_error_is_that_of_a_sketch_without_windows(rows):
 
 
 def test_keys_beyond_the_segments_go_to_the_last_window():
-    sketch = CountSketch(1, 300, windows=Windows((0, 100), (0, 100, 300)))
+    sketch = WindowedSketch(1, 300, windows=Windows((0, 100), (0, 100, 300)))
     cells = sketch.encode_keys(np.array([99, 100, (1 << 32) - 1], np.uint32), np.ones(3, np.float32))
     assert np.count_nonzero(cells[0, :100]) == 1
     assert np.count_nonzero(cells[0, 100:]) == 2
 
 
 def test_values_that_are_not_finite_stay_in_their_windows():
-    sketch = CountSketch(1, 300, windows=Windows((0, 100), (0, 100, 300)))
+    sketch = WindowedSketch(1, 300, windows=Windows((0, 100), (0, 100, 300)))
     keys = np.arange(50, 150, dtype=np.uint32)
     values = np.where(keys < 100, np.float32(np.nan), np.float32(1))
     cells = sketch.encode_keys(keys, values)
@@ -128,7 +127,7 @@ def test_values_that_are_not_finite_stay_in_their_windows():
 
 @pytest.mark.parametrize("keys", [[3, 2], [1, 1]])
 def test_keys_out_of_order_are_refused(keys):
-    sketch = CountSketch(1, 10, windows=Windows((0, 2), (0, 5, 10)))
+    sketch = WindowedSketch(1, 10, windows=Windows((0, 2), (0, 5, 10)))
     ids = np.array(keys, np.uint32)
     with pytest.raises(CodecError, match="increase"):
         sketch.encode_keys(ids, np.ones(2, np.float32))
@@ -157,4 +156,4 @@ def test_impossible_counts_are_refused(counts):
 
 def test_windows_of_another_sketch_are_refused():
     with pytest.raises(OptionError, match="10 columns do not fit a sketch of 11"):
-        CountSketch(1, 11, windows=Windows((0,), (0, 10)))
+        WindowedSketch(1, 11, windows=Windows((0,), (0, 10)))

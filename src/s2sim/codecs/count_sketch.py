@@ -8,17 +8,17 @@ shape and seed add up: the sketch of a sum is the sum of the sketches.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from s2sim.codecs import compiled
-from s2sim.codecs.base import float32_vector
+from s2sim.codecs.base import Combination, float32_vector
 from s2sim.codecs.batches import BATCH_KEYS, batches, row_batches
 from s2sim.codecs.bitmap import BLOCK_ELEMENTS, bitmap_bytes, check_bitmap, check_size, pack_nonzero, position_parts
 from s2sim.codecs.compiled import Backend  # noqa: TC001  (options are built from annotations)
 from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
-from s2sim.codecs.windows import check_increasing
+from s2sim.codecs.payload import Payload
 from s2sim.errors import CodecError, OptionError
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.codecs.bitmap import Find
-    from s2sim.codecs.windows import Windows
-
-_LINE_CELLS = 16
-"""Cells in a line of 64 bytes of a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +43,6 @@ class CountSketch:
         Chooses the hash functions.
     hash : {"mix", "modulo", "product"}
         Their family, see `s2sim.codecs.hashing`.
-    windows : Windows or None
-        Which columns the keys of each stretch go to; None lets every key go to all columns. Keys must then increase.
     backend : {"numpy", "numba"}
         What does the work. The extra ``numba`` has the ``mix`` hash only; cells and estimates are the same bit by bit,
         because each cell gets the same additions in the same order.
@@ -61,12 +55,17 @@ class CountSketch:
     array([ 2., -1.], dtype=float32)
     """
 
-    rows: int
-    columns: int
+    rows: int = 3
+    columns: int = 1 << 12
     seed: int = 0
     hash: HashKind = "mix"
-    windows: Windows | None = None
+    # What does not compare does not go into payloads either.
     backend: Backend = field(default="numpy", compare=False)
+
+    name: ClassVar[str] = "count-sketch"
+    summary: ClassVar[str] = "a count sketch of the non-zero elements and the bitmap of where they are"
+    source: ClassVar[str] = "Charikar, Chen, Farach-Colton, ICALP 2002; Ge et al., S2 Reducer, arXiv:2110.02140"
+    combine: ClassVar[Combination] = {"cells": "sum", "support": "or"}
 
     def __post_init__(self) -> None:
         if not 1 <= self.rows <= MAX_ROWS:
@@ -77,12 +76,20 @@ class CountSketch:
             raise OptionError(f"seed {self.seed} of a count sketch is negative; it must be 0 or more")
         if self.hash not in ("mix", "modulo", "product"):
             raise OptionError(f"hash {self.hash!r} of a count sketch is not one of mix, modulo, product")
-        if self.windows is not None and self.windows.bounds[-1] != self.columns:
-            raise OptionError(f"windows of {self.windows.bounds[-1]} columns do not fit a sketch of {self.columns}")
         if self.backend not in ("numpy", "numba"):
             raise OptionError(f"backend {self.backend!r} of a count sketch is not one of numpy, numba")
         if self.backend == "numba" and self.hash != "mix":
             raise OptionError(f"backend numba has the mix hash only: hash {self.hash} needs backend numpy")
+
+    def encode(self, array: NDArray[np.float32]) -> Payload:
+        """Return the payload of ``array``, float32 of shape (n,); ranks whose payloads add up agree on all options."""
+        cells, support = self.encode_dense(array)
+        return Payload.of(self, len(array), cells=cells, support=support)
+
+    def decode(self, payload: Payload) -> NDArray[np.float32]:
+        """Return the estimates of the non-zero elements and zeros elsewhere, float32 of shape (n,)."""
+        cells, support = payload.expect(self, "cells", "support")
+        return self.decode_dense(cells, support, payload.elements)
 
     def empty(self) -> NDArray[np.float32]:
         """Return the sketch of nothing: zeros, float32 of shape (rows, columns)."""
@@ -273,25 +280,16 @@ class CountSketch:
         return as_keys(keys)
 
     def _check_order(self, keys: NDArray[Any]) -> None:
-        if self.windows is not None:
-            check_increasing(keys)
+        """Raise `CodecError` unless ``keys`` are in an order that the sketch takes: any."""
 
-    def _windows(
+    def _parts(
         self, cells: NDArray[np.float32], keys: NDArray[np.uint32]
     ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-        """Yield (slice of ``keys``, the cells that they go to) for each window that has some of the keys."""
-        if self.windows is None:
-            yield slice(None), cells
-            return
-        for some, columns in self.windows.split(keys):
-            window = cells[:, columns]
-            if window.shape[1] <= _LINE_CELLS * (some.stop - some.start):
-                # Most of its lines are needed: reading them in order takes less time than many misses at random.
-                window.max()
-            yield some, window
+        """Yield (slice of ``keys``, the cells that they go to): all of both."""
+        yield slice(len(keys)), cells
 
     def _add(self, cells: NDArray[np.float32], keys: NDArray[np.uint32], values: NDArray[np.float32]) -> None:
-        for some, window in self._windows(cells, keys):
+        for some, window in self._parts(cells, keys):
             if self.backend == "numba":
                 compiled.add_rows(window, keys[some], *mix_constants(self.rows, self.seed), values[some])
             else:
@@ -307,7 +305,7 @@ class CountSketch:
 
     def _estimate(self, cells: NDArray[np.float32], keys: NDArray[np.uint32]) -> NDArray[np.float32]:
         parts = []
-        for some, window in self._windows(cells, keys):
+        for some, window in self._parts(cells, keys):
             if self.backend == "numba":
                 estimates = [*compiled.read_rows(window, keys[some], *mix_constants(self.rows, self.seed))]
             else:

@@ -15,7 +15,7 @@ CODECS = Registry(
     "s2sim.codecs",
     {
         "bitmap": "s2sim.codecs.bitmap:Bitmap",
-        "count-sketch": "s2sim.codecs.sketch_codec:SketchWithBitmap",
+        "count-sketch": "s2sim.codecs.count_sketch:CountSketch",
         "peeled-sketch": "s2sim.codecs.peel_codec:PeeledSketch",
         "top-k": "s2sim.codecs.top_k:TopK",
         "fp16": "s2sim.codecs.half:Half",

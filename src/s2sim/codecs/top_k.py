@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import floor, sqrt
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -97,6 +97,30 @@ def _kth_largest(magnitudes: NDArray[np.float32], k: int) -> np.float32:
     return threshold
 
 
+def top_k_pairs(positions: NDArray[np.int64], values: NDArray[np.float32], k: int) -> dict[str, NDArray[Any]]:
+    """Return the k elements of largest magnitude of a vector as they travel.
+
+    Parameters
+    ----------
+    positions : int64 array, shape (stored,)
+        Where in the vector the elements are that may not be zero, strictly increasing.
+    values : float32 array, shape (stored,)
+        These elements.
+    k : int
+        How many to keep. Where fewer are stored, pairs (0, 0.0) stand for any of the others: the size is fixed.
+
+    Returns
+    -------
+    dict
+        ``indices``, uint32 of shape (k,), and ``values``, float32 of shape (k,).
+    """
+    chosen = select_top_k(values, min(k, len(values)))
+    indices, kept = np.zeros(k, np.uint32), np.zeros(k, np.float32)
+    indices[: len(chosen)] = positions[chosen]
+    kept[: len(chosen)] = values[chosen]
+    return {"indices": indices, "values": kept}
+
+
 @dataclass(frozen=True, slots=True)
 class TopK:
     """The codec that keeps the elements of largest magnitude as (uint32 index, float32 value) pairs.
@@ -122,8 +146,8 @@ class TopK:
         """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         check_key_space(0, len(vector))
-        kept = select_top_k(vector, elements_kept(len(vector), self.density))
-        return Payload.of(self, len(vector), indices=kept.astype(np.uint32), values=vector[kept])
+        n = len(vector)
+        return Payload.of(self, n, **top_k_pairs(np.arange(n), vector, elements_kept(n, self.density)))
 
     def decode(self, payload: Payload) -> NDArray[np.float32]:
         """Return the kept elements in their places and zeros elsewhere, float32 of shape (n,)."""

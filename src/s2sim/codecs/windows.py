@@ -10,13 +10,14 @@ agree on the counts first, by an all-reduce of one number a segment or by taking
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from s2sim.codecs.bitmap import CHUNK_ELEMENTS, count
+from s2sim.codecs.count_sketch import CountSketch
 from s2sim.errors import CodecError, OptionError
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 SEGMENT_ELEMENTS = CHUNK_ELEMENTS
 """Keys in one segment; a window is one segment or several."""
+
+_LINE_CELLS = 16
+"""Cells in a line of 64 bytes of a cache."""
 
 _KEYS_IN_WINDOW = 1 << 15
 """Keys that are worth a window of their own; their cells take a few hundred kilobytes of a second-level cache."""
@@ -102,7 +106,33 @@ class Windows:
             yield slice(start, end), slice(self.bounds[window], self.bounds[window + 1])
 
 
-def check_increasing(keys: NDArray[Any]) -> None:
-    """Raise `CodecError` unless ``keys`` increase, as those of a sketch with windows must."""
-    if np.any(keys[1:] <= keys[:-1]):
-        raise CodecError("the keys of a sketch with windows must increase: sort them first")
+@dataclass(frozen=True, slots=True)
+class WindowedSketch(CountSketch):
+    """A count sketch that takes keys in increasing order and puts them into windows.
+
+    Attributes
+    ----------
+    windows : Windows
+        Which columns the keys of each stretch go to.
+    """
+
+    windows: Windows = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        CountSketch.__post_init__(self)
+        if self.windows.bounds[-1] != self.columns:
+            raise OptionError(f"windows of {self.windows.bounds[-1]} columns do not fit a sketch of {self.columns}")
+
+    def _check_order(self, keys: NDArray[Any]) -> None:
+        if np.any(keys[1:] <= keys[:-1]):
+            raise CodecError("the keys of a sketch with windows must increase: sort them first")
+
+    def _parts(
+        self, cells: NDArray[np.float32], keys: NDArray[np.uint32]
+    ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        for some, columns in self.windows.split(keys):
+            window = cells[:, columns]
+            if window.shape[1] <= _LINE_CELLS * (some.stop - some.start):
+                # Most of its lines are needed: reading them in order takes less time than many misses at random.
+                window.max()
+            yield some, window

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb, sqrt
+from math import sqrt
+
+from s2sim.codecs.sketch_error import rms_relative_error, tail_probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,11 @@ def count_sketch_bound(rows: int, columns: int, keys: int) -> ErrorBound:
     >>> bound.element, round(bound.share, 3), bound.relative_l2
     (0.05, 0.741, None)
     """
-    most_wrong = (rows - 1) // 2
-    share = sum(comb(rows, wrong) * (1 / 3) ** wrong * (2 / 3) ** (rows - wrong) for wrong in range(most_wrong + 1))
+    element = sqrt(3 / columns)
     return ErrorBound(
-        element=sqrt(3 / columns),
+        element=element,
         relative=True,
-        share=share,
-        relative_l2=sqrt(keys / columns) if rows == 1 else None,
+        share=1 - tail_probability(rows, columns, element),
+        relative_l2=rms_relative_error(keys, columns) if rows == 1 else None,
         source="Charikar, Chen and Farach-Colton, ICALP 2002; for one row the variance of its estimates",
     )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor, isfinite
+from math import ceil, floor, isfinite
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from s2sim.codecs.hashing import MAX_ROWS, HashKind
-from s2sim.codecs.sketch_codec import columns_for
 from s2sim.errors import OptionError, nearest
 from s2sim.reducers.row_sparse.support import BitmapFormat
 
@@ -75,7 +74,7 @@ class Settings:
     def columns_for(self, union: float) -> int:
         """Return the columns of a sketch for a union of so many non-zeros."""
         assert self.cells is not None
-        return columns_for(self.cells, union, self.rows)
+        return max(1, ceil(self.cells * union / self.rows))
 
     def columns_after(self, last_union: int) -> int:
         """Return the columns of a sketch in the step after one whose union had so many non-zeros."""

@@ -8,22 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.codecs.hashing import check_key_space
-from s2sim.codecs.top_k import elements_kept, select_top_k
+from s2sim.codecs.top_k import elements_kept, select_top_k, top_k_pairs
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse.gpu_memory import GATHER_BYTES, INDEX_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
 from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from s2sim.gradients.gradient import Layer
     from s2sim.reducers.rank import Program, Rank
-
-    Pairs = tuple[NDArray[np.uint32], NDArray[np.float32]]
 
 # A radix select reads the 32-bit magnitudes once for each of its four 8-bit digits, building a histogram
 # (T. Alabi et al., "Fast k-selection algorithms for graphics processing units", ACM JEA 2012).
@@ -58,16 +54,16 @@ class TopK(Reducer):
         """Select, gather, add all pairs up."""
         k = elements_kept(gradient.size, self.density)
         check_key_space(0, gradient.size)
-        stored = sum(values.size for _, values in _stored(gradient))
+        positions, values = _stored(gradient)
         rank.work(
             Work(
                 "encode",
                 # The histograms, then one more pass that writes out the pairs.
-                (_HISTOGRAM_PASSES + 1) * stored * VALUE_BYTES + k * (INDEX_BYTES + VALUE_BYTES),
+                (_HISTOGRAM_PASSES + 1) * values.nbytes + k * (INDEX_BYTES + VALUE_BYTES),
                 launches=_HISTOGRAM_PASSES + SELECT_LAUNCHES,
             )
         )
-        pairs = rank.all_gather(_pairs(gradient, k), label="largest elements")
+        pairs = rank.all_gather(tuple(top_k_pairs(positions, values, k).values()), label="largest elements")
         yield pairs
         # Clear the result; then read every rank's pairs and add each where it belongs.
         added = rank.size * k * (INDEX_BYTES + VALUE_BYTES + SCATTER_BYTES)
@@ -81,52 +77,40 @@ class TopK(Reducer):
 
     def _sent(self, rank: Rank, gradient: Gradient, k: int) -> Gradient:
         rank.work(Work("encode", gradient.nbytes + k * (INDEX_BYTES + GATHER_BYTES), launches=2))
-        values = np.concatenate([np.empty(0, np.float32), *(values for _, values in _stored(gradient))])
+        _, values = _stored(gradient)
         kept = np.zeros_like(values)
         chosen = select_top_k(values, min(k, len(values)))
         kept[chosen] = values[chosen]
         return _with_stored(gradient, kept)
 
 
-def _stored(gradient: Gradient) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Yield (positions in the whole flat gradient, values) of what each layer stores; all else is zero."""
-    offset = 0
+def _stored(gradient: Gradient) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the positions in the whole flat gradient that layers store, and their values; all else is zero."""
+    positions, values, offset = [np.empty(0, np.int64)], [np.empty(0, np.float32)], 0
     for layer in gradient.layers:
         if isinstance(layer, RowSparse):
             columns = np.arange(offset, offset + layer.width)
-            yield np.add.outer(layer.rows * layer.width, columns).reshape(-1), layer.values.reshape(-1)
+            positions.append(np.add.outer(layer.rows * layer.width, columns).reshape(-1))
         else:
-            yield np.arange(offset, offset + layer.size), layer.reshape(-1)
+            positions.append(np.arange(offset, offset + layer.size))
+        values.append(stored(layer).reshape(-1))
         offset += layer.size
+    return np.concatenate(positions), np.concatenate(values)
 
 
 def _with_stored(gradient: Gradient, values: NDArray[np.float32]) -> Gradient:
-    """Return ``gradient`` with other stored values, in the order in which `_stored` yields them."""
+    """Return ``gradient`` with other stored values, in the order in which `_stored` has them."""
     layers: list[Layer] = []
     start = 0
     for layer in gradient.layers:
-        old = layer.values if isinstance(layer, RowSparse) else layer
+        old = stored(layer)
         new = values[start : start + old.size].reshape(old.shape)
         layers.append(layer.with_values(new) if isinstance(layer, RowSparse) else new)
         start += old.size
     return Gradient(gradient.names, tuple(layers))
 
 
-def _pairs(gradient: Gradient, k: int) -> Pairs:
-    """Return uint32 indices and float32 values of the k largest elements, both of shape (k,).
-
-    Where fewer are stored, all others are zero, and pairs (0, 0.0) stand for any of them: the size is fixed.
-    """
-    parts = list(_stored(gradient))
-    values = np.concatenate([np.empty(0, np.float32), *(values for _, values in parts)])
-    chosen = select_top_k(values, min(k, len(values)))
-    pairs = np.zeros(k, np.uint32), np.zeros(k, np.float32)
-    pairs[0][: len(chosen)] = np.concatenate([np.empty(0, np.int64), *(positions for positions, _ in parts)])[chosen]
-    pairs[1][: len(chosen)] = values[chosen]
-    return pairs
-
-
-def _mean(contributions: tuple[Pairs, ...], like: Gradient) -> Gradient:
+def _mean(contributions: tuple[tuple[NDArray[np.uint32], NDArray[np.float32]], ...], like: Gradient) -> Gradient:
     flat = np.zeros(like.size, np.float32)
     for indices, values in contributions:
         np.add.at(flat, indices.astype(np.int64), values)
