@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.errors import OptionError, S2SimError, TraceError
 from s2sim.gradients.extrapolation.models import load_model
 from s2sim.gradients.extrapolation.scaling import Growth, double_rows, scale_to, scale_to_model
@@ -19,12 +18,12 @@ from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import Error, Errors
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
-from s2sim.study.extrapolate.hold_out import Stage, hold_out
+from s2sim.study.extrapolate.hold_out import hold_out
 from s2sim.study.extrapolate.scaled_scripts import record_scaled, scale_recording, weighted_errors
 from s2sim.study.measuring.record import record
-from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, spec_from_json
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.study.scenario.asked import AskedReducer
+from s2sim.study.scenario.reducers import resolve_run
+from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 # Their sizes are whole functions of rows and elements; what is estimated from data has its own noise.
@@ -46,12 +45,8 @@ source = "this test"
 """
 
 
-def stage(seed=0, library="ideal"):
-    return Stage(load_shape("fat-tree", ()), choose_library(library), load_gpu("a100"), seed)
-
-
 def reducers(*texts):
-    return {text: make_reducer(text) for text in texts}
+    return [AskedReducer(text, make_reducer(text)) for text in texts]
 
 
 def gradients(ranks=6):
@@ -187,24 +182,24 @@ def test_a_growth_doubles_only_its_part():
 @pytest.mark.filterwarnings("ignore:union|s2")
 def test_the_held_back_half_of_every_shipped_trace_is_predicted_within_ten_per_cent(name):
     recorded = load_trace(name, workers=1).world_size
-    trace = load_trace(name, workers=recorded + 1)
-    checks = hold_out(reducers(*DEFAULT_REDUCERS), trace, stage(), ranks=recorded, scaled=True)
-    assert set(checks) == set(DEFAULT_REDUCERS)
-    for text, check in checks.items():
+    scenario = resolve_run(RunSpec("fat-tree", (recorded + 1,), trace=name, scale_to="1G"))
+    checks = hold_out(scenario, recorded)
+    assert [check.reducer for check in checks] == list(DEFAULT_REDUCERS)
+    for check in checks:
         assert check.what == f"{recorded // 2} of {recorded} ranks and half of the rows predict all"
-        assert abs(check.error_bytes) < 0.1, text
-        assert abs(check.error_time) < 0.1, text
-    assert abs(checks["dense"].error_bytes) < 1e-4
+        assert abs(check.error_bytes) < 0.1, check.reducer
+        assert abs(check.error_time) < 0.1, check.reducer
+    assert abs(checks[0].error_bytes) < 1e-4
 
 
 def test_the_check_sees_a_law_that_is_wrong(monkeypatch):
     """With rows drawn as if all ranks held the same, the union of 64 ranks would be far too small."""
-    trace = load_trace("lstm-lm", workers=65)
+    scenario = resolve_run(RunSpec("fat-tree", (65,), ("dense", "union"), "lstm-lm"))
     monkeypatch.setattr(
         "s2sim.gradients.extrapolation.law.LayerLaw.draw",
         lambda _, counts, ranks, __: (counts == ranks) + 1e-6 * (counts > 0),
     )
-    check = hold_out(reducers("dense", "union"), trace, stage(), ranks=64, scaled=False)["union"]
+    _, check = hold_out(scenario, 64)
     assert check.error_bytes < -0.15
     assert check.error_time < -0.1
 
@@ -259,13 +254,13 @@ def test_the_same_spec_gives_the_same_answer():
     spec = RunSpec("fat-tree", (6,), ("union", "s2"), "lstm-lm-steps", seed=2, model="lstm")
     first, second = (s2sim.run(spec=spec).to_json() for _ in range(2))
     assert first == second
-    assert spec_from_json(json.loads(json.dumps(spec.to_json())), "x") == spec
+    assert RunSpec.from_json(json.loads(json.dumps(spec.to_json())), "x") == spec
 
 
 def test_specs_of_older_versions_load():
     value = RunSpec("fat-tree", (8,)).to_json()
     del value["scale_to"], value["model"]
-    assert spec_from_json(value, "x") == RunSpec("fat-tree", (8,))
+    assert RunSpec.from_json(value, "x") == RunSpec("fat-tree", (8,))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
 from s2sim.reducers.scripts.script import Call
 from s2sim.reducers.scripts.traffic import ring_bytes
 from s2sim.study.measuring.wire import demand_bytes, ring_traffic
-from s2sim.study.spec import RunSpec, spec_from_json
+from s2sim.study.spec import RunSpec
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16,dense=300"
 LIBRARIES = ("ideal", "nccl", "nccl:or=gather", "nccl:or=owners", "gloo", "mpi", "mpi:half=user-op,buffers=device")
@@ -212,8 +212,8 @@ def test_unknown_libraries_are_told_before_anything_runs():
 def test_a_spec_saved_before_there_were_libraries_still_loads():
     value = RunSpec(topology="ring", workers=(2,)).to_json()
     assert value.pop("library") == "ideal"
-    assert spec_from_json(value, "old").library == "ideal"
-    assert spec_from_json({**value, "library": "gloo"}, "new").library == "gloo"
+    assert RunSpec.from_json(value, "old").library == "ideal"
+    assert RunSpec.from_json({**value, "library": "gloo"}, "new").library == "gloo"
 
 
 def test_one_worker_lowers_nothing():
@@ -258,5 +258,5 @@ def test_wire_bytes_against_a_count_of_all_messages(elements):
 
 def test_the_library_is_part_of_the_spec():
     spec = RunSpec(topology="ring", workers=(2,), library="nccl:or=owners")
-    assert spec_from_json(spec.to_json(), "again") == spec
+    assert RunSpec.from_json(spec.to_json(), "again") == spec
     assert dataclasses.replace(spec, library="ideal") != spec

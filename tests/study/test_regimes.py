@@ -11,8 +11,10 @@ import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.reducers.registry import make_reducer
 from s2sim.study.compare.verdict import acceptable
+from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.study.regimes.map import Cell, Contender
-from s2sim.study.regimes.run import INTERRUPTED_NOTE, run_regimes
+from s2sim.study.regimes.run import run_regimes
+from s2sim.study.regimes.scenario import resolve_regimes
 from s2sim.study.regimes.spec import RegimeSpec, default_reducers
 from s2sim.study.regimes.words import summarise
 
@@ -220,7 +222,7 @@ def test_the_json_has_every_reducer_of_every_cell(result):
 def test_every_default_can_be_made_and_s2_is_sized_for_nine_tenths_of_the_error_that_is_allowed():
     for prefetch in (False, True):
         texts = default_reducers(0.25, prefetch=prefetch)
-        assert RegimeSpec("fat-tree", 16, reducers=texts).reducers == texts
+        assert [item.option_string for item in resolve_regimes(small(reducers=texts)).reducers] == list(texts)
         assert ("union:prefetch=true" in texts) == prefetch
     assert make_reducer(texts[-2]).inner.error == pytest.approx(0.9 * 0.25)
 
@@ -255,7 +257,7 @@ def test_a_note_says_what_prefetch_presumes_or_that_it_is_left_out():
 )
 def test_what_a_spec_refuses(changes, message):
     with pytest.raises(S2SimError, match=message):
-        small(**changes)
+        resolve_regimes(small(**changes))
 
 
 def test_one_worker_and_one_node_are_refused():

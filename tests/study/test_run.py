@@ -15,7 +15,7 @@ import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.study.break_even.crossings import _signs, find_crossings, scanned_rates
 from s2sim.study.measuring.communication_bound import stages
-from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec, load_spec, spec_from_json
+from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 
@@ -360,9 +360,10 @@ def test_stages_are_what_waits_for_what():
     from s2sim.gradients.load import load_trace
     from s2sim.reducers.registry import make_reducer
     from s2sim.study.measuring.record import record
+    from s2sim.study.scenario.asked import AskedReducer
 
     gradients = [load_trace("lstm-lm", workers=2).gradient(0, rank) for rank in range(2)]
-    (recorded,) = record({"union": make_reducer("union")}, gradients, seed=0)
+    (recorded,) = record([AskedReducer("union", make_reducer("union"))], gradients, seed=0)
     calls = recorded.recording.calls
     assert [[calls[number].label for number in group] for group in stages(recorded.recording.scripts[0])] == [
         ["support"],
@@ -397,19 +398,19 @@ def test_mistakes_are_told_in_one_line(options, message):
 
 
 def test_specs_round_trip_and_wrong_ones_are_refused(tmp_path, result):
-    assert spec_from_json(json.loads(json.dumps(result.spec.to_json())), "x") == result.spec
+    assert RunSpec.from_json(json.loads(json.dumps(result.spec.to_json())), "x") == result.spec
     path = tmp_path / "result.json"
     path.write_text(json.dumps(result.to_json()))
-    assert load_spec(path) == result.spec
+    assert RunSpec.load(path) == result.spec
     with pytest.raises(S2SimError, match="workers: Field required"):
-        spec_from_json({"topology": "ring"}, "x")
+        RunSpec.from_json({"topology": "ring"}, "x")
     with pytest.raises(S2SimError, match="wokers"):
-        spec_from_json({"topology": "ring", "workers": [2], "wokers": 3}, "x")
+        RunSpec.from_json({"topology": "ring", "workers": [2], "wokers": 3}, "x")
     path.write_text("{")
     with pytest.raises(S2SimError, match="is not JSON"):
-        load_spec(path)
+        RunSpec.load(path)
     with pytest.raises(S2SimError, match="cannot read"):
-        load_spec(tmp_path / "missing.json")
+        RunSpec.load(tmp_path / "missing.json")
 
 
 def test_a_spec_needs_workers():

@@ -7,7 +7,8 @@ import pytest
 from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
 from s2sim.replay.faults.registry import make_faults
 from s2sim.study.compare.run import run
-from s2sim.study.spec import RunSpec, spec_from_json
+from s2sim.study.scenario.reducers import resolve_run
+from s2sim.study.spec import RunSpec
 
 TRACE = "synthetic:density=0.05,rows=300,width=8,dense=100"
 TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2\n[fabric.link]\nlatency = "1us"'
@@ -65,12 +66,12 @@ def test_everything_at_once_is_the_same_twice(cluster_file):
     assert all(row.total_s > other.total_s for row, other in zip(one, healthy, strict=True))
     assert all(row.total_s >= row.lower_bound_s for row in one)
     assert len(result.notes) >= len(EVERYTHING)
-    assert spec_from_json(result.to_json(), "it") == result.spec
+    assert RunSpec.from_json(result.to_json(), "it") == result.spec
     assert make_faults(result.spec.faults)
 
 
-def test_wrong_faults_are_refused_with_the_spec():
+def test_wrong_faults_are_refused_before_anything_runs():
     with pytest.raises(UnknownNameError, match="did you mean 'jitter'"):
-        RunSpec("fat-tree", (8,), faults=("jiter:latency=1us",))
+        resolve_run(RunSpec("fat-tree", (8,), faults=("jiter:latency=1us",)))
     with pytest.raises(OptionError, match="must be a tuple"):
         RunSpec("fat-tree", (8,), faults="jitter:latency=1us")

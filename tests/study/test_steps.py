@@ -7,9 +7,9 @@ import s2sim
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.load import load_trace
-from s2sim.study.compare import run as experiment
+from s2sim.study.compare import workers
 from s2sim.study.compare.steps import trend
-from s2sim.study.progress import Silent
+from s2sim.study.progress import INTERRUPTED_NOTE, Silent
 
 TRACE = "synthetic:density=0.05,overlap=0.5,rows=400,width=8,dense=300,steps=7"
 REDUCERS = ("dense", "union", "fp16", "topk:density=0.02", "s2:rows=3,cells=6", "s2-exact", "s2-exact:warm=true")
@@ -140,7 +140,7 @@ def test_ctrl_c_keeps_the_rows_that_are_finished(monkeypatch):
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiment, "follow", interrupted)
+    monkeypatch.setattr(workers, "follow", interrupted)
     result = s2sim.run("fat-tree", workers=2, trace=TRACE, reducers=["union"], steps=3, progress=Silent())
     assert [row.option_string for row in result.rows] == ["dense", "union"]
-    assert experiment.INTERRUPTED_NOTE in result.notes
+    assert INTERRUPTED_NOTE in result.notes

@@ -27,6 +27,7 @@ from s2sim.replay.run import replay
 from s2sim.study.measuring.communication_bound import communication_bound
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.timeline import watch
+from s2sim.study.scenario.reducers import ReducerScenario
 from s2sim.testing.reducers import check_reducer, example_gradients
 from s2sim.topology.files.hardware import load_gpu
 
@@ -240,7 +241,11 @@ def test_launches_of_groups_that_share_links_share_their_rate(ring_of_hosts, gpu
 
 def test_a_timeline_names_the_ranks_themselves(nodes_of, gpu):
     ran = run_reducer(TwoLevels(), gradients_of(4))
-    executed = Executed(ran.recording, choose_library("nccl"), Timer(nodes_of(4, 2), "ring"), gpu)
+    cluster = nodes_of(4, 2)
+    scenario = ReducerScenario(
+        shape=cluster.shape, reducers=(), library=choose_library("nccl"), gpu=gpu, trace=None, algorithm="ring"
+    )
+    executed = Executed(ran.recording, scenario, Timer(cluster, "ring"))
     spans = {(span.rank, span.name.split(",")[0], span.details["collective"]) for span in watch(executed).spans}
     assert {(1, "to rank 0", "reduce"), (3, "to rank 2", "reduce"), (2, "to rank 3", "broadcast")} <= spans
     assert {(0, "to rank 2", "all_reduce"), (2, "to rank 0", "all_reduce")} <= spans

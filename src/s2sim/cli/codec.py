@@ -83,8 +83,8 @@ def compare_command(
     """
     from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_figure, write_json
     from s2sim.cli.progress import make_progress
-    from s2sim.study.compare.reducers_asked import INTERRUPTED_NOTE
     from s2sim.study.compare.run import run
+    from s2sim.study.progress import INTERRUPTED_NOTE
     from s2sim.study.spec import COMPARED, RunSpec
 
     check_target("--json", json)

@@ -193,8 +193,8 @@ def run_command(
         check_picture_target(png)
     asked = _make_spec(spec, given)
 
-    from s2sim.study.compare.reducers_asked import INTERRUPTED_NOTE
     from s2sim.study.compare.run import run
+    from s2sim.study.progress import INTERRUPTED_NOTE
 
     progress = make_progress(quiet=quiet)
     try:
@@ -234,7 +234,7 @@ _FIELDS = {"--reducer": "reducers", "--set": "overrides", "--fault": "faults"}
 
 def _make_spec(path: str | None, given: dict[str, Any]) -> RunSpec:
     """Return the spec that a file holds, or that the options make up."""
-    from s2sim.study.spec import RunSpec, load_spec
+    from s2sim.study.spec import RunSpec
 
     if path is not None:
         if given:
@@ -242,7 +242,7 @@ def _make_spec(path: str | None, given: dict[str, Any]) -> RunSpec:
                 f"--spec {path} holds the whole experiment, so {', '.join(given)} cannot be given with it: "
                 "leave them out or edit the file"
             )
-        return load_spec(Path(path))
+        return RunSpec.load(Path(path))
     missing = [option for option in ("--topology", "--workers") if option not in given]
     if missing:
         raise OptionError(

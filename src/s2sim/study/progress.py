@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+INTERRUPTED_NOTE = "interrupted: what was not finished is missing"
+"""Stands among the notes of a result that somebody did not want to wait for."""
+
 
 class Progress(Protocol):
     """Watches one phase after another; `s2sim.cli` draws a bar."""

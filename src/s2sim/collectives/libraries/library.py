@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.options import join_option_string
@@ -62,6 +62,8 @@ class Library:
         Every option and its value.
     profile : Profile
         How it runs what it executes.
+    given : tuple of str
+        The options that somebody named; what they chose is in ``chosen``.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Library:
     staged: bool = False
     chosen: tuple[tuple[str, str], ...] = ()
     profile: Profile = PLAIN
+    given: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def option_string(self) -> str:

@@ -331,4 +331,4 @@ def choose_library(text: str) -> Library:
         if value not in known[key]:
             raise OptionError(f"library {name}: {key}={value} is unknown{nearest(value, known[key])}")
     chosen = tuple((key, options.get(key, values[0])) for key, values in known.items())
-    return replace(LIBRARIES[name], chosen=chosen)
+    return replace(LIBRARIES[name], chosen=chosen, given=tuple(options))

@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks
-from s2sim.gradients.load import load_trace
-from s2sim.replay.faults.lasting import damaged_cluster
-from s2sim.replay.faults.registry import make_faults
 from s2sim.study.break_even.rate_replays import RateReplays, limiting_rate
-from s2sim.study.compare.reducers_asked import earlier_gradients, reducers_asked
 from s2sim.study.extrapolate.beyond import record_as_asked
-from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.study.scenario.asked import earlier_gradients
+from s2sim.study.scenario.reducers import resolve_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,20 +67,15 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
     if not rates_Bps or not all(isfinite(rate) and rate > 0 for rate in rates_Bps):
         raise OptionError(f"rates_Bps = {list(rates_Bps)} must be numbers of bytes per second above 0, at least one")
     workers = max(spec.workers)
-    healthy = build_cluster(
-        load_shape(spec.topology, spec.overrides), workers, placement=spec.placement, seed=spec.seed
-    )
-    field = limiting_rate(healthy)
+    scenario = resolve_run(spec)
+    field = limiting_rate(scenario.healthy(workers))
     if field is None:
         raise OptionError("a curve over rates was asked for 1 worker, whom no rate limits: take 2 workers or more")
-    trace = load_trace(spec.trace, workers=workers, seed=spec.seed)
-    gradients = [trace.gradient(0, rank) for rank in range(workers)]
-    reducers = reducers_asked(spec.reducers)
-    earlier = earlier_gradients(trace, reducers, workers)
-    recorded = record_as_asked(spec, reducers, gradients, earlier, lambda: None)
-    cluster = damaged_cluster(healthy, make_faults(spec.faults))
-    replays = RateReplays(spec, cluster, recorded, load_gpu(spec.gpu), field)
-    base_ps = spec.compute_ps or 0
+    gradients = [scenario.trace.gradient(0, rank) for rank in range(workers)]
+    earlier = earlier_gradients(scenario.trace, scenario.reducers, workers)
+    recorded = record_as_asked(scenario, gradients, earlier, forgiving=spec.by_default)
+    replays = RateReplays(scenario, recorded, field)
+    base_ps = scenario.compute_ps or 0
 
     def speedup(rate_Bps: float, reducer: str) -> float:
         dense_ps, own_ps = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, reducer)
@@ -97,6 +87,6 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
         workers=workers,
         rates_Bps=tuple(rates_Bps),
         speedups={reducer: tuple(speedup(rate, reducer) for rate in rates_Bps) for reducer in others},
-        compute=spec.compute is not None,
-        extrapolated=isinstance(trace, MoreRanks) or spec.scale_to is not None or spec.model is not None,
+        compute=scenario.compute_ps is not None,
+        extrapolated=isinstance(scenario.trace, MoreRanks) or scenario.target is not None,
     )

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Crossing
     from s2sim.study.progress import Progress
-    from s2sim.study.spec import RunSpec
-    from s2sim.topology.cluster import Cluster
-    from s2sim.topology.files.hardware import Gpu
+    from s2sim.study.scenario.reducers import ReducerScenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +40,9 @@ class Scan:
     highest_Bps: float = HIGHEST_BPS
 
 
-def scan_rates(spec: RunSpec, cluster: Cluster, recorded: Sequence[Recorded], gpu: Gpu, progress: Progress) -> Scan:
+def scan_rates(scenario: ReducerScenario, recorded: Sequence[Recorded], progress: Progress) -> Scan:
     """Return where each recorded reducer breaks even with dense over the rate that limits this cluster."""
+    cluster = scenario.healthy(recorded[0].recording.workers)
     varied = limiting_rate(cluster)
     others = [item.option_string for item in recorded if item.reducer.traits.name != "dense"]
     if varied is None or not others:
@@ -54,7 +53,7 @@ def scan_rates(spec: RunSpec, cluster: Cluster, recorded: Sequence[Recorded], gp
     highest_Bps = min(HIGHEST_BPS, cluster.shape.link.rate_Bps) if capped else HIGHEST_BPS
     rates = scanned_rates(highest_Bps)
     progress.start(len(others), f"looking for break-even over {varied}")
-    replays = RateReplays(spec, cluster, recorded, gpu, varied)
+    replays = RateReplays(scenario, recorded, varied)
     crossings, ends = find_crossings(
         others, replays.dense_at, replays.time_at, varied, rates, on_reducer=progress.advance
     )

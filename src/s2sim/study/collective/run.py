@@ -12,7 +12,6 @@ from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.duration import rank_ends_ps, simulate_ps
 from s2sim.collectives.timing.timer import AUTO, Timer, sent_by_pattern
 from s2sim.errors import ContendedError, OptionError, S2SimWarning
-from s2sim.replay.faults.lasting import damaged_cluster
 from s2sim.replay.faults.registry import make_faults
 from s2sim.study.collective.both_networks import Packets, check_packets_asked, compare, run_as_packets
 from s2sim.study.collective.disturbed import (
@@ -26,9 +25,9 @@ from s2sim.study.collective.disturbed import (
 )
 from s2sim.study.collective.link_loads import LinkLoad, Sent, busiest_links
 from s2sim.study.collective.sizes import bus_factor, counted_bytes, make_demand
-from s2sim.study.compare.idle_options import warn_of_idle_overrides
 from s2sim.study.measuring.timeline import Timeline, check_messages
-from s2sim.topology.cluster import build_cluster
+from s2sim.study.scenario.cluster import Scenario
+from s2sim.study.scenario.idle_overrides import warn_of_idle_overrides
 from s2sim.topology.describe import first_line
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.units import PS_PER_S
@@ -173,15 +172,15 @@ def plan_collective(
     if workers < 1:
         raise OptionError(f"{workers} workers were asked for; at least 1 is needed")
     demand = make_demand(kind, size_bytes, workers, root)
-    shape = load_shape(topology, overrides)
-    helpers = 0 if algorithm == AUTO else helpers_of(make_algorithm(algorithm, kind), workers, shape.gpus_per_node)
-    healthy = build_cluster(shape, workers + helpers, placement=placement, seed=seed)
     asked = make_faults(faults)
+    scenario = Scenario(load_shape(topology, overrides), tuple(overrides), placement, seed, asked, algorithm)
+    gpus_per_node = scenario.shape.gpus_per_node
+    helpers = 0 if algorithm == AUTO else helpers_of(make_algorithm(algorithm, kind), workers, gpus_per_node)
+    healthy, cluster = scenario.healthy(workers + helpers), scenario.cluster(workers + helpers)
     if seed and not (healthy.routing_draws or placement == "random" or draws(asked)):
         text = f"--seed {seed} changes nothing here: neither routing, nor placement, nor a fault draws"
         warnings.warn(text, S2SimWarning, stacklevel=2)
-    warn_of_idle_overrides(overrides, healthy)
-    cluster = damaged_cluster(healthy, asked)
+    warn_of_idle_overrides(scenario, workers + helpers)
     return PlannedCollective(cluster, demand, Timer(cluster, algorithm).time(demand), healthy, asked)
 
 

@@ -9,34 +9,26 @@ from s2sim.replay.faults.lasting import lasting_effects
 from s2sim.study.collective.disturbed import sent_both_ways, warn_of_idle_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from s2sim.replay.faults.fault import Effect, Fault
-    from s2sim.replay.run import Replay
-    from s2sim.topology.cluster import Cluster
+    from s2sim.replay.faults.fault import Effect
+    from s2sim.study.measuring.executed import Executed
+    from s2sim.study.measuring.record import Recorded
+    from s2sim.study.scenario.reducers import ReducerScenario
 
 
 def fault_notes(
-    faults: Sequence[Fault], healthy: Cluster, cluster: Cluster, replays: Mapping[str, Replay]
+    scenario: ReducerScenario, records: Sequence[Recorded], executed: Sequence[Executed]
 ) -> tuple[str, ...]:
-    """Return a note for each fault, and warn of those that did nothing to any reducer.
-
-    Parameters
-    ----------
-    faults : sequence of Fault
-        All of them.
-    healthy, cluster : Cluster
-        Without those that last from the start on, and with them.
-    replays : mapping of str to Replay
-        By the reducer's option string.
-    """
-    found: dict[str, list[tuple[str, Effect]]] = {fault.text: [] for fault in faults}
-    for reducer, replay in replays.items():
+    """Return a note for each fault: what it did to each reducer; warn of those that did nothing to any."""
+    found: dict[str, list[tuple[str, Effect]]] = {fault.text: [] for fault in scenario.faults}
+    for item, each in zip(records, executed, strict=True):
+        healthy, cluster = scenario.healthy(each.recording.workers), each.timer.cluster
         sent = chain.from_iterable(
-            sent_both_ways(launch.timed.schedule, healthy, cluster) for launch in replay.launches
+            sent_both_ways(launch.timed.schedule, healthy, cluster) for launch in each.replay.launches
         )
-        for effect in (*lasting_effects(faults, healthy, sent), *replay.effects):
-            found[effect.fault].append((reducer, effect))
+        for effect in (*lasting_effects(scenario.faults, healthy, sent), *each.replay.effects):
+            found[effect.fault].append((item.option_string, effect))
     for effects in found.values():
         warn_of_idle_faults([effect for _, effect in effects[:1] if all(each.nothing for _, each in effects)])
     return tuple(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.errors import S2SimWarning
-from s2sim.options import split_option_string
 from s2sim.replay.plan import make_plan
 from s2sim.study.measuring.record import names_of
 
@@ -60,7 +59,7 @@ def warn_of_idle_library_options(text: str, library: Library, recorded: Sequence
         for lowered in make_plan(item.recording, library).lowered
         for option in lowered.options
     }
-    for option in split_option_string(text)[1]:
+    for option in library.given:
         if option not in used:
             warnings.warn(
                 f"--library {text}: {option} changes nothing here: no reducer asks for what it decides",

@@ -5,30 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.reducers.scripts.script import AwaitGradient
-from s2sim.replay.faults.registry import make_faults
 from s2sim.replay.plan import make_plan
-from s2sim.study.compare.fault_notes import fault_notes
 from s2sim.study.compare.library_notes import library_notes
 from s2sim.study.measuring.record import names_of
 from s2sim.study.spec import BASELINES
-from s2sim.topology.cluster import build_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.gradients.load import AnyTrace
-    from s2sim.study.measuring.executed import Executed
     from s2sim.study.measuring.record import Recorded
+    from s2sim.study.scenario.reducers import ReducerScenario
     from s2sim.study.spec import RunSpec
-    from s2sim.topology.cluster import Cluster
-    from s2sim.topology.shape import ClusterShape
 
 
-def run_notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Sequence[Recorded]) -> tuple[str, ...]:
+def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recorded]) -> list[str]:
     """Return what a reader must know who sees the rows of the largest number of workers."""
+    trace, library = scenario.trace, scenario.library
     warm = [item for item in recorded if item.reducer.traits.warm]
     notes = ["first step of the trace: residuals are empty, and what later steps carry over is exchanged and counted"]
     if warm:
@@ -60,13 +55,12 @@ def run_notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Seq
         )
     if spec.max_error is None:
         notes.append("a relative L2 error of 1 or more never wins; --max-error sets a stricter limit")
-    library = choose_library(spec.library)
     plans = [make_plan(item.recording, library) for item in recorded]
     kinds = sorted({demand.kind for plan in plans for lowered in plan.lowered for demand in lowered.demands})
-    if spec.collective != AUTO:
-        able = ALGORITHMS.get(spec.collective.partition(":")[0]).kinds
+    if scenario.algorithm != AUTO:
+        able = ALGORITHMS.get(scenario.algorithm_name).kinds
         notes += [
-            f"{spec.collective} does not run {kind}: the fastest that does ran instead"
+            f"{scenario.algorithm} does not run {kind}: the fastest that does ran instead"
             for kind in kinds
             if kind not in able
         ]
@@ -75,10 +69,10 @@ def run_notes(spec: RunSpec, trace: AnyTrace, shape: ClusterShape, recorded: Seq
     notes += [
         f"{item.option_string}: {note}; found {_error_text(item)}" for item in recorded for note in item.reducer.notes()
     ]
-    notes += library_notes(library, shape, recorded)
+    notes += library_notes(library, scenario.shape, recorded)
     if len(spec.workers) > 1:
         notes.append(f"verdict and break-even are for {recorded[0].recording.workers} workers")
-    return tuple(notes)
+    return notes
 
 
 def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
@@ -107,14 +101,3 @@ def _missing_rivals(recorded: Sequence[Recorded]) -> list[str]:
 def _error_text(item: Recorded) -> str:
     error = item.errors.compressed.relative_l2
     return "no error that is defined" if error is None else f"{error:.3g}"
-
-
-def notes_on_faults(
-    spec: RunSpec, shape: ClusterShape, cluster: Cluster, records: Sequence[Recorded], executed: Sequence[Executed]
-) -> tuple[str, ...]:
-    """Return what each fault did to each reducer."""
-    if not spec.faults:
-        return ()
-    healthy = build_cluster(shape, cluster.workers, placement=spec.placement, seed=spec.seed)
-    replays = {item.option_string: each.replay for item, each in zip(records, executed, strict=True)}
-    return fault_notes(make_faults(spec.faults), healthy, cluster, replays)

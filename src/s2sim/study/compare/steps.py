@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import error_of, mean_float64, worst_error
@@ -34,15 +33,6 @@ _SETTLED = 0.05
 _ACCELERATION = 1.2
 """How much more residuals have to grow than a third of the steps earlier to be called diverging; those that will settle
 grow less and less."""
-
-
-def check_steps(trace: AnyTrace, steps: int) -> None:
-    """Refuse more steps than a trace holds."""
-    if steps > trace.steps:
-        raise OptionError(
-            f"--steps {steps}: trace {trace.name} has {trace.steps}; s2sim list traces tells what others have, and "
-            "synthetic:steps=8 has as many as are asked for"
-        )
 
 
 def with_feedback(reducer: Reducer) -> Reducer:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.timing.timer import AUTO, Timer
+from s2sim.collectives.timing.timer import AUTO
 from s2sim.gradients.extrapolation.law import fit_law
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks, SomeRanks
 from s2sim.gradients.extrapolation.scaling import keep_rows, scale_to
@@ -16,20 +16,15 @@ from s2sim.seeds import named_generator
 from s2sim.study.extrapolate.scaled_scripts import grow, run_quietly
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.make_row import traffic
-from s2sim.topology.cluster import build_cluster
+from s2sim.study.scenario.asked import AskedReducer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from s2sim.collectives.libraries.library import Library
     from s2sim.gradients.gradient import Gradient
-    from s2sim.gradients.load import AnyTrace
-    from s2sim.reducers.rank import Reducer
-    from s2sim.reducers.scripts.script import Recording
-    from s2sim.topology.files.hardware import Gpu
-    from s2sim.topology.shape import ClusterShape
+    from s2sim.study.scenario.reducers import ReducerScenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +33,8 @@ class HoldOut:
 
     Attributes
     ----------
+    reducer : str
+        Its option string.
     what : str
         What predicted what, for people.
     error_bytes, error_time : float
@@ -45,83 +42,67 @@ class HoldOut:
         communication phase.
     """
 
+    reducer: str
     what: str
     error_bytes: float
     error_time: float
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Where recorded and predicted scripts are replayed: the run's own cluster for as many ranks, filled in order.
-
-    Attributes
-    ----------
-    shape : ClusterShape
-        Its topology.
-    library : Library
-        What executes the collectives, each by its fastest algorithm.
-    gpu : Gpu
-        What encodes and decodes.
-    seed : int
-        Root of all randomness.
-    """
-
-    shape: ClusterShape
-    library: Library
-    gpu: Gpu
-    seed: int
-
-
-def hold_out(
-    reducers: Mapping[str, Reducer], trace: AnyTrace, stage: Stage, *, ranks: int, scaled: bool
-) -> dict[str, HoldOut]:
+def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[HoldOut, ...]:
     """Predict every reducer's bytes and time at the size that was recorded from half of it.
+
+    Recorded and predicted scripts are replayed on the cluster for as many ranks, filled in order, without faults, each
+    collective by its fastest algorithm. Gradients of more ranks than recorded are predicted from the first half of the
+    recorded ranks; where sizes are scaled, a random half of the rows of each layer is held back as well.
 
     Parameters
     ----------
-    reducers : dict of str to Reducer
-        By option string.
-    trace : AnyTrace
-        The trace of the run. One with more ranks than recorded is predicted from the first half of its recorded ranks.
-    stage : Stage
-        Where scripts are replayed.
+    scenario : ReducerScenario
+        Of the run.
     ranks : int
         Ranks of the prediction, all recorded.
-    scaled : bool
-        Whether a random half of the rows of each layer is held back as well.
     """
+    trace, seed, scaled = scenario.trace, scenario.seed, scenario.target is not None
     recorded = [trace.gradient(0, rank) for rank in range(ranks)]
-    change = partial(keep_rows, kept=_random_half(recorded[0], stage.seed)) if scaled else _unchanged
+    change = partial(keep_rows, kept=_random_half(recorded[0], seed)) if scaled else _unchanged
     source: SomeRanks | MoreRanks
     if isinstance(trace, MoreRanks):
         few = SomeRanks(trace.source, ranks // 2, change)
-        source = MoreRanks(trace.name, trace.manifest, few, fit_law(few), ranks, stage.seed)
+        source = MoreRanks(trace.name, trace.manifest, few, fit_law(few), ranks, seed)
         what = [f"{few.world_size} of {ranks} ranks"]
     else:
         source = SomeRanks(trace, ranks, change)
         what = []
     gradients = [source.gradient(0, rank) for rank in range(ranks)]
-    fitted = _fitted(reducers, gradients, stage.seed)
-    predicted = run_quietly(fitted, gradients, seed=stage.seed)
+    fitted = _fitted(scenario, gradients)
+    predicted = run_quietly(fitted, gradients, seed=seed)
     if scaled:
         scaling = scale_to(recorded[0].size, gradients[0])
-        predicted = grow(fitted, predicted, gradients, scaling, seed=stage.seed)
+        predicted = grow(fitted, predicted, gradients, scaling, seed=seed)
         what.append("half of the rows")
-    truth = run_quietly(_fitted(reducers, recorded, stage.seed), recorded, seed=stage.seed)
-    timer = Timer(build_cluster(stage.shape, ranks, seed=stage.seed), AUTO)
-    found = {}
-    for text in reducers:
-        (sent, time_ps), (sent_predicted, time_predicted_ps) = (
-            _cost(scripts[text], timer, stage) for scripts in (truth, predicted)
+    truth = run_quietly(_fitted(scenario, recorded), recorded, seed=seed)
+    plain = replace(scenario, placement="linear", faults=(), algorithm=AUTO, compute_ps=None)
+    timer = plain.timer(ranks)
+    found = []
+    for asked, *recordings in zip(scenario.reducers, truth, predicted, strict=True):
+        runs = [Executed(recording, plain, timer) for recording in recordings]
+        sent, sent_predicted = (int(traffic(run)[0].max()) for run in runs)
+        time_ps, time_predicted_ps = (run.replay.total_ps for run in runs)
+        found.append(
+            HoldOut(
+                asked.option_string,
+                f"{' and '.join(what)} predict all",
+                _relative(sent_predicted, sent),
+                _relative(time_predicted_ps, time_ps),
+            )
         )
-        found[text] = HoldOut(
-            f"{' and '.join(what)} predict all", _relative(sent_predicted, sent), _relative(time_predicted_ps, time_ps)
-        )
-    return found
+    return tuple(found)
 
 
-def _fitted(reducers: Mapping[str, Reducer], gradients: Sequence[Gradient], seed: int) -> dict[str, Reducer]:
-    return {text: reducer.fitted(gradients, seed) for text, reducer in reducers.items()}
+def _fitted(scenario: ReducerScenario, gradients: Sequence[Gradient]) -> list[AskedReducer]:
+    return [
+        AskedReducer(item.option_string, item.reducer.fitted(gradients, scenario.seed)) for item in scenario.reducers
+    ]
 
 
 def _random_half(gradient: Gradient, seed: int) -> list[NDArray[np.int64]]:
@@ -132,12 +113,6 @@ def _random_half(gradient: Gradient, seed: int) -> list[NDArray[np.int64]]:
         rows = generator.choice(layer.shape[0], -(-layer.shape[0] // 2), replace=False)
         kept.append(np.sort(rows))
     return kept
-
-
-def _cost(recording: Recording, timer: Timer, stage: Stage) -> tuple[int, int]:
-    """Return the bytes that the busiest rank sends in rings, and the time of the phase in picoseconds."""
-    executed = Executed(recording, stage.library, timer, stage.gpu)
-    return int(traffic(executed, ring=True)[0].max()), executed.replay.total_ps
 
 
 def _relative(predicted: int, recorded: int) -> float:

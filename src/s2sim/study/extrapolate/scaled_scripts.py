@@ -15,15 +15,15 @@ from s2sim.reducers.measure import Error, Errors, mean_float64
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.scripts.script import Recording, Work
 from s2sim.study.measuring.record import Recorded, record
+from s2sim.study.scenario.asked import AskedReducer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
     from s2sim.gradients.extrapolation.scaling import Scaling
     from s2sim.gradients.gradient import Gradient
-    from s2sim.reducers.rank import Reducer
     from s2sim.reducers.scripts.script import Call, Script, Step
 
 
@@ -31,7 +31,7 @@ _OTHER_SEEDS = 3
 
 
 def record_scaled(
-    reducers: Mapping[str, Reducer],
+    reducers: Sequence[AskedReducer],
     gradients: Sequence[Gradient],
     scaling: Scaling,
     *,
@@ -49,14 +49,13 @@ def record_scaled(
     """
     ran = [scaling.run(gradient) for gradient in gradients]
     records = record(reducers, ran, seed=seed, on_reducer=on_reducer)
-    scripts = {item.option_string: item.recording for item in records}
     # As the gradients have fitted them: what grows is their sizes, not their choices.
-    fitted = {item.option_string: item.reducer for item in records}
-    scripts = grow(fitted, scripts, ran, scaling, seed=seed)
+    fitted = [AskedReducer(item.option_string, item.reducer) for item in records]
+    scripts = grow(fitted, [item.recording for item in records], ran, scaling, seed=seed)
     # Bounds are those of a sketch as large as recorded, and so are the largest errors.
     scaled = [
-        replace(item, recording=scripts[item.option_string], bound=None, errors=without_largest(item.errors))
-        for item in records
+        replace(item, recording=recording, bound=None, errors=without_largest(item.errors))
+        for item, recording in zip(records, scripts, strict=True)
     ]
     if scaling.weights is None:
         return scaled
@@ -70,44 +69,44 @@ def record_scaled(
     ]
 
 
-def run_quietly(reducers: Mapping[str, Reducer], gradients: Sequence[Gradient], *, seed: int) -> dict[str, Recording]:
+def run_quietly(reducers: Sequence[AskedReducer], gradients: Sequence[Gradient], *, seed: int) -> list[Recording]:
     """Return the scripts of each reducer on gradients that others have run on: its warnings have been heard."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", S2SimWarning)
-        return {text: run_reducer(reducer, gradients, seed=seed).recording for text, reducer in reducers.items()}
+        return [run_reducer(item.reducer, gradients, seed=seed).recording for item in reducers]
 
 
 def grow(
-    reducers: Mapping[str, Reducer],
-    base: Mapping[str, Recording],
+    reducers: Sequence[AskedReducer],
+    base: Sequence[Recording],
     gradients: Sequence[Gradient],
     scaling: Scaling,
     *,
     seed: int,
-) -> dict[str, Recording]:
+) -> list[Recording]:
     """Return the scripts ``base`` of each reducer on ``gradients`` at the size that ``scaling`` asks for."""
     grown = [
         (_run_alike(reducers, base, [growth.double(gradient) for gradient in gradients], seed=seed), growth.times)
         for growth in scaling.growths
     ]
-    return {
-        text: scale_recording(text, recording, [(doubled[text], times) for doubled, times in grown])
-        for text, recording in base.items()
-    }
+    return [
+        scale_recording(item.option_string, recording, [(doubled[index], times) for doubled, times in grown])
+        for index, (item, recording) in enumerate(zip(reducers, base, strict=True))
+    ]
 
 
 def _run_alike(
-    reducers: Mapping[str, Reducer], base: Mapping[str, Recording], gradients: Sequence[Gradient], *, seed: int
-) -> dict[str, Recording]:
+    reducers: Sequence[AskedReducer], base: Sequence[Recording], gradients: Sequence[Gradient], *, seed: int
+) -> list[Recording]:
     """Return the scripts of each reducer on larger gradients, by other seeds where its calls are not those of ``base``.
 
     An exact sketch that by a chance of less than one per cent cannot be read sends some rows again.
     """
     found = run_quietly(reducers, gradients, seed=seed)
-    for text, reducer in reducers.items():
+    for index, item in enumerate(reducers):
         for other in range(1, _OTHER_SEEDS + 1):
-            if _form(found[text]) != _form(base[text]):
-                found |= run_quietly({text: reducer}, gradients, seed=seed + other)
+            if _form(found[index]) != _form(base[index]):
+                (found[index],) = run_quietly([item], gradients, seed=seed + other)
     return found
 
 

@@ -13,15 +13,15 @@ from s2sim.errors import S2SimError
 from s2sim.network.models import check_network
 from s2sim.network.packet.messages import PACKET_BYTES, fill_ps
 from s2sim.network.transfers import idle_ps
-from s2sim.replay.faults.lasting import damaged_cluster, lasting_effects
+from s2sim.replay.faults.lasting import lasting_effects
 from s2sim.replay.faults.registry import make_faults
 from s2sim.study.collective.disturbed import check_fluid, disturb_flows, effects_json, in_order, warn_of_idle_faults
 from s2sim.study.collective.link_loads import LinkLoad, Sent, busiest_links
-from s2sim.study.compare.idle_options import warn_of_idle_overrides
 from s2sim.study.flows.cross_check import compare_networks
 from s2sim.study.flows.deliver import deliver_fluid, deliver_packets
+from s2sim.study.scenario.cluster import Scenario
+from s2sim.study.scenario.idle_overrides import warn_of_idle_overrides
 from s2sim.text_files import read_text
-from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import first_line
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.units import PS_PER_S
@@ -200,12 +200,11 @@ def run_flows(
     check_network(network)
     check_network("packet" if cross_check else network, **options)
     named = int(max(transfers.src.max(initial=0), transfers.dst.max(initial=0))) + 1
-    shape = load_shape(topology, overrides)
     asked_faults = make_faults(faults)
     check_fluid(asked_faults, network, cross_check=cross_check)
-    healthy = build_cluster(shape, workers or named, placement=placement, seed=seed)
-    warn_of_idle_overrides(overrides, healthy)
-    cluster = damaged_cluster(healthy, asked_faults)
+    scenario = Scenario(load_shape(topology, overrides), tuple(overrides), placement, seed, asked_faults)
+    warn_of_idle_overrides(scenario, workers or named)
+    healthy, cluster = scenario.healthy(workers or named), scenario.cluster(workers or named)
     routes = cluster.routes(transfers.src, transfers.dst)
     alone = healthy.routes(transfers.src, transfers.dst)
     asked = cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.libraries.tables import IDEAL, choose_library
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
 from s2sim.study.measuring.row_parts import LoweringRow
@@ -17,17 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from s2sim.collectives.libraries.launches import Lowered
-    from s2sim.collectives.libraries.library import Library
     from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Recording
-    from s2sim.replay.faults.fault import Fault
     from s2sim.replay.plan import Plan
     from s2sim.replay.run import Replay
     from s2sim.replay.watcher import Watcher
-    from s2sim.topology.files.hardware import Gpu
-
-REAL_LIBRARY = "nccl"
-"""What a run over the ideal library is shown beside."""
+    from s2sim.study.scenario.reducers import ReducerScenario
 
 
 @dataclass(frozen=True)
@@ -38,29 +32,20 @@ class Executed:
     ----------
     recording : Recording
         What was asked.
-    library : Library
-        What executes it.
+    scenario : ReducerScenario
+        What executes it, what work costs and what goes wrong.
     timer : Timer
-        Knows the cluster and the choice of algorithm.
-    gpu : Gpu
-        What work costs.
-    faults : tuple of Fault
-        What goes wrong.
-    compute_ps : int or None
-        How long forward and backward take, which hides what needs the batch alone.
+        The scenario's for so many ranks.
     """
 
     recording: Recording
-    library: Library
+    scenario: ReducerScenario
     timer: Timer
-    gpu: Gpu
-    faults: tuple[Fault, ...] = ()
-    compute_ps: int | None = None
 
     @cached_property
     def plan(self) -> Plan:
         """What the library executes for each call."""
-        return make_plan(self.recording, self.library)
+        return make_plan(self.recording, self.scenario.library)
 
     @cached_property
     def replay(self) -> Replay:
@@ -78,19 +63,15 @@ class Executed:
         return self.replay if self.plan == self.ideal_plan else self._replayed(self.ideal_plan)
 
     @cached_property
-    def real_library(self) -> Library:
-        """The library asked for, or the usual one where that is ideal."""
-        return choose_library(REAL_LIBRARY) if self.library == IDEAL else self.library
-
-    @cached_property
     def real_plan(self) -> Plan:
-        """What that library executes for each call."""
-        return self.plan if self.library != IDEAL else make_plan(self.recording, self.real_library)
+        """What the real library executes for each call."""
+        real = self.scenario.real_library
+        return self.plan if real is self.scenario.library else make_plan(self.recording, real)
 
     @cached_property
     def real(self) -> Replay:
         """In time, as that library executes it."""
-        return self.replay if self.library != IDEAL else self._replayed(self.real_plan)
+        return self.replay if self.real_plan is self.plan else self._replayed(self.real_plan)
 
     def sent_real(self) -> int:
         """Return the bytes that the busiest rank sends with that library, by rings."""
@@ -101,8 +82,15 @@ class Executed:
         self._replayed(self.plan, watcher)
 
     def _replayed(self, plan: Plan, watcher: Watcher | None = None) -> Replay:
+        scenario = self.scenario
         return replay(
-            self.recording, self.timer, self.gpu, plan, watcher, compute_ps=self.compute_ps, faults=self.faults
+            self.recording,
+            self.timer,
+            scenario.gpu,
+            plan,
+            watcher,
+            compute_ps=scenario.compute_ps,
+            faults=scenario.faults,
         )
 
     def _gap_ps(self, plan: Plan) -> int:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
 
 
-def traffic(executed: Executed, *, ring: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def traffic(executed: Executed) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (sent, received) bytes of each rank over all that is launched, of ring algorithms or of what ran."""
     ranks = executed.recording.workers
-    if ring:
+    if executed.scenario.counts_as_ring:
         return ring_traffic(executed.plan.lowered, ranks)
     return schedule_traffic(executed.replay, ranks)
 
@@ -56,15 +56,7 @@ def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
     return f"{text}; the busiest link is {cluster.fabric.link_names[link]} ({rate}), busy {share:.0%} of communication"
 
 
-def make_row(
-    recorded: Recorded,
-    executed: Executed,
-    cluster: Cluster,
-    *,
-    dense: tuple[Replay, int],
-    ring: bool,
-    compute_ps: int | None,
-) -> Row:
+def make_row(recorded: Recorded, executed: Executed, dense: Executed) -> Row:
     """Return the row of one reducer.
 
     Parameters
@@ -72,23 +64,16 @@ def make_row(
     recorded : Recorded
         The reducer, its scripts and its errors.
     executed : Executed
-        Its scripts on ``cluster``.
-    cluster : Cluster
-        Where they run.
-    dense : (Replay, int)
-        Of the dense reducer on the same cluster, and its bytes sent a rank.
-    ring : bool
-        Whether bytes are those of ring algorithms (the convention) or of the algorithm that was asked for.
-    compute_ps : int or None
-        Compute time of an iteration, without overlap.
+        Its scripts on a cluster.
+    dense : Executed
+        Those of the dense reducer there.
     """
-    replay = executed.replay
-    sent, received = traffic(executed, ring=ring)
+    replay, cluster, scenario = executed.replay, executed.timer.cluster, executed.scenario
+    sent, received = traffic(executed)
     assisted = any(launch.timed.schedule.assisted for launch in replay.launches)
     bound = communication_bound(recorded.recording, executed.plan, cluster, assisted=assisted)
-    dense_replay, dense_sent = dense
-    most_sent = int(sent.max())
-    base = compute_ps or 0
+    dense_sent, most_sent = int(traffic(dense)[0].max()), int(sent.max())
+    base = scenario.compute_ps or 0
     rounds = count_rounds(recorded.recording)
     return Row(
         reducer=recorded.reducer.traits.name,
@@ -100,7 +85,7 @@ def make_row(
         communication_s=replay.communication_ps / PS_PER_S,
         decode_s=replay.decode_ps / PS_PER_S,
         total_s=replay.total_ps / PS_PER_S,
-        iteration_s=None if compute_ps is None else (compute_ps + replay.total_ps) / PS_PER_S,
+        iteration_s=None if scenario.compute_ps is None else (base + replay.total_ps) / PS_PER_S,
         bytes_sent_per_rank=most_sent,
         bytes_received_per_rank=int(received.max()),
         payload_bytes_per_rank=int(payload_bytes(recorded.recording).max()),
@@ -116,7 +101,7 @@ def make_row(
         host_syncs_real=rounds.host_syncs + executed.real_plan.host_syncs,
         lower_bound_s=bound.seconds,
         lower_bound_why=bound.derivation,
-        speedup_vs_dense=_ratio(base + dense_replay.total_ps, base + replay.total_ps),
+        speedup_vs_dense=_ratio(base + dense.replay.total_ps, base + replay.total_ps),
         collectives=tuple(
             CollectiveRow(
                 kind=step.demands[0].kind,
@@ -134,7 +119,7 @@ def make_row(
         lowering=executed.lowering(),
         total_ideal_s=executed.ideal.total_ps / PS_PER_S,
         order_gap_s=executed.order_gap_s(),
-        real_library=executed.real_library.option_string,
+        real_library=scenario.real_library.option_string,
         total_real_s=executed.real.total_ps / PS_PER_S,
         bytes_sent_real_per_rank=executed.sent_real(),
     )

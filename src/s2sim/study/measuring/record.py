@@ -15,13 +15,14 @@ from s2sim.reducers.run import run_reducer
 from s2sim.study.measuring.row_parts import BoundRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.measure import Errors
     from s2sim.reducers.rank import Reducer
     from s2sim.reducers.run import Ran
     from s2sim.reducers.scripts.script import Recording
+    from s2sim.study.scenario.asked import AskedReducer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def names_of(recorded: Sequence[Recorded]) -> str:
 
 
 def record(
-    reducers: Mapping[str, Reducer],
+    reducers: Sequence[AskedReducer],
     gradients: Sequence[Gradient],
     *,
     seed: int,
@@ -69,7 +70,7 @@ def record(
     forgiving: bool = False,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> list[Recorded]:
-    """Run each reducer, by its option string, on the gradients, one a rank, with empty residuals.
+    """Run each reducer on the gradients, one a rank, with empty residuals.
 
     One that cannot take them is an error, or if ``forgiving`` left out with a warning.
 
@@ -77,8 +78,8 @@ def record(
     """
     exact = mean_float64(gradients)
     found = []
-    for text, asked in reducers.items():
-        reducer = asked.fitted(gradients, seed)
+    for asked in reducers:
+        text, reducer = asked.option_string, asked.reducer.fitted(gradients, seed)
         try:
             ran = run_reducer(reducer, gradients, seed=seed, earlier=earlier)
         except CodecError as error:

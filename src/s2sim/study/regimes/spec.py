@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from s2sim.errors import OptionError
 from s2sim.gradients.traces.synthetic import SyntheticOptions
 from s2sim.options import join_option_string, non_default
-from s2sim.study.compare.reducers_asked import reducers_asked
 from s2sim.study.spec import BASELINES, DEFAULT_GPU, PREFETCH
-from s2sim.units import parse_rate_Bps, parse_time_ps
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 DENSE = "dense"
 
@@ -39,6 +33,8 @@ RATES = ("1Gbps", "10Gbps", "100Gbps", "400Gbps")
 LATENCIES = ("1us", "10us", "50us")
 MAX_ERROR = 0.1
 ROWS, WIDTH = 37500, 16
+
+_OPTIONS = {"densities": "--density", "overlaps": "--overlap", "rates": "--rate", "latencies": "--latency"}
 
 # The fields of the topology that the map varies.
 RATE_FIELD, LATENCY_FIELD = "nic.rate", "nic.latency"
@@ -109,18 +105,14 @@ class RegimeSpec:
             )
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed} must not be negative")
-        _check_axis("--density", self.densities, float)
-        _check_axis("--overlap", self.overlaps, float)
-        _check_axis("--rate", self.rates, parse_rate_Bps)
-        _check_axis("--latency", self.latencies, parse_time_ps)
-        for density, overlap in product(self.densities, self.overlaps):
-            self.gradients(density, overlap)
+        for field, option in _OPTIONS.items():
+            if not getattr(self, field):
+                raise OptionError(f"{option} was given no value: give one or several, separated by commas")
         for override in self.overrides:
             field = override.partition("=")[0].strip()
             if field in (RATE_FIELD, LATENCY_FIELD):
                 option = "--rate" if field == RATE_FIELD else "--latency"
                 raise OptionError(f"--set {override} is what the map varies: give its values by {option}")
-        reducers_asked(self.reducers)
         if DENSE not in self.reducers:
             raise OptionError(f"dense, which the others are compared with, is missing from {', '.join(self.reducers)}")
 
@@ -148,15 +140,3 @@ class RegimeSpec:
         return {
             key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()
         }
-
-
-def _check_axis(option: str, values: Sequence[Any], parse: Callable[[Any], float]) -> None:
-    """Refuse an axis without values, and one on which a value stands twice, however it is written."""
-    if not values:
-        raise OptionError(f"{option} was given no value: give one or several, separated by commas")
-    seen: dict[float, Any] = {}
-    for value in values:
-        parsed = parse(value)
-        if parsed in seen:
-            raise OptionError(f"{option}: {seen[parsed]} and {value} are the same value: give it once")
-        seen[parsed] = value

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 from s2sim.errors import S2SimWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from s2sim.topology.cluster import Cluster
+    from s2sim.study.scenario.cluster import Scenario
 
 
-def warn_of_idle_overrides(overrides: Sequence[str], cluster: Cluster) -> None:
+def warn_of_idle_overrides(scenario: Scenario, workers: int) -> None:
     """Warn of each ``field=value`` that cannot matter: nothing crosses the links that it describes."""
+    cluster = scenario.healthy(workers)
     one_node = int(cluster.node_of_rank.max()) == 0
-    for override in overrides:
+    for override in scenario.overrides:
         table = override.partition("=")[0].strip().partition(".")[0]
         if one_node and (
             table in ("nic", "fabric", "routing") or (table == "pcie" and not cluster.shape.pcie_joins_gpus)

@@ -1,0 +1,105 @@
+"""What all specs say of the cluster, and how specs are checked, written and read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from s2sim.errors import OptionError, S2SimError
+from s2sim.text_files import read_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """A cluster as people write it, and what goes wrong on it.
+
+    Attributes
+    ----------
+    topology : str
+        Name of a shipped topology or path of a TOML file.
+    overrides : tuple of str
+        ``field=value`` on the topology's fields.
+    placement : str
+        ``linear``, ``round-robin``, ``random`` or the path of a file.
+    seed : int
+        Root of all randomness.
+    faults : tuple of str
+        Option strings of what goes wrong.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    what: ClassVar[str] = ""
+    """Names the kind of spec in messages."""
+
+    topology: str
+    _: KW_ONLY
+    overrides: tuple[str, ...] = ()
+    placement: str = "linear"
+    seed: int = 0
+    faults: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what a caller in Python may get wrong; files are checked field by field before."""
+        check_tuples(self, "overrides", "faults")
+        check_whole(self.seed)
+        fields = [override.partition("=")[0].strip() for override in self.overrides]
+        if len(set(fields)) < len(fields):
+            raise OptionError(f"a field is set twice in {', '.join(self.overrides)}: --set it once")
+        if self.seed < 0:
+            raise OptionError(f"--seed {self.seed} must not be negative")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the spec as JSON values, the inverse of `from_json`."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, origin: str) -> Self:
+        """Return the spec of a JSON value: a spec, or a saved result, whose ``spec`` is taken.
+
+        Raises
+        ------
+        S2SimError
+            Naming every field that is missing, unknown or of the wrong type.
+        """
+        from pydantic import TypeAdapter, ValidationError
+
+        if isinstance(value, dict) and isinstance(value.get("spec"), dict):
+            value = value["spec"]
+        try:
+            return TypeAdapter(cls).validate_python(value)
+        except ValidationError as error:
+            found = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'spec'}: {item['msg']}" for item in error.errors())
+            raise S2SimError(f"{origin} is not a {cls.what} spec: {found}") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Return the spec of a file that ``--json`` or a person wrote."""
+        text = read_text(path, noun="the spec")
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise S2SimError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
+        except RecursionError:
+            raise S2SimError(f"{path} is not a {cls.what} spec: it is nested too deeply") from None
+        return cls.from_json(value, str(path))
+
+
+def check_tuples(spec: object, *names: str) -> None:
+    """Refuse fields of a spec that hold one value, or a list, where a tuple belongs."""
+    for name in names:
+        if not isinstance(getattr(spec, name), tuple):
+            raise OptionError(f"{name} = {getattr(spec, name)!r} must be a tuple, even of one")
+
+
+def check_whole(*numbers: object) -> None:
+    """Refuse what is no whole number."""
+    for number in numbers:
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise OptionError(f"{number!r} is not a whole number, as numbers of workers, seeds and steps are")

@@ -1,0 +1,126 @@
+"""A regime map with everything that its spec names resolved: gradients, networks, reducers."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.errors import OptionError, S2SimWarning
+from s2sim.gradients.traces.synthetic import SyntheticTrace
+from s2sim.study.scenario.asked import reducers_asked, warn_of_later_options
+from s2sim.study.scenario.cluster import Scenario
+from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.files.hardware import load_gpu
+from s2sim.units import format_rate, parse_rate_Bps, parse_time_ps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from s2sim.collectives.libraries.library import Library
+    from s2sim.study.regimes.spec import RegimeSpec
+    from s2sim.study.scenario.asked import AskedReducer
+    from s2sim.topology.files.hardware import Gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """One rate and latency of the network interfaces.
+
+    Attributes
+    ----------
+    rate_Bps : float
+        Bytes per second.
+    latency_ps : int
+        Picoseconds.
+    scenario : Scenario
+        The cluster with them.
+    """
+
+    rate_Bps: float
+    latency_ps: int
+    scenario: Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeScenario:
+    """All that a regime map is made of.
+
+    Attributes
+    ----------
+    traces : tuple of SyntheticTrace
+        Gradients of every density with every overlap.
+    networks : tuple of Network
+        Every rate with every latency.
+    reducers : tuple of AskedReducer
+        ``dense`` among them.
+    library : Library
+        What executes the collectives.
+    gpu : Gpu
+        What encodes and decodes.
+    """
+
+    traces: tuple[SyntheticTrace, ...]
+    networks: tuple[Network, ...]
+    reducers: tuple[AskedReducer, ...]
+    library: Library
+    gpu: Gpu
+
+
+def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
+    """Return the scenario of a map.
+
+    Raises
+    ------
+    S2SimError
+        For anything that does not exist or cannot be as asked.
+    """
+    _parse_axis("--density", spec.densities, float)
+    _parse_axis("--overlap", spec.overlaps, float)
+    networks = product(
+        zip(spec.rates, _parse_axis("--rate", spec.rates, parse_rate_Bps), strict=True),
+        zip(spec.latencies, _parse_axis("--latency", spec.latencies, parse_time_ps), strict=True),
+    )
+    gradients = [spec.gradients(*point) for point in product(spec.densities, spec.overlaps)]
+    reducers = reducers_asked(spec.reducers)
+    warn_of_later_options(reducers, what="the map")
+    return RegimeScenario(
+        traces=tuple(SyntheticTrace(options, spec.workers, spec.seed) for options in gradients),
+        networks=tuple(_network(spec, rate, latency) for rate, latency in networks),
+        reducers=reducers,
+        library=choose_library(spec.library),
+        gpu=load_gpu(spec.gpu),
+    )
+
+
+def _parse_axis(option: str, values: Sequence[Any], parse: Callable[[Any], float]) -> list[Any]:
+    """Return the values of an axis; refuse one on which a value stands twice, however it is written."""
+    seen: dict[float, Any] = {}
+    for value in values:
+        parsed = parse(value)
+        if parsed in seen:
+            raise OptionError(f"{option}: {seen[parsed]} and {value} are the same value: give it once")
+        seen[parsed] = value
+    return list(seen)
+
+
+def _network(spec: RegimeSpec, rate: tuple[str, float], latency: tuple[str, int]) -> Network:
+    """Return the cluster with one rate and latency; refuse one on which they would change nothing."""
+    shape = load_shape(spec.topology, spec.network(rate[0], latency[0]))
+    if any((node.nic.rate_Bps, node.nic.latency_ps) != (rate[1], latency[1]) for node in shape.nodes):
+        raise OptionError(
+            f"{shape.name} gives some of its [[nodes]] a nic.rate or nic.latency of their own, which --rate and "
+            "--latency cannot vary: leave these out of the file"
+        )
+    scenario = Scenario(shape, spec.overrides, seed=spec.seed)
+    if int(scenario.cluster(spec.workers).node_of_rank.max()) == 0:
+        raise OptionError(
+            f"all {spec.workers} workers are in one node of {shape.name}, where --rate and --latency change nothing: "
+            "take more workers or --set node.gpus=1"
+        )
+    if shape.host_cable and shape.link.rate_Bps < rate[1]:
+        text = f"--rate {rate[0]} is cut to {format_rate(shape.link.rate_Bps)} by fabric.link.rate of {shape.name}"
+        warnings.warn(text, S2SimWarning, stacklevel=5)
+    return Network(rate[1], latency[1], scenario)

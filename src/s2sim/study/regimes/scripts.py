@@ -1,0 +1,93 @@
+"""Reducers recorded on the gradients of one density and overlap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from s2sim.errors import S2SimError
+from s2sim.replay.plan import make_plan
+from s2sim.study.measuring.record import record
+from s2sim.study.measuring.wire import ring_traffic
+from s2sim.study.regimes.spec import DENSE
+from s2sim.study.scenario.asked import earlier_gradients
+
+if TYPE_CHECKING:
+    from s2sim.gradients.traces.synthetic import SyntheticTrace
+    from s2sim.replay.plan import Plan
+    from s2sim.study.measuring.record import Recorded
+    from s2sim.study.progress import Progress
+    from s2sim.study.regimes.scenario import RegimeScenario
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One reducer's recording, and all of it that no network changes.
+
+    Attributes
+    ----------
+    recorded : Recorded
+        What it did.
+    plan : Plan
+        What the library executes for it.
+    bytes_sent : int
+        Most bytes that a rank sends, by ring algorithms.
+    acceptable : bool
+        Whether its error allows it to win.
+    """
+
+    recorded: Recorded
+    plan: Plan
+    bytes_sent: int
+    acceptable: bool
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Records all reducers of a map, and remembers which refused what.
+
+    Attributes
+    ----------
+    scenario : RegimeScenario
+        The reducers and their library.
+    max_error : float
+        A lossy reducer with a larger relative L2 error wins nothing.
+    recorded : list of Recorded
+        All so far.
+    refusals : dict of str to list of str
+        Where each refusal was made.
+    """
+
+    scenario: RegimeScenario
+    max_error: float
+    recorded: list[Recorded] = field(default_factory=list)
+    refusals: dict[str, list[str]] = field(default_factory=dict)
+
+    def record(self, trace: SyntheticTrace, progress: Progress) -> list[Script]:
+        """Run every reducer on the gradients; those that refuse are noted and left out."""
+        reducers = self.scenario.reducers
+        gradients = [trace.gradient(0, rank) for rank in range(trace.world_size)]
+        earlier = earlier_gradients(trace, reducers, trace.world_size)
+        scripts = []
+        for asked in reducers:
+            try:
+                (found,) = record([asked], gradients, seed=trace.seed, earlier=earlier)
+            except S2SimError as error:
+                if asked.reducer.traits.name == DENSE:
+                    raise
+                refusal = f"{asked.option_string} refuses some gradients and is left out there: {error}"
+                place = f"density {trace.options.density:g}, overlap {trace.options.overlap:g}"
+                self.refusals.setdefault(refusal, []).append(place)
+            else:
+                scripts.append(self._script(found))
+                self.recorded.append(found)
+            progress.advance()
+        return scripts
+
+    def _script(self, found: Recorded) -> Script:
+        plan = make_plan(found.recording, self.scenario.library)
+        sent = int(ring_traffic(plan.lowered, found.recording.workers)[0].max())
+        error = found.errors.whole.relative_l2
+        # The limit is below 1, which no verdict allows; the only layer is compressed, or nothing is.
+        acceptable = found.reducer.traits.lossless or (error is not None and error <= self.max_error)
+        return Script(found, plan, sent, acceptable)

@@ -1,0 +1,1 @@
+"""Experiments with everything that they name resolved: what all studies take."""

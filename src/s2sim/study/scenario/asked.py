@@ -1,0 +1,65 @@
+"""The reducers that an experiment asks for, and the gradients that they carry over from."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s2sim.errors import OptionError, S2SimWarning
+from s2sim.reducers.registry import make_reducer, option_string
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.gradients.load import AnyTrace
+    from s2sim.reducers.rank import Reducer
+
+
+@dataclass(frozen=True, slots=True)
+class AskedReducer:
+    """A reducer and how it was asked for.
+
+    Attributes
+    ----------
+    option_string : str
+        As it was written, by which results name it.
+    reducer : Reducer
+        With its options.
+    """
+
+    option_string: str
+    reducer: Reducer
+
+
+def reducers_asked(texts: Sequence[str]) -> tuple[AskedReducer, ...]:
+    """Return the reducers of option strings, ``dense`` first where it is missing."""
+    asked = tuple(AskedReducer(text, make_reducer(text)) for text in texts)
+    if not any(item.reducer.traits.name == "dense" for item in asked):
+        asked = (AskedReducer("dense", make_reducer("dense")), *asked)
+    written: dict[str, str] = {}
+    for item in asked:
+        canonical = option_string(item.reducer)
+        if canonical in written:
+            raise OptionError(f"the same reducer was asked for twice: {written[canonical]} and {item.option_string}")
+        written[canonical] = item.option_string
+    return asked
+
+
+def warn_of_later_options(reducers: Sequence[AskedReducer], *, what: str) -> None:
+    """Warn of options that act from the second step on where ``what`` takes the first."""
+    for item in reducers:
+        for option in item.reducer.later_options():
+            warnings.warn(
+                f"{item.option_string}: {option} acts from the second step on, and {what} takes the first",
+                S2SimWarning,
+                stacklevel=2,
+            )
+
+
+def earlier_gradients(trace: AnyTrace, reducers: Sequence[AskedReducer], ranks: int) -> list[Gradient] | None:
+    """Return the gradients of another step, from which warm reducers carry over; None if there is none, or no need."""
+    if trace.steps == 1 or not any(item.reducer.traits.warm for item in reducers):
+        return None
+    return [trace.gradient(1, rank) for rank in range(ranks)]

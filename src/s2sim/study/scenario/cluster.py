@@ -1,0 +1,107 @@
+"""Where something runs, resolved once from what people write: below this nobody reads an option again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from s2sim.collectives.algorithms.registry import check_algorithm
+from s2sim.collectives.timing.timer import AUTO, Timer
+from s2sim.replay.faults.lasting import damaged_cluster
+from s2sim.replay.faults.registry import make_faults
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
+
+if TYPE_CHECKING:
+    from s2sim.collectives.timing.ways import Ways
+    from s2sim.replay.faults.fault import Fault
+    from s2sim.study.cluster_spec import ClusterSpec
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.shape import ClusterShape
+
+
+class _Built(dict[int, "tuple[Cluster, Cluster]"]):
+    """Clusters by number of workers, healthy and damaged; they are built again rather than sent to other processes."""
+
+    def __reduce__(self) -> tuple[type[_Built], tuple[()]]:
+        return _Built, ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A cluster of any number of workers, what goes wrong on it, and by which algorithm it communicates.
+
+    It pickles, so that a worker process can take it.
+
+    Attributes
+    ----------
+    shape : ClusterShape
+        What the topology's file and its overrides say.
+    overrides : tuple of str
+        These overrides as they were written, for messages.
+    placement : str
+        Where ranks run.
+    seed : int
+        Root of all randomness.
+    faults : tuple of Fault
+        What goes wrong.
+    algorithm : str
+        Option string of the collectives' algorithm, or ``auto``.
+    """
+
+    shape: ClusterShape
+    overrides: tuple[str, ...] = ()
+    placement: str = "linear"
+    seed: int = 0
+    faults: tuple[Fault, ...] = ()
+    algorithm: str = AUTO
+    _built: _Built = field(default_factory=_Built, init=False, repr=False, compare=False)
+
+    def healthy(self, workers: int) -> Cluster:
+        """Return the cluster without its faults."""
+        return self._clusters(workers)[0]
+
+    def cluster(self, workers: int) -> Cluster:
+        """Return the cluster with those faults that last from the start on."""
+        return self._clusters(workers)[1]
+
+    def timer(self, workers: int, ways: Ways | None = None) -> Timer:
+        """Return what times collectives on the cluster, faults included; ``ways`` are known from other rates."""
+        return Timer(self.cluster(workers), self.algorithm, ways)
+
+    @property
+    def algorithm_name(self) -> str:
+        """The algorithm without its options."""
+        return self.algorithm.partition(":")[0]
+
+    @property
+    def counts_as_ring(self) -> bool:
+        """Whether bytes are those of rings, the convention, rather than of the algorithm that was asked for."""
+        return self.algorithm_name in (AUTO, "ring")
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something goes wrong while things run."""
+        return not all(fault.lasting for fault in self.faults)
+
+    def _clusters(self, workers: int) -> tuple[Cluster, Cluster]:
+        """Return the healthy cluster and the damaged one, which are built once."""
+        if workers not in self._built:
+            healthy = build_cluster(self.shape, workers, placement=self.placement, seed=self.seed)
+            self._built[workers] = healthy, damaged_cluster(healthy, self.faults)
+        return self._built[workers]
+
+
+def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
+    """Return the scenario of a spec's cluster.
+
+    Raises
+    ------
+    S2SimError
+        For a topology, a field, a fault or an algorithm that does not exist, or cannot be so.
+    """
+    faults = make_faults(spec.faults)
+    if algorithm != AUTO:
+        check_algorithm(algorithm)
+    shape = load_shape(spec.topology, spec.overrides)
+    return Scenario(shape, spec.overrides, spec.placement, spec.seed, faults, algorithm)

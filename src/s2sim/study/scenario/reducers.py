@@ -1,0 +1,87 @@
+"""What reducers run on and over, resolved once from what people write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s2sim.collectives.libraries.tables import IDEAL, choose_library
+from s2sim.gradients.extrapolation.models import load_model
+from s2sim.gradients.extrapolation.scaling import parse_parameters
+from s2sim.gradients.load import load_trace
+from s2sim.study.scenario.asked import reducers_asked
+from s2sim.study.scenario.cluster import Scenario, resolve_cluster
+from s2sim.topology.files.hardware import load_gpu
+from s2sim.units import parse_time_ps
+
+if TYPE_CHECKING:
+    from s2sim.collectives.libraries.library import Library
+    from s2sim.gradients.extrapolation.models import Model
+    from s2sim.gradients.load import AnyTrace
+    from s2sim.study.scenario.asked import AskedReducer
+    from s2sim.study.spec import RunSpec
+    from s2sim.topology.files.hardware import Gpu
+
+REAL_LIBRARY = choose_library("nccl")
+"""Shown beside the ideal library."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReducerScenario(Scenario):
+    """A cluster, the reducers that run on it, and what they run with.
+
+    Attributes
+    ----------
+    reducers : tuple of AskedReducer
+        ``dense`` among them.
+    library : Library
+        What executes the collectives.
+    gpu : Gpu
+        What encodes and decodes.
+    trace : AnyTrace
+        The gradients.
+    target : Model, int or None
+        The model, or the number of parameters, to which sizes are scaled.
+    compute_ps : int or None
+        How long forward and backward take.
+    """
+
+    reducers: tuple[AskedReducer, ...]
+    library: Library
+    gpu: Gpu
+    trace: AnyTrace
+    target: Model | int | None = None
+    compute_ps: int | None = None
+
+    @property
+    def real_library(self) -> Library:
+        """The library asked for, or the usual one where that is ideal."""
+        return REAL_LIBRARY if self.library == IDEAL else self.library
+
+
+def resolve_run(spec: RunSpec) -> ReducerScenario:
+    """Return the scenario of a run.
+
+    Raises
+    ------
+    S2SimError
+        For anything that does not exist or cannot be as asked.
+    """
+    reducers = reducers_asked(spec.reducers)
+    compute_ps = None if spec.compute is None else parse_time_ps(spec.compute)
+    target = None if spec.scale_to is None else parse_parameters(spec.scale_to)
+    where = resolve_cluster(spec, spec.collective)
+    return ReducerScenario(
+        shape=where.shape,
+        overrides=where.overrides,
+        placement=where.placement,
+        seed=where.seed,
+        faults=where.faults,
+        algorithm=where.algorithm,
+        reducers=reducers,
+        library=choose_library(spec.library),
+        gpu=load_gpu(spec.gpu),
+        trace=load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed),
+        target=target if spec.model is None else load_model(spec.model),
+        compute_ps=compute_ps,
+    )

@@ -1,0 +1,87 @@
+"""What a spec names is looked up once, and travels as a value."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+
+import pytest
+
+import s2sim
+from s2sim.replay.faults.registry import make_faults
+from s2sim.study.compare.prepare import prepare
+from s2sim.study.spec import RunSpec
+
+SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
+FAULTS = ("slow-link:link=node0.nic0.out,factor=0.5", "slow-rank:rank=1,factor=2")
+SPEC = RunSpec(
+    "leaf-spine",
+    (9, 16),
+    ("dense", "union", "s2:rows=3,cells=2"),
+    SMALL,
+    collective="ring",
+    library="nccl:or=owners",
+    compute="1ms",
+    overrides=("nic.rate=25Gbps",),
+    faults=FAULTS,
+)
+
+PARSERS = {
+    "topology": "s2sim.study.scenario.cluster.load_shape",
+    "fault": "s2sim.replay.faults.registry.make_fault",
+    "library": "s2sim.study.scenario.reducers.choose_library",
+    "gpu": "s2sim.study.scenario.reducers.load_gpu",
+    "trace": "s2sim.study.scenario.reducers.load_trace",
+    "reducer": "s2sim.study.scenario.asked.make_reducer",
+    "cluster": "s2sim.study.scenario.cluster.build_cluster",
+}
+
+
+@pytest.fixture
+def parses(monkeypatch):
+    """Count how often each thing that a spec names is looked up or built, anywhere."""
+    import importlib
+    import sys
+
+    counts = Counter()
+    for what, path in PARSERS.items():
+        module, _, name = path.rpartition(".")
+        real = getattr(importlib.import_module(module), name)
+
+        def counted(*arguments, _what=what, _real=real, **options):
+            counts[_what] += 1
+            return _real(*arguments, **options)
+
+        for each in [each for key, each in sys.modules.items() if key.startswith("s2sim.")]:
+            if getattr(each, name, None) is real:
+                monkeypatch.setattr(each, name, counted)
+    return counts
+
+
+def test_a_run_looks_everything_up_once(parses):
+    s2sim.run(spec=SPEC, break_even=False)
+    assert parses == {
+        "topology": 1,
+        "fault": len(FAULTS),
+        "library": 1,
+        "gpu": 1,
+        "trace": 1,
+        "reducer": len(SPEC.reducers),
+        "cluster": len(SPEC.workers),
+    }
+
+
+def test_break_even_builds_clusters_and_looks_nothing_up(parses):
+    s2sim.run(spec=SPEC)
+    assert parses.pop("cluster") > len(SPEC.workers)
+    assert set(parses.values()) == {1, len(FAULTS), len(SPEC.reducers)}
+
+
+def test_a_scenario_pickles():
+    scenario = prepare(SPEC)
+    again = pickle.loads(pickle.dumps(scenario))
+    assert again.shape == scenario.shape
+    assert again.faults == scenario.faults == make_faults(FAULTS)
+    assert again.reducers == scenario.reducers
+    assert (again.cluster(16).fabric.rate_Bps == scenario.cluster(16).fabric.rate_Bps).all()
+    assert (again.trace.gradient(0, 3).layers[1] == scenario.trace.gradient(0, 3).layers[1]).all()
