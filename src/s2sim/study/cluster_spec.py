@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from s2sim.errors import OptionError, S2SimError
+from s2sim.study.json_form import JsonForm
 from s2sim.text_files import read_text
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSpec:
+class ClusterSpec(JsonForm):
     """A cluster as people write it, and what goes wrong on it.
 
     Attributes
@@ -52,12 +52,6 @@ class ClusterSpec:
             raise OptionError(f"a field is set twice in {', '.join(self.overrides)}: --set it once")
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed} must not be negative")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the spec as JSON values, the inverse of `from_json`."""
-        return {
-            key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()
-        }
 
     @classmethod
     def from_json(cls, value: Any, origin: str) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -70,16 +70,6 @@ class CollectiveCheck:
     time_s: float
     fill_s: float | None
     difference: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the check with the keys that other programs rely on."""
-        return {
-            "other": self.other,
-            "packet_bytes": self.packet_bytes,
-            "time_s": self.time_s,
-            "fill_s": self.fill_s,
-            "difference": self.difference,
-        }
 
 
 def check_packets_asked(network: str, packets: Packets, *, cross_check: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -59,16 +59,6 @@ class LinkLoad:
     utilisation: float
     flows: int = 0
     shared_by: tuple[FlowShare, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the load with the keys that other programs rely on."""
-        return {
-            "link": self.link,
-            "bytes": self.bytes,
-            "utilisation": self.utilisation,
-            "flows": self.flows,
-            "shared_by": [{"src": flow.src, "dst": flow.dst, "bytes": flow.bytes} for flow in self.shared_by],
-        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

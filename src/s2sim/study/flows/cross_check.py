@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.study.json_form import JsonForm
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CrossCheck:
+class CrossCheck(JsonForm):
     """What the network that was not asked for makes of the transfers.
 
     Attributes
@@ -47,14 +48,9 @@ class CrossCheck:
         """Median of the differences, without their signs."""
         return float(np.median(np.abs(self.difference))) if len(self.difference) else 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the check with the keys that other programs rely on."""
+    def more_json(self) -> dict[str, Any]:
+        """Return the differences in short, and what they are."""
         return {
-            "other": self.other,
-            "packet_bytes": self.packet_bytes,
-            "finish_s": self.finish_s.tolist(),
-            "fill_s": self.fill_s.tolist(),
-            "difference": self.difference.tolist(),
             "largest_difference": self.largest_difference,
             "median_difference": self.median_difference,
             "note": "difference = (time as packets - fill) / time as a fluid - 1; finish_s holds the fill where the "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from s2sim.study.collective.disturbed import check_fluid, disturb_flows, effects
 from s2sim.study.collective.link_loads import LinkLoad, Sent, busiest_links
 from s2sim.study.flows.cross_check import compare_networks
 from s2sim.study.flows.deliver import deliver_fluid, deliver_packets
+from s2sim.study.json_form import LEFT_OUT, JsonForm, key
 from s2sim.study.scenario.cluster import Scenario
 from s2sim.study.scenario.idle_overrides import warn_of_idle_overrides
 from s2sim.text_files import read_text
@@ -64,7 +65,7 @@ class Transfers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FlowsResult:
+class FlowsResult(JsonForm):
     """What became of the transfers, in the order of the file.
 
     Attributes
@@ -87,14 +88,14 @@ class FlowsResult:
         What each fault did.
     """
 
-    transfers: Transfers
-    headline: str
-    finish_s: NDArray[np.float64]
-    slowdown: NDArray[np.float64]
+    transfers: Transfers = field(metadata=LEFT_OUT)
+    headline: str = field(metadata=key("cluster"))
+    finish_s: NDArray[np.float64] = field(metadata=LEFT_OUT)
+    slowdown: NDArray[np.float64] = field(metadata=LEFT_OUT)
     bottlenecks: tuple[LinkLoad, ...]
     network: str
-    cross_check: CrossCheck | None
-    effects: tuple[Effect, ...] = ()
+    cross_check: CrossCheck | None = field(metadata=LEFT_OUT)
+    effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
 
     def _rows(self) -> Iterator[tuple[float | int, ...]]:
         asked = self.transfers
@@ -106,16 +107,11 @@ class FlowsResult:
         lines = [",".join(_RESULT_COLUMNS), *(",".join(map(repr, row)) for row in self._rows())]
         return "\n".join(lines) + "\n"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result with the keys that other programs rely on."""
-        value = {
-            "flows": [dict(zip(_RESULT_COLUMNS, row, strict=True)) for row in self._rows()],
-            "bottlenecks": [item.to_json() for item in self.bottlenecks],
-            "cluster": self.headline,
-            "network": self.network,
-            **effects_json(self.effects),
-        }
-        return value if self.cross_check is None else {**value, "cross_check": self.cross_check.to_json()}
+    def more_json(self) -> dict[str, Any]:
+        """Return the transfers one by one, and what was not always asked for."""
+        check = {} if self.cross_check is None else {"cross_check": self.cross_check}
+        flows = [dict(zip(_RESULT_COLUMNS, row, strict=True)) for row in self._rows()]
+        return {"flows": flows, **check, **effects_json(self.effects)}
 
 
 def read_transfers(path: Path) -> Transfers:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from s2sim.registry import Registry
+from s2sim.study.json_form import LEFT_OUT, JsonForm, key
 
 if TYPE_CHECKING:
     from s2sim.reducers.measure import Error
@@ -13,9 +16,12 @@ if TYPE_CHECKING:
 ROUNDING_ERROR = 1e-6
 """A relative L2 error up to this is what float32 rounds, whatever the reducer."""
 
+# Notebooks look for a method on the class, while what draws it stands above.
+_VIEWS = Registry("view", "s2sim.views", {"result": "s2sim.report.tables.html:result_html"})
+
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(JsonForm):
     """One reducer on one number of workers.
 
     Attributes
@@ -78,24 +84,24 @@ class Row:
         Where residuals go over these steps; None without residuals.
     """
 
-    reducer: str
-    option_string: str
+    reducer: str = field(metadata=key("name"))
+    option_string: str = field(metadata=key("reducer"))
     options: dict[str, Any]
     workers: int
     lossless: bool
-    encode_s: float
-    communication_s: float
-    decode_s: float
-    total_s: float
+    encode_s: float = field(metadata=key("time_s", "encode"))
+    communication_s: float = field(metadata=key("time_s", "communication"))
+    decode_s: float = field(metadata=key("time_s", "decode"))
+    total_s: float = field(metadata=key("time_s", "total"))
     iteration_s: float | None
     bytes_sent_per_rank: int
     bytes_received_per_rank: int
     payload_bytes_per_rank: int
     ratio: float | None
-    error: Error
-    error_compressed: Error
-    error_per_layer: dict[str, Error]
-    bound: BoundRow | None
+    error: Error = field(metadata=LEFT_OUT)
+    error_compressed: Error = field(metadata=LEFT_OUT)
+    error_per_layer: dict[str, Error] = field(metadata=LEFT_OUT)
+    bound: BoundRow | None = field(metadata=key("error_bound"))
     rounds: int
     rounds_before_gradient: int
     host_syncs: int
@@ -121,65 +127,18 @@ class Row:
         """Whether all that is lost is rounding: an error that float32 sums have too."""
         return self.lossless or (self.error.relative_l2 is not None and self.error.relative_l2 <= ROUNDING_ERROR)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the row with the keys that other programs rely on."""
+    def more_json(self) -> dict[str, Any]:
+        """Return the errors, whose largest elements stand beside them."""
         return {
-            "reducer": self.option_string,
-            "name": self.reducer,
-            "options": self.options,
-            "collectives": [
-                {
-                    "kind": item.kind,
-                    "algorithm": item.algorithm,
-                    "label": item.label,
-                    "bytes": item.bytes,
-                    "time_s": item.time_s,
-                    "size_from_data": item.size_from_data,
-                    "why": item.why,
-                }
-                for item in self.collectives
-            ],
-            "workers": self.workers,
-            "lossless": self.lossless,
-            "time_s": {
-                "encode": self.encode_s,
-                "communication": self.communication_s,
-                "decode": self.decode_s,
-                "total": self.total_s,
-            },
-            "iteration_s": self.iteration_s,
-            "bytes_sent_per_rank": self.bytes_sent_per_rank,
-            "bytes_received_per_rank": self.bytes_received_per_rank,
-            "payload_bytes_per_rank": self.payload_bytes_per_rank,
-            "ratio": self.ratio,
-            "error": _error_json(self.error),
-            "error_compressed": _error_json(self.error_compressed),
+            "error": _distance(self.error),
+            "error_compressed": _distance(self.error_compressed),
             "error_largest": self.error.largest,
             "error_compressed_largest": self.error_compressed.largest,
-            "error_per_layer": {name: _error_json(error) for name, error in self.error_per_layer.items()},
-            "error_bound": None if self.bound is None else asdict(self.bound),
-            "rounds": self.rounds,
-            "rounds_before_gradient": self.rounds_before_gradient,
-            "host_syncs": self.host_syncs,
-            "host_syncs_ideal": self.host_syncs_ideal,
-            "host_syncs_real": self.host_syncs_real,
-            "lower_bound_s": self.lower_bound_s,
-            "lower_bound_why": self.lower_bound_why,
-            "speedup_vs_dense": self.speedup_vs_dense,
-            "bottleneck": self.bottleneck,
-            "lowering": [asdict(item) for item in self.lowering],
-            "total_ideal_s": self.total_ideal_s,
-            "order_gap_s": self.order_gap_s,
-            "real_library": self.real_library,
-            "total_real_s": self.total_real_s,
-            "bytes_sent_real_per_rank": self.bytes_sent_real_per_rank,
-            "extrapolated": None if self.extrapolated is None else asdict(self.extrapolated),
-            "steps": [asdict(step) for step in self.steps],
-            "residual_trend": self.residual_trend,
+            "error_per_layer": {name: _distance(error) for name, error in self.error_per_layer.items()},
         }
 
 
-def _error_json(error: Error) -> dict[str, float | None]:
+def _distance(error: Error) -> dict[str, float | None]:
     return {"relative_l2": error.relative_l2, "cosine": error.cosine}
 
 
@@ -206,7 +165,7 @@ class Crossing:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(JsonForm):
     """The answer in words, and what it rests on.
 
     Attributes
@@ -229,22 +188,9 @@ class Verdict:
     break_even: tuple[Crossing, ...]
     bottleneck: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the verdict with the keys that other programs rely on."""
-        return {
-            "text": self.text,
-            "best_exact": self.best_exact,
-            "best_lossy": self.best_lossy,
-            "break_even": [
-                {"reducer": item.reducer, "field": item.field, "pays": item.pays, "at_Bps": item.at_Bps}
-                for item in self.break_even
-            ],
-            "bottleneck": self.bottleneck,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(JsonForm):
     """What `s2sim.run` returns.
 
     Attributes
@@ -264,25 +210,12 @@ class Result:
     """
 
     spec: RunSpec
-    headline: str
+    headline: str = field(metadata=key("cluster"))
     provenance: dict[str, Any]
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...] = field(metadata=key("results"))
     verdict: Verdict
-    notes: tuple[str, ...] = field(default=())
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {
-            "spec": self.spec.to_json(),
-            "provenance": self.provenance,
-            "cluster": self.headline,
-            "notes": list(self.notes),
-            "results": [row.to_json() for row in self.rows],
-            "verdict": self.verdict.to_json(),
-        }
+    notes: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         """Return the result as a table for notebooks."""
-        from s2sim.report.tables.html import result_html
-
-        return result_html(self)
+        return str(_VIEWS.get("result")(self))

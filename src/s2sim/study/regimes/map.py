@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from s2sim.study.json_form import LEFT_OUT, JsonForm, key
 from s2sim.study.regimes.spec import DENSE
 from s2sim.units import PS_PER_S
 
@@ -16,7 +17,7 @@ _TIE = 1.01
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class Contender(JsonForm):
     """One reducer in one cell.
 
     Attributes
@@ -34,7 +35,7 @@ class Contender:
     """
 
     reducer: str
-    total_ps: int
+    total_ps: int = field(metadata=LEFT_OUT)
     error_relative_l2: float | None
     bytes_sent_per_rank: int
     acceptable: bool
@@ -44,19 +45,13 @@ class Contender:
         """The same time in seconds."""
         return self.total_ps / PS_PER_S
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures with the keys that other programs rely on."""
-        return {
-            "reducer": self.reducer,
-            "total_s": self.total_s,
-            "error_relative_l2": self.error_relative_l2,
-            "bytes_sent_per_rank": self.bytes_sent_per_rank,
-            "acceptable": self.acceptable,
-        }
+    def more_json(self) -> dict[str, Any]:
+        """Return the time in seconds."""
+        return {"total_s": self.total_s}
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(JsonForm):
     """One density, overlap, rate and latency.
 
     Attributes
@@ -76,7 +71,7 @@ class Cell:
     overlap: float
     rate_Bps: float
     latency_s: float
-    contenders: tuple[Contender, ...]
+    contenders: tuple[Contender, ...] = field(metadata=key("reducers"))
 
     @property
     def ranking(self) -> tuple[Contender, ...]:
@@ -124,24 +119,19 @@ class Cell:
         """Return how many times as long as the winner a contender takes."""
         return contender.total_ps / self.winner.total_ps
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the cell with the keys that other programs rely on."""
+    def more_json(self) -> dict[str, Any]:
+        """Return who wins, and by how much."""
         return {
-            "density": self.density,
-            "overlap": self.overlap,
-            "rate_Bps": self.rate_Bps,
-            "latency_s": self.latency_s,
             "winner": self.winner.reducer,
-            "ties": list(self.ties),
+            "ties": self.ties,
             "runner_up": None if self.runner_up is None else self.runner_up.reducer,
             "margin": self.margin,
             "speedup_vs_dense": self.speedup,
-            "reducers": [each.to_json() for each in self.contenders],
         }
 
 
 @dataclass(frozen=True, slots=True)
-class RegimeMap:
+class RegimeMap(JsonForm):
     """What `s2sim.study.regimes.run.run_regimes` returns.
 
     Attributes
@@ -161,7 +151,7 @@ class RegimeMap:
     """
 
     spec: RegimeSpec
-    headline: str
+    headline: str = field(metadata=key("cluster"))
     cells: tuple[Cell, ...]
     summary: str
     notes: tuple[str, ...]
@@ -172,14 +162,6 @@ class RegimeMap:
         """Whether no cell is missing."""
         return len(self.cells) == self.spec.cells
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the map as JSON values."""
-        return {
-            "spec": self.spec.to_json(),
-            "provenance": self.provenance,
-            "cluster": self.headline,
-            "notes": list(self.notes),
-            "summary": self.summary,
-            "complete": self.complete,
-            "cells": [cell.to_json() for cell in self.cells],
-        }
+    def more_json(self) -> dict[str, Any]:
+        """Return whether all of it is there."""
+        return {"complete": self.complete}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 from s2sim.errors import OptionError
 from s2sim.gradients.traces.synthetic import SyntheticOptions
 from s2sim.options import join_option_string, non_default
+from s2sim.study.json_form import JsonForm
 from s2sim.study.spec import BASELINES, DEFAULT_GPU, PREFETCH
 
 DENSE = "dense"
@@ -51,7 +50,7 @@ def default_reducers(max_error: float = MAX_ERROR, *, prefetch: bool = False) ->
 
 
 @dataclass(frozen=True, slots=True)
-class RegimeSpec:
+class RegimeSpec(JsonForm):
     """What `s2sim.study.regimes.run.run_regimes` computes: every density with every overlap, rate and latency.
 
     Attributes
@@ -134,9 +133,3 @@ class RegimeSpec:
     def cells(self) -> int:
         """Number of combinations."""
         return len(self.densities) * len(self.overlaps) * len(self.rates) * len(self.latencies)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the spec as JSON values."""
-        return {
-            key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()
-        }
