@@ -30,9 +30,7 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def run_record(
-    *, spec: dict[str, Any], inputs: dict[str, Any], measured: list[str], assumed: list[str]
-) -> dict[str, Any]:
+def run_record(*, spec: Any, inputs: dict[str, Any], measured: list[str], assumed: list[str]) -> dict[str, Any]:
     """Return the record that goes with a result.
 
     Parameters

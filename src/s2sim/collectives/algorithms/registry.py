@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast, runtime_checkable
 
 from s2sim.errors import OptionError
-from s2sim.options import build, split_option_string
+from s2sim.options import build, join_option_string, non_default, split_option_string
 from s2sim.registry import Registry
 
 if TYPE_CHECKING:
@@ -71,10 +71,18 @@ class NeedsHelpers(Protocol):
         """Return how many GPUs a cluster needs beside the ranks."""
 
 
-def check_algorithm(text: str) -> None:
-    """Raise the error for an option string that names no algorithm or gives it a wrong option."""
+def canonical_algorithm(text: str) -> str:
+    """Return an option string, ``auto`` apart, with its options in order and defaults left out.
+
+    Raises
+    ------
+    S2SimError
+        If it names no algorithm or gives it a wrong option.
+    """
+    if text == "auto":
+        return text
     name, options = split_option_string(text)
-    build(ALGORITHMS.get(name), options, name)
+    return join_option_string(name, non_default(build(ALGORITHMS.get(name), options, name)))
 
 
 def make_algorithm(text: str, kind: str) -> Algorithm:

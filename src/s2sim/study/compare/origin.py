@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.gradients.extrapolation.models import Model
 from s2sim.provenance import content_hash, run_record
+from s2sim.study.scenario.content import run_content
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -35,7 +36,11 @@ def origin(spec: RunSpec, scenario: ReducerScenario, beyond: Beyond | None) -> d
     """Return the run record: what every number of a run comes from."""
     trace, target = scenario.trace, scenario.target
     return run_record(
-        spec=spec.to_json(),
+        spec={
+            **run_content(scenario, spec.workers),
+            "steps": spec.steps,
+            "max_error": spec.max_error,
+        },
         inputs={
             **hardware_inputs(scenario.shape, scenario.gpu),
             "trace": {

@@ -9,6 +9,13 @@ from s2sim.provenance import run_record
 from s2sim.study.compare.library_notes import library_notes
 from s2sim.study.compare.origin import hardware_inputs
 from s2sim.study.regimes.spec import LATENCY_FIELD, RATE_FIELD
+from s2sim.study.scenario.content import (
+    cluster_content,
+    content_of,
+    in_any_order,
+    reducers_content,
+    trace_content,
+)
 from s2sim.study.spec import PREFETCH
 from s2sim.units import format_bytes
 
@@ -69,7 +76,14 @@ def map_origin(spec: RegimeSpec, scenario: RegimeScenario) -> dict[str, Any]:
     """Return the run record of a map."""
     inputs = hardware_inputs(scenario.networks[0].scenario.shape, scenario.gpu, (RATE_FIELD, LATENCY_FIELD))
     return run_record(
-        spec=spec.to_json(),
+        spec={
+            "networks": in_any_order(cluster_content(item.scenario, [spec.workers]) for item in scenario.networks),
+            "gradients": in_any_order(map(trace_content, scenario.traces)),
+            "reducers": reducers_content(scenario.reducers),
+            "library": [scenario.library.name, scenario.library.chosen],
+            "gpu": content_of(scenario.gpu),
+            "max_error": spec.max_error,
+        },
         inputs={**inputs, "gradients": {"kind": "synthetic"}, "seed": spec.seed},
         measured=["bytes", "error"],
         assumed=[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.algorithms.registry import check_algorithm
+from s2sim.collectives.algorithms.registry import canonical_algorithm
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.replay.faults.lasting import damaged_cluster
 from s2sim.replay.faults.registry import make_faults
@@ -101,7 +101,6 @@ def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
         For a topology, a field, a fault or an algorithm that does not exist, or cannot be so.
     """
     faults = make_faults(spec.faults)
-    if algorithm != AUTO:
-        check_algorithm(algorithm)
+    canonical_algorithm(algorithm)
     shape = load_shape(spec.topology, spec.overrides)
     return Scenario(shape, spec.overrides, spec.placement, spec.seed, faults, algorithm)
