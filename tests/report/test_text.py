@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from s2sim.report.tables.text import aligned, bottleneck_lines, collective_lines, collective_summary, lowering_lines
-from s2sim.study.collective.run import CollectiveResult
+from s2sim.study.collective.result import CollectiveResult
+from s2sim.study.collective.spec import CollectiveSpec
 
 
 def make_collective(**changes):
     values = {
+        "spec": CollectiveSpec("fat-tree", "all_reduce", 64, 104857600),
         "kind": "all_reduce",
         "algorithm": "ring",
         "why": "asked for",

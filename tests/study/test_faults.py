@@ -9,8 +9,13 @@ import simpy
 from s2sim.errors import OptionError, S2SimWarning, TopologyError
 from s2sim.replay.faults.disturbance import Disturbance
 from s2sim.replay.faults.registry import make_faults
-from s2sim.study.collective.run import plan_collective, result_of, run_collective, timeline_of
-from s2sim.study.flows.run import Transfers, run_flows
+from s2sim.study.collective.plan import plan_collective
+from s2sim.study.collective.run import result_of, run_collective
+from s2sim.study.collective.spec import CollectiveSpec
+from s2sim.study.collective.timeline import timeline_of
+from s2sim.study.flows.run import run_flows
+from s2sim.study.flows.spec import FlowsSpec
+from s2sim.study.flows.transfers import Transfers
 
 RATE_BPS = 50 * 2**30
 SIZE = 50 * 2**20
@@ -38,7 +43,12 @@ def collective(topology, *faults, kind="all_reduce", workers=4, size=SIZE, algor
 def flows(topology, rows, *faults, **options):
     start_s, src, dst, size = (np.array(column) for column in zip(*rows, strict=True))
     asked = Transfers(np.rint(start_s * 1e12).astype(np.int64), src, dst, size.astype(float))
-    return run_flows(asked, topology, faults=faults, **options)
+    return run_flows(FlowsSpec(topology, faults=faults, **options), asked)
+
+
+def planned_collective(topology, *faults, **options):
+    asked = {"kind": "all_reduce", "size_bytes": SIZE, "algorithm": "ring"} | options
+    return plan_collective(CollectiveSpec(topology, faults=faults, **asked))
 
 
 def test_all_links_at_half_rate_are_a_slower_cluster(cluster_file):
@@ -108,7 +118,7 @@ def test_a_rank_that_comes_late(cluster_file):
 
 def test_jitter_delays_every_round_by_its_latest_message(cluster_file):
     topology, fault = cluster_file(SWITCH), "jitter:latency=5us"
-    planned = plan_collective("all_reduce", topology, workers=5, size_bytes=SIZE, algorithm="ring", seed=0)
+    planned = planned_collective(topology, workers=5)
     drawn = Disturbance(simpy.Environment(initial_time=0), planned.cluster, make_faults([fault]), 0)
     steps = planned.timed.schedule.steps
     rounds = [(index, time) for index, step in enumerate(steps) for time in range(step.times)]
@@ -201,15 +211,9 @@ def test_a_switch_that_reduces_has_no_other_way(cluster_file):
 
 
 def test_packets_know_faults_that_last(cluster_file):
-    planned = plan_collective(
-        "all_reduce",
-        cluster_file(TREE),
-        workers=4,
-        size_bytes=2**20,
-        algorithm="ring",
-        faults=("fail-link:link=leaf0.up0", "slow-link:link=node0.*,factor=0.5"),
-    )
-    check = result_of(planned, cross_check=True).cross_check
+    faults = ("fail-link:link=leaf0.up0", "slow-link:link=node0.*,factor=0.5")
+    planned = planned_collective(cluster_file(TREE), *faults, workers=4, size_bytes=2**20, cross_check=True)
+    check = result_of(planned).cross_check
     assert abs(check.difference) < 0.02
     with pytest.raises(OptionError, match="jitter:latency=1us needs the fluid network"):
         flows(cluster_file(TREE), [(0.0, 0, 1, SIZE)], "jitter:latency=1us", network="packet")
@@ -219,9 +223,7 @@ def test_packets_know_faults_that_last(cluster_file):
 
 def test_a_timeline_shows_what_happens(cluster_file):
     def spans(*faults):
-        planned = plan_collective(
-            "all_reduce", cluster_file(SWITCH), workers=4, size_bytes=SIZE, algorithm="ring", faults=faults
-        )
+        planned = planned_collective(cluster_file(SWITCH), *faults, workers=4)
         return [(span.start_us, span.end_us) for span in timeline_of(planned).spans]
 
     slow = spans("slow-rank:rank=1,delay=10us", "slow-link:link=node0.nic0.in,factor=0.5,at=1ms")

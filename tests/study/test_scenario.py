@@ -5,11 +5,17 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 
+import numpy as np
 import pytest
 
 import s2sim
 from s2sim.replay.faults.registry import make_faults
 from s2sim.study.compare.prepare import prepare
+from s2sim.study.flows.run import run_flows
+from s2sim.study.flows.spec import FlowsSpec
+from s2sim.study.flows.transfers import Transfers
+from s2sim.study.regimes.run import run_regimes
+from s2sim.study.regimes.spec import RegimeSpec
 from s2sim.study.spec import RunSpec
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
@@ -75,6 +81,23 @@ def test_break_even_builds_clusters_and_looks_nothing_up(parses):
     s2sim.run(spec=SPEC)
     assert parses.pop("cluster") > len(SPEC.workers)
     assert set(parses.values()) == {1, len(FAULTS), len(SPEC.reducers)}
+
+
+def test_a_collective_and_flows_look_everything_up_once(parses):
+    faults = (*FAULTS[:1], "slow-rank:rank=1,delay=1us")
+    s2sim.run_collective("all_reduce", "leaf-spine", workers=16, size_bytes=4096, algorithm="ring", faults=faults)
+    assert parses == {"topology": 1, "fault": 2, "cluster": 1}
+    parses.clear()
+    transfers = Transfers(*(np.array([value]) for value in (0, 0, 9, 1e6)))
+    run_flows(FlowsSpec("leaf-spine", workers=16, faults=faults[:1]), transfers)
+    assert parses == {"topology": 1, "fault": 1, "cluster": 1}
+
+
+def test_a_map_looks_everything_up_once_and_the_topology_once_a_network(parses):
+    axes = {"densities": (0.01, 0.05), "overlaps": (1.0,), "rates": ("10Gbps", "100Gbps"), "latencies": ("1us",)}
+    reducers = ("dense", "union")
+    run_regimes(RegimeSpec("fat-tree", 8, rows=600, width=4, reducers=reducers, library="nccl", **axes))
+    assert parses == {"topology": 2, "library": 1, "gpu": 1, "reducer": 2, "cluster": 2}
 
 
 def test_a_scenario_pickles():

@@ -7,7 +7,7 @@ import s2sim
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.load import load_trace
-from s2sim.study.compare import workers
+from s2sim.study.compare import follow_rows
 from s2sim.study.compare.steps import trend
 from s2sim.study.progress import INTERRUPTED_NOTE, Silent
 
@@ -140,7 +140,7 @@ def test_ctrl_c_keeps_the_rows_that_are_finished(monkeypatch):
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workers, "follow", interrupted)
+    monkeypatch.setattr(follow_rows, "follow", interrupted)
     result = s2sim.run("fat-tree", workers=2, trace=TRACE, reducers=["union"], steps=3, progress=Silent())
     assert [row.option_string for row in result.rows] == ["dense", "union"]
     assert INTERRUPTED_NOTE in result.notes

@@ -8,13 +8,17 @@ import typer
 
 from s2sim.cli import regimes
 from s2sim.cli.options import (
-    TOPOLOGY_HELP,
     GpuOption,
     JsonOption,
     LibraryOption,
+    MaxErrorOption,
     PngOption,
+    QuietOption,
+    ReducerOption,
     RootSeedOption,
     SetOption,
+    TopologyOption,
+    TraceOption,
     examples,
     help_without_command,
     parse_worker_list,
@@ -46,45 +50,29 @@ def _root(context: typer.Context) -> None:
 
 @app.command("compare", epilog=_EXAMPLES)
 def compare_command(
-    trace: Annotated[
-        str, typer.Option(help="Gradients: name of a shipped trace, path of one, or synthetic:density=0.01,...")
-    ] = "lstm-lm",
+    trace: TraceOption = "lstm-lm",
     workers: Annotated[
         str,
         typer.Option(metavar="N[,N...]", help="Numbers of workers; more than the trace has ranks are extrapolated."),
     ] = "1,8,64",
-    topology: Annotated[str, typer.Option(help=TOPOLOGY_HELP)] = "fat-tree",
-    reducer: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:KEY=VALUE,...]",
-            help="What to compare with dense; repeatable (see [bold]s2sim list reducers[/bold]).",
-            show_default="many that cover the field, sketches of several sizes among them",
-        ),
-    ] = None,
+    topology: TopologyOption = "fat-tree",
+    reducer: ReducerOption = None,
     overrides: SetOption = None,
     library: LibraryOption = "ideal",
     gpu: GpuOption = "a100",
-    max_error: Annotated[
-        float | None,
-        typer.Option(
-            help="Largest relative L2 error (a ratio, without unit) with which a lossy reducer may win the verdict.",
-            show_default="below 1",
-        ),
-    ] = None,
+    max_error: MaxErrorOption = None,
     seed: RootSeedOption = 0,
     png: PngOption = None,
     json: JsonOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the verdict, and no progress bar.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Tabulate and plot error against bytes and against simulated time, of many sizes of every compressor.
 
     A star marks what nothing else beats: no other has a smaller error for as few bytes, or as little time.
     """
     from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_figure, write_json
-    from s2sim.cli.progress import make_progress
+    from s2sim.cli.progress import watching
     from s2sim.study.compare.run import run
-    from s2sim.study.progress import INTERRUPTED_NOTE
     from s2sim.study.spec import COMPARED, RunSpec
 
     check_target("--json", json)
@@ -101,11 +89,8 @@ def compare_command(
         max_error=max_error,
         seed=seed,
     )
-    progress = make_progress(quiet=quiet)
-    try:
+    with watching(quiet=quiet) as progress:
         result = run(spec=spec, progress=progress, break_even=False)
-    finally:
-        progress.stop()
     if json is not None:
         write_json(_to_json(result), json)
     if png is not None:
@@ -114,7 +99,7 @@ def compare_command(
         write_figure(error_figure(_by_workers(result)), png)
     if json != STDOUT:
         _print(result, quiet=quiet)
-    if INTERRUPTED_NOTE in result.notes:
+    if result.interrupted:
         raise typer.Exit(130)
 
 

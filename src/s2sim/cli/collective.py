@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
 from s2sim.cli import schedule_views as views
 from s2sim.cli.options import (
-    TOPOLOGY_HELP,
     BufferOption,
     CrossCheckOption,
     FaultOption,
@@ -17,25 +16,25 @@ from s2sim.cli.options import (
     NetworkOption,
     PacketBytesOption,
     PlacementOption,
+    QuietOption,
     SeedOption,
     SetOption,
+    SpecTopologyOption,
+    SpecWorkersOption,
     TimelineOption,
     examples,
+    parse_size,
     parse_workers,
 )
+from s2sim.cli.spec_option import SpecOption, spec_of
 from s2sim.errors import OptionError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from s2sim.collectives.schedules.demand import Kind
-    from s2sim.study.collective.run import CollectiveResult
 
 # Known here so that --help need not import what runs them; tests hold the two together.
 _KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier")
 
+_EXAMPLE = "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB"
 EXAMPLES = examples(
-    "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB",
+    _EXAMPLE,
     "s2sim collective all_reduce --topology single-switch --workers 1024 --size 100MiB --algorithm ring --json -",
     "s2sim collective all_gather --topology leaf-spine --workers 32 --size 1GiB --placement round-robin",
     "s2sim collective all_to_all --topology fat-tree --workers 32 --size 64MiB --timeline all_to_all.json",
@@ -47,9 +46,13 @@ EXAMPLES = examples(
 
 
 def collective_command(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(_KINDS)}.")],
-    topology: Annotated[str, typer.Option(help=TOPOLOGY_HELP)],
-    workers: Annotated[str, typer.Option(metavar="N", help="Number of workers (ranks, GPUs).")],
+    context: typer.Context,
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help=f"{', '.join(_KINDS)}. Required without --spec.", show_default=False),
+    ] = None,
+    topology: SpecTopologyOption = None,
+    workers: SpecWorkersOption = None,
     size: Annotated[
         str | None,
         typer.Option(
@@ -85,6 +88,7 @@ def collective_command(
     buffer: BufferOption = None,
     cross_check: CrossCheckOption = False,
     faults: FaultOption = None,
+    spec: SpecOption = None,
     show: Annotated[bool, typer.Option("--show", help="List the schedule, message by message; for few ranks.")] = False,
     png: Annotated[
         str | None,
@@ -104,21 +108,17 @@ def collective_command(
     ] = None,
     timeline: TimelineOption = None,
     json: JsonOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer in one line.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Time one collective on a cluster, with nothing else on it, and show what it waits for.
 
     algbw and busbw are those of nccl-tests.
     """
+    from s2sim.cli.collective_output import show_collective
     from s2sim.cli.output import STDOUT, check_picture_target, check_target
-    from s2sim.cli.progress import make_progress
+    from s2sim.cli.progress import watching
     from s2sim.report.tables.text import collective_summary
-    from s2sim.units import parse_size_bytes
 
-    asked = kind.replace("-", "_")
-    _check_sizes(asked, size, sizes)
-    count = parse_workers(workers)
-    packet, room = (None if text is None else parse_size_bytes(text) for text in (packet_bytes, buffer))
     for option, target in (("--json", json), ("--goal", goal)):
         check_target(option, target)
     check_target("--timeline", timeline, stdout=False)
@@ -127,61 +127,52 @@ def collective_command(
     if STDOUT in (json, goal) and (json == goal or show):
         raise OptionError("standard output takes one thing: give a file for the other, or leave --show out")
 
-    from s2sim.study.collective.both_networks import Packets, check_packets_asked
-    from s2sim.study.collective.run import plan_collective, result_of
-    from s2sim.study.collective.sizes import read_sizes
+    from s2sim.study.collective.plan import plan_collective
+    from s2sim.study.collective.run import result_of
+    from s2sim.study.collective.spec import CollectiveSpec
 
-    packets = Packets(packet, room)
-    check_packets_asked(network, packets, cross_check=cross_check)
+    def make() -> CollectiveSpec:
+        asked = (kind or "").replace("-", "_")
+        return CollectiveSpec.of(
+            topology,
+            kind=asked,
+            workers=parse_workers(workers or ""),
+            size_bytes=_size_bytes(asked, size, sizes),
+            algorithm=algorithm,
+            placement=placement,
+            overrides=overrides or (),
+            seed=seed,
+            root=root,
+            network=network,
+            packet_bytes=parse_size(packet_bytes),
+            buffer_bytes=parse_size(buffer),
+            cross_check=cross_check,
+            faults=faults or (),
+        )
+
     planned = plan_collective(
-        cast("Kind", asked),
-        topology,
-        workers=count,
-        size_bytes=parse_size_bytes("0B" if size is None else size) if sizes is None else read_sizes(Path(sizes)),
-        algorithm=algorithm,
-        placement=placement,
-        overrides=tuple(overrides or ()),
-        seed=seed,
-        root=root,
-        faults=tuple(faults or ()),
+        spec_of(context, CollectiveSpec, spec, ("KIND", "--topology", "--workers"), _EXAMPLE, make)
     )
     listed = views.listing(planned.timed.schedule) if show else []
-    progress = make_progress(quiet=quiet)
-    try:
-        result = result_of(planned, network=network, packets=packets, cross_check=cross_check, progress=progress)
-    finally:
-        progress.stop()
+    with watching(quiet=quiet) as progress:
+        result = result_of(planned, progress)
     if png is not None:
         views.draw(planned, collective_summary(result), png)
     if goal is not None:
         views.write_goal(planned, goal)
     if timeline is not None:
         views.write_timeline(planned, collective_summary(result), timeline)
-    _print(result, listed, json, quiet=quiet, silent=goal == STDOUT)
+    show_collective(result, listed, json, quiet=quiet, silent=goal == STDOUT)
 
 
-def _check_sizes(kind: str, size: str | None, sizes: str | None) -> None:
+def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | list[int]:
+    """Return the size of all ranks, or a size for each."""
+    from s2sim.study.collective.sizes import read_sizes
+
     if size is not None and sizes is not None:
         raise OptionError("--size and --sizes cannot be given together: leave one out")
-    if size is None and sizes is None and kind != "barrier":
+    if sizes is not None:
+        return read_sizes(Path(sizes))
+    if size is None and kind != "barrier":
         raise OptionError("--size must be given, for example --size 100MiB")
-
-
-def _print(result: CollectiveResult, listed: Sequence[str], json: str | None, *, quiet: bool, silent: bool) -> None:
-    from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
-    from s2sim.report.tables import text
-    from s2sim.report.tables.faults import fault_lines
-    from s2sim.report.tables.rows import links_grid
-
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json == STDOUT or silent:
-        return
-    if quiet:
-        show_lines([text.collective_summary(result), *listed])
-        return
-    show_lines([result.headline, *text.collective_lines(result), *fault_lines(result.effects)])
-    if listed:
-        show_lines(["", *listed])
-    if result.bottlenecks:
-        show_grids([links_grid(result.bottlenecks)])
+    return parse_size(size) or 0

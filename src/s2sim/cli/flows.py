@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from s2sim.cli.options import (
-    TOPOLOGY_HELP,
     BufferOption,
     CrossCheckOption,
     FaultOption,
@@ -16,14 +14,19 @@ from s2sim.cli.options import (
     NetworkOption,
     PacketBytesOption,
     PlacementOption,
+    QuietOption,
     SeedOption,
     SetOption,
+    SpecTopologyOption,
     examples,
+    parse_size,
     parse_workers,
 )
+from s2sim.cli.spec_option import SpecOption, spec_of
 
+_EXAMPLE = "s2sim flows transfers.csv --topology fat-tree"
 EXAMPLES = examples(
-    "s2sim flows transfers.csv --topology fat-tree",
+    _EXAMPLE,
     "s2sim flows transfers.csv --topology leaf-spine --workers 32 --placement round-robin --json -",
     "s2sim flows transfers.csv --topology fat-tree --network packet --packet-bytes 16KiB --cross-check",
     "s2sim flows transfers.csv --topology single-switch --set nic.rate=25Gbps --out finished.csv",
@@ -32,14 +35,17 @@ EXAMPLES = examples(
 
 
 def flows_command(
+    context: typer.Context,
     file: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="FILE.csv",
-            help="Transfers, one a line under the header start_s,src,dst,bytes: seconds, ranks, and bytes.",
+            help="Transfers, one a line under the header start_s,src,dst,bytes: seconds, ranks, and bytes. Required "
+            "without --spec.",
+            show_default=False,
         ),
-    ],
-    topology: Annotated[str, typer.Option(help=TOPOLOGY_HELP)],
+    ] = None,
+    topology: SpecTopologyOption = None,
     workers: Annotated[
         str | None,
         typer.Option(metavar="N", help="Number of workers (ranks, GPUs).", show_default="as many as the file names"),
@@ -52,6 +58,7 @@ def flows_command(
     buffer: BufferOption = None,
     cross_check: CrossCheckOption = False,
     faults: FaultOption = None,
+    spec: SpecOption = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +68,7 @@ def flows_command(
         ),
     ] = None,
     json: JsonOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer in one line, and no bar.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Replay transfers on a cluster, and say when each arrives and what it waited for.
 
@@ -69,34 +76,32 @@ def flows_command(
     --network packet they go as packets instead, which wait for each other at every link.
     """
     from s2sim.cli.output import STDOUT, check_target, show_grids, show_lines, write_json, write_text
-    from s2sim.cli.progress import make_progress
-    from s2sim.units import parse_size_bytes
+    from s2sim.cli.progress import watching
 
-    count = None if workers is None else parse_workers(workers)
-    packet, room = (None if text is None else parse_size_bytes(text) for text in (packet_bytes, buffer))
     check_target("--json", json)
     check_target("--out", out, stdout=False)
 
-    from s2sim.study.flows.run import read_transfers, run_flows
+    from s2sim.study.flows.run import run_flows
+    from s2sim.study.flows.spec import FlowsSpec
 
-    progress = make_progress(quiet=quiet)
-    try:
-        result = run_flows(
-            read_transfers(Path(file)),
+    def make() -> FlowsSpec:
+        return FlowsSpec.of(
             topology,
-            workers=count,
+            file=file,
+            workers=None if workers is None else parse_workers(workers),
             placement=placement,
-            overrides=tuple(overrides or ()),
+            overrides=overrides or (),
             seed=seed,
             network=network,
-            packet_bytes=packet,
-            buffer_bytes=room,
+            packet_bytes=parse_size(packet_bytes),
+            buffer_bytes=parse_size(buffer),
             cross_check=cross_check,
-            faults=tuple(faults or ()),
-            progress=progress,
+            faults=faults or (),
         )
-    finally:
-        progress.stop()
+
+    asked = spec_of(context, FlowsSpec, spec, ("FILE.csv", "--topology"), _EXAMPLE, make)
+    with watching(quiet=quiet) as progress:
+        result = run_flows(asked, progress=progress)
     if out is not None:
         write_text(result.to_csv(), out)
     if json is not None:

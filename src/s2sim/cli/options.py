@@ -53,7 +53,53 @@ def parse_worker_list(text: str) -> tuple[int, ...]:
     return tuple(parse_workers(part.strip()) for part in text.split(","))
 
 
+def parse_size(text: str | None) -> int | None:
+    """Return a size in bytes, None for none."""
+    from s2sim.units import parse_size_bytes
+
+    return None if text is None else parse_size_bytes(text)
+
+
 TOPOLOGY_HELP = "Name of a shipped topology (see [bold]s2sim list topologies[/bold]) or path of a TOML file."
+
+TopologyOption = Annotated[str, typer.Option(help=TOPOLOGY_HELP)]
+
+# Where --spec may stand instead, what has to be given otherwise is no option that typer asks for.
+SpecTopologyOption = Annotated[
+    str | None, typer.Option(help=f"{TOPOLOGY_HELP} Required without --spec.", show_default=False)
+]
+
+SpecWorkersOption = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Number of workers (ranks, GPUs). Required without --spec.", show_default=False),
+]
+
+ReducerOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME[:KEY=VALUE,...]",
+        help="A reducer to compare with dense, for example topk:density=0.01,ef=true; repeatable "
+        "(see [bold]s2sim list reducers[/bold]).",
+        show_default="many that cover the field",
+    ),
+]
+
+TraceOption = Annotated[
+    str,
+    typer.Option(
+        help="Gradients: name of a shipped trace, path of one, or synthetic:density=0.01,overlap=0.5,tail=2.5."
+    ),
+]
+
+MaxErrorOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Largest relative L2 error (a ratio, without unit) with which a lossy reducer may win.",
+        show_default="below 1",
+    ),
+]
+
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer alone, and no progress bar.")]
 
 SetOption = Annotated[
     list[str] | None,
@@ -134,7 +180,7 @@ LibraryOption = Annotated[
 
 GpuOption = Annotated[str, typer.Option(help="GPU that encodes and decodes (see [bold]s2sim list hardware[/bold]).")]
 
-RootSeedOption = Annotated[int, typer.Option(min=0, help="Root of all randomness, a whole number from 0.")]
+RootSeedOption = Annotated[int, typer.Option(help="Root of all randomness, a whole number from 0.")]
 
 PngOption = Annotated[
     str | None,

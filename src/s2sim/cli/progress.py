@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from s2sim.study.progress import Progress
 
 
-def make_progress(*, quiet: bool) -> Progress:
-    """Return a bar where standard error is a terminal and nobody asked for quiet, else a silent watcher."""
+@contextmanager
+def watching(*, quiet: bool) -> Iterator[Progress]:
+    """Yield a bar where standard error is a terminal and nobody asked for quiet, else a silent watcher."""
     from s2sim.study.progress import Silent
 
-    return Silent() if quiet or not sys.stderr.isatty() else Bar()
+    progress: Progress = Silent() if quiet or not sys.stderr.isatty() else Bar()
+    try:
+        yield progress
+    finally:
+        progress.stop()
 
 
 class Bar:
     """One bar a phase; it leaves no trace on the terminal.
 
-    Implements `s2sim.study.progress.Progress`, and is a context manager that clears the bar whatever happens.
+    Implements `s2sim.study.progress.Progress`.
     """
 
     def __init__(self) -> None:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s2sim.cli.options import (
-    TOPOLOGY_HELP,
     GpuOption,
     JsonOption,
     LibraryOption,
     PngOption,
+    QuietOption,
+    ReducerOption,
     RootSeedOption,
     SetOption,
+    TopologyOption,
     examples,
     parse_workers,
 )
@@ -34,7 +36,7 @@ EXAMPLES = examples(
 
 def regimes_command(
     workers: Annotated[str, typer.Option(metavar="N", help="Number of workers (ranks, GPUs).")] = "16",
-    topology: Annotated[str, typer.Option(help=TOPOLOGY_HELP)] = "fat-tree",
+    topology: TopologyOption = "fat-tree",
     density: Annotated[
         str, typer.Option(metavar="D[,D...]", help="Shares of the rows that one rank holds, above 0 and at most 1.")
     ] = "0.001,0.01,0.05,0.2",
@@ -51,14 +53,7 @@ def regimes_command(
             help="Latencies of a network interface with their units; a way between two nodes goes through two.",
         ),
     ] = "1us,10us,50us",
-    reducer: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:KEY=VALUE,...]",
-            help="A reducer to compare with dense; repeatable (see [bold]s2sim list reducers[/bold]).",
-            show_default="nine that cover the field",
-        ),
-    ] = None,
+    reducer: ReducerOption = None,
     prefetch: Annotated[
         bool | None,
         typer.Option(
@@ -85,7 +80,7 @@ def regimes_command(
     seed: RootSeedOption = 0,
     png: PngOption = None,
     json: JsonOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the summary, and no progress bar.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Map which reducer wins at which density, overlap, rate and latency, and by how much over dense.
 
@@ -93,7 +88,7 @@ def regimes_command(
     rate and latency of the network interfaces.
     """
     from s2sim.cli.output import STDOUT, check_target, write_json
-    from s2sim.cli.progress import make_progress
+    from s2sim.cli.progress import watching
     from s2sim.study.regimes.spec import DENSE, RegimeSpec, default_reducers
 
     if reducer and prefetch is not None:
@@ -125,11 +120,8 @@ def regimes_command(
 
     from s2sim.study.regimes.run import run_regimes
 
-    progress = make_progress(quiet=quiet)
-    try:
+    with watching(quiet=quiet) as progress:
         result = run_regimes(spec, progress)
-    finally:
-        progress.stop()
     if json is not None:
         write_json(result.to_json(), json)
     if png is not None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.running import RanRound
     from s2sim.report.tables.schedule import MessageRow, StepRow
-    from s2sim.study.collective.run import PlannedCollective
+    from s2sim.study.collective.plan import PlannedCollective
 
 
 def _message_rows(schedule: Schedule, index: int, time: int, ran: RanRound | None = None) -> Iterator[MessageRow]:
@@ -85,6 +85,6 @@ def write_timeline(planned: PlannedCollective, title: str, target: str) -> None:
     """Write every message and the load of every link over time in Perfetto's format."""
     from s2sim.cli.output import write_json
     from s2sim.report.perfetto import to_perfetto
-    from s2sim.study.collective.run import timeline_of
+    from s2sim.study.collective.timeline import timeline_of
 
     write_json(to_perfetto({"": timeline_of(planned)}, title), target)

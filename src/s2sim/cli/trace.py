@@ -107,20 +107,19 @@ def record_command(
     quiet: QuietOption = False,
 ) -> None:
     r"""Train a real model on real data and record every rank's gradient at the same weights; needs the extra torch."""
-    from s2sim.cli.progress import make_progress
+    from s2sim.cli.progress import watching
 
     count = parse_workers(workers)
 
     from s2sim.bridge.record import record
 
-    progress = make_progress(quiet=quiet)
+    with watching(quiet=quiet) as progress:
 
-    def follow(done: int, total: int) -> None:
-        if done == 1:
-            progress.start(total, f"training {model} (mini-batches)")
-        progress.advance()
+        def follow(done: int, total: int) -> None:
+            if done == 1:
+                progress.start(total, f"training {model} (mini-batches)")
+            progress.advance()
 
-    try:
         recorded = record(
             model,
             workers=count,
@@ -131,8 +130,6 @@ def record_command(
             overwrite=overwrite,
             progress=follow,
         )
-    finally:
-        progress.stop()
     _written(recorded, out, quiet=quiet)
 
 

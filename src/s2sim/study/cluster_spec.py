@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -52,6 +53,24 @@ class ClusterSpec(JsonForm):
             raise OptionError(f"a field is set twice in {', '.join(self.overrides)}: --set it once")
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed} must not be negative")
+
+    @classmethod
+    def of(cls, *arguments: Any, **options: Any) -> Self:
+        """Return the spec of what a caller in Python gives, who may give lists for tuples.
+
+        Raises
+        ------
+        OptionError
+            For an option that there is not.
+        """
+        rows: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
+            for name, value in options.items()
+        }
+        try:
+            return cls(*arguments, **rows)
+        except TypeError as error:
+            raise OptionError(f"{cls.what}: {error}") from None
 
     @classmethod
     def from_json(cls, value: Any, origin: str) -> Self:

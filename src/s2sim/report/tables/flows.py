@@ -10,7 +10,7 @@ from s2sim.report.tables.grid import Grid, figures, tabulate
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from s2sim.study.flows.run import FlowsResult
+    from s2sim.study.flows.result import FlowsResult
 
 _SLOWEST = 10
 

@@ -10,7 +10,7 @@ from s2sim.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.study.collective.run import CollectiveResult
+    from s2sim.study.collective.result import CollectiveResult
     from s2sim.study.measuring.result import Result, Row
 
 

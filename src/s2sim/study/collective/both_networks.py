@@ -9,10 +9,9 @@ import numpy as np
 
 from s2sim.collectives.timing.running import Running
 from s2sim.collectives.timing.ways import find_routes
-from s2sim.errors import OptionError
-from s2sim.network.models import check_network, make_network
-from s2sim.network.packet.messages import HOPS_A_REPORT, PACKET_BYTES, count_packet_hops, fill_ps
-from s2sim.study.flows.deliver import check_packet_hops
+from s2sim.errors import OptionError, S2SimError
+from s2sim.network.models import make_network
+from s2sim.network.packet.messages import HOPS_A_REPORT, count_packet_hops, fill_ps
 from s2sim.study.progress import Silent
 from s2sim.units import PS_PER_S
 
@@ -21,29 +20,13 @@ if TYPE_CHECKING:
 
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.running import RanRound
+    from s2sim.study.network_spec import NetworkSpec
     from s2sim.study.progress import Progress
     from s2sim.topology.cluster import Cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Packets:
-    """What the packet network is made of.
-
-    Attributes
-    ----------
-    packet_bytes : int or None
-        Bytes of a packet; None for 4096.
-    buffer_bytes : int or None
-        Bytes that a link's queue holds; None for any number.
-    """
-
-    packet_bytes: int | None = None
-    buffer_bytes: int | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of a packet."""
-        return PACKET_BYTES if self.packet_bytes is None else self.packet_bytes
+# Half a minute or so.
+MOST_PACKET_HOPS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +55,17 @@ class CollectiveCheck:
     difference: float
 
 
-def check_packets_asked(network: str, packets: Packets, *, cross_check: bool) -> None:
-    """Raise the error for options of packets that change nothing, or cannot be."""
-    has_packets = "packet" if cross_check and network == "fluid" else network
-    check_network(network)
-    check_network(has_packets, packet_bytes=packets.packet_bytes, buffer_bytes=packets.buffer_bytes)
+def check_packet_hops(hops: int, packet_bytes: int) -> None:
+    """Raise the error for what would take too long as packets."""
+    if hops > MOST_PACKET_HOPS:
+        raise S2SimError(
+            f"packets of {packet_bytes} bytes would cross links {hops:,} times, more than {MOST_PACKET_HOPS:,}: ask "
+            "for larger packets (--packet-bytes), send less, or use the fluid network"
+        )
 
 
 def run_as_packets(
-    schedule: Schedule, cluster: Cluster, packets: Packets, progress: Progress | None = None
+    schedule: Schedule, cluster: Cluster, spec: NetworkSpec, progress: Progress | None = None
 ) -> tuple[int, NDArray[np.int64]]:
     """Return when the last rank is done and when each is, in integer picoseconds, in the packet network.
 
@@ -97,9 +82,9 @@ def run_as_packets(
         if pattern.through_switch:
             raise OptionError(f"{schedule.algorithm} reduces in switches, which packets do not model: leave them out")
         if pattern.messages:
-            per_round = count_packet_hops(find_routes(cluster, pattern), step.round.bytes, packets.size_bytes)
+            per_round = count_packet_hops(find_routes(cluster, pattern), step.round.bytes, spec.packet_size_bytes)
             hops += step.times * per_round
-    check_packet_hops(hops, packets.size_bytes)
+    check_packet_hops(hops, spec.packet_size_bytes)
     watcher = progress or Silent()
     watcher.start(hops // HOPS_A_REPORT, f"sending packets ({HOPS_A_REPORT:,} hops each)")
     env = simpy.Environment(initial_time=0)
@@ -107,8 +92,8 @@ def run_as_packets(
         "packet",
         env,
         cluster.fabric,
-        packet_bytes=packets.packet_bytes,
-        buffer_bytes=packets.buffer_bytes,
+        packet_bytes=spec.packet_bytes,
+        buffer_bytes=spec.buffer_bytes,
         on_hops=watcher.advance,
     )
     ends_ps = np.zeros(schedule.places, np.int64)
@@ -124,14 +109,14 @@ def run_as_packets(
 
 
 def compare(
-    schedule: Schedule, cluster: Cluster, packets: Packets, *, other: str, fluid_ps: int, packets_ps: int
+    schedule: Schedule, cluster: Cluster, spec: NetworkSpec, *, fluid_ps: int, packets_ps: int
 ) -> CollectiveCheck:
     """Return how far apart the two networks are."""
-    fill = _fill_ps(schedule, cluster, packets.size_bytes) if schedule.stage.chain else None
+    fill = _fill_ps(schedule, cluster, spec.packet_size_bytes) if schedule.stage.chain else None
     return CollectiveCheck(
-        other=other,
-        packet_bytes=packets.size_bytes,
-        time_s=(packets_ps if other == "packet" else fluid_ps) / PS_PER_S,
+        other=spec.other_network,
+        packet_bytes=spec.packet_size_bytes,
+        time_s=(packets_ps if spec.other_network == "packet" else fluid_ps) / PS_PER_S,
         fill_s=None if fill is None else fill / PS_PER_S,
         difference=(packets_ps - (fill or 0) - fluid_ps) / max(fluid_ps, 1),
     )

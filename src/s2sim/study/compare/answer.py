@@ -15,7 +15,7 @@ from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.topology.describe import first_line
 
 if TYPE_CHECKING:
-    from s2sim.study.compare.workers import Found
+    from s2sim.study.compare.found import Found
     from s2sim.study.extrapolate.beyond import Beyond
     from s2sim.study.scenario.reducers import ReducerScenario
     from s2sim.study.spec import RunSpec

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from s2sim.replay.faults.lasting import lasting_effects
-from s2sim.study.collective.disturbed import sent_both_ways, warn_of_idle_faults
+from s2sim.study.scenario.faults import sent_both_ways, warn_of_idle_faults
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

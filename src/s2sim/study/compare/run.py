@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from s2sim.errors import OptionError
 from s2sim.study.break_even.scan import scan_rates
 from s2sim.study.compare.answer import answer
+from s2sim.study.compare.follow_rows import follow_steps
+from s2sim.study.compare.found import Found
 from s2sim.study.compare.prepare import prepare
-from s2sim.study.compare.workers import Found, follow_steps, run_workers
+from s2sim.study.compare.workers import run_workers
 from s2sim.study.extrapolate.beyond import look_beyond
 from s2sim.study.progress import Silent
 from s2sim.study.spec import RunSpec
@@ -67,16 +69,10 @@ def run(
     if spec is None:
         if topology is None or workers is None:
             raise OptionError("run needs a topology and a number of workers, or a spec")
-        counts = (workers,) if isinstance(workers, (int, float, str)) else tuple(workers)
+        counts = (workers,) if isinstance(workers, (int, float, str)) else workers
         if reducers is not None:
-            options["reducers"] = (reducers,) if isinstance(reducers, str) else tuple(reducers)
-        for name in ("overrides", "faults"):
-            if name in options and not isinstance(options[name], str):
-                options[name] = tuple(options[name])
-        try:
-            spec = RunSpec(topology=topology, workers=counts, **options)
-        except TypeError as error:
-            raise OptionError(f"run: {error}") from None
+            options["reducers"] = (reducers,) if isinstance(reducers, str) else reducers
+        spec = RunSpec.of(topology, workers=counts, **options)
     return _run(spec, progress or Silent(), timelines, break_even=break_even)
 
 

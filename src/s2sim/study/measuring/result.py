@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.registry import Registry
 from s2sim.study.json_form import LEFT_OUT, JsonForm, key
+from s2sim.study.progress import INTERRUPTED_NOTE
 
 if TYPE_CHECKING:
     from s2sim.reducers.measure import Error
@@ -215,6 +216,11 @@ class Result(JsonForm):
     rows: tuple[Row, ...] = field(metadata=key("results"))
     verdict: Verdict
     notes: tuple[str, ...] = ()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody did not want to wait for all of it."""
+        return INTERRUPTED_NOTE in self.notes
 
     def _repr_html_(self) -> str:
         """Return the result as a table for notebooks."""

@@ -1,0 +1,101 @@
+"""What there is to choose from, as (name, summary, source) by kind."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s2sim.collectives.libraries.library import Library
+    from s2sim.registry import Registry
+
+    Entries = list[tuple[str, str, str]]
+
+
+def _registered(registry: Registry, describe: Callable[[Any], str]) -> Entries:
+    entries = [(name, registry.get(name)) for name in registry.names()]
+    return [(name, describe(entry), entry.source) for name, entry in entries]
+
+
+def _reducers() -> Entries:
+    from s2sim.reducers.registry import REDUCERS
+
+    abouts = [(name, REDUCERS.get(name).about) for name in REDUCERS.names()]
+    return [(name, about.summary, about.source) for name, about in abouts]
+
+
+def _codecs() -> Entries:
+    from s2sim.codecs.registry import CODECS
+
+    return _registered(CODECS, lambda codec: str(codec.summary))
+
+
+def _collectives() -> Entries:
+    from s2sim.collectives.algorithms.registry import ALGORITHMS
+
+    def describe(algorithm: Any) -> str:
+        # The first sentence of the documentation says what it is.
+        what = (inspect.getdoc(algorithm) or "").partition("\n")[0].rstrip(".")
+        return f"{what}; runs {', '.join(algorithm.kinds)}"
+
+    return _registered(ALGORITHMS, describe)
+
+
+def _libraries() -> Entries:
+    from s2sim.collectives.libraries.tables import LIBRARIES
+
+    def describe(library: Library) -> str:
+        options = "; ".join(f"{key}={'|'.join(values)}" for key, values in library.options)
+        return f"{library.summary}{f'; options {options}' if options else ''}"
+
+    return [(library.name, describe(library), library.source) for library in LIBRARIES.values()]
+
+
+def _faults() -> Entries:
+    from s2sim.replay.faults.registry import FAULTS
+
+    def describe(fault: Any) -> str:
+        what = (inspect.getdoc(fault) or "").partition("\n")[0].rstrip(".")
+        return f"{what}; options {', '.join(field.name for field in dataclasses.fields(fault))}"
+
+    return [(name, describe(fault), fault.example) for name, fault in FAULTS.items()]
+
+
+def _topologies() -> Entries:
+    from s2sim.topology.files.catalogue import list_topologies
+
+    return list_topologies()
+
+
+def _traces() -> Entries:
+    from s2sim.gradients.traces.shipped import shipped_traces
+
+    return shipped_traces()
+
+
+def _models() -> Entries:
+    from s2sim.gradients.extrapolation.models import list_models
+
+    return list_models()
+
+
+def _hardware() -> Entries:
+    from s2sim.topology.files.hardware import list_hardware
+
+    return list_hardware()
+
+
+KINDS: dict[str, Callable[[], Entries]] = {
+    "reducers": _reducers,
+    "codecs": _codecs,
+    "collectives": _collectives,
+    "libraries": _libraries,
+    "faults": _faults,
+    "topologies": _topologies,
+    "traces": _traces,
+    "models": _models,
+    "hardware": _hardware,
+}

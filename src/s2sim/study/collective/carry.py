@@ -1,0 +1,74 @@
+"""One planned collective through the networks that were asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s2sim.collectives.timing.duration import rank_ends_ps
+from s2sim.collectives.timing.timer import sent_by_pattern
+from s2sim.replay.faults.lasting import lasting_effects
+from s2sim.study.collective.both_networks import compare, run_as_packets
+from s2sim.study.collective.disturbed import disturb_collective
+from s2sim.study.collective.link_loads import Sent
+from s2sim.study.scenario.faults import in_order, sent_both_ways
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from s2sim.replay.faults.fault import Effect
+    from s2sim.study.collective.both_networks import CollectiveCheck
+    from s2sim.study.collective.plan import PlannedCollective
+    from s2sim.study.progress import Progress
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Carried:
+    """How a collective went.
+
+    Attributes
+    ----------
+    duration_ps : int
+        Until the last rank was done.
+    ends_ps : int64 array
+        When each place was done.
+    sent : callable
+        Returns what links carried; all of it may not fit in memory.
+    check : CollectiveCheck or None
+        What the other network makes of it.
+    effects : tuple of Effect
+        What each fault did.
+    """
+
+    duration_ps: int
+    ends_ps: NDArray[np.int64]
+    sent: Callable[[], Iterable[Sent]]
+    check: CollectiveCheck | None
+    effects: tuple[Effect, ...]
+
+
+def carry(planned: PlannedCollective, progress: Progress | None = None) -> Carried:
+    """Run a collective in the network that was asked for, and in the other one for a cross-check."""
+    spec, scenario, cluster, timed = planned.spec, planned.scenario, planned.cluster, planned.timed
+    schedule, check = timed.schedule, None
+    effects = lasting_effects(scenario.faults, planned.healthy, sent_both_ways(schedule, planned.healthy, cluster))
+
+    def sent() -> Iterable[Sent]:
+        for pattern, routes, sizes_bytes in sent_by_pattern(schedule, cluster):
+            yield Sent(routes, pattern.src, pattern.dst, sizes_bytes)
+
+    if spec.as_packets:
+        packets_ps, packet_ends_ps = run_as_packets(schedule, cluster, spec, progress)
+        if spec.cross_check:
+            check = compare(schedule, cluster, spec, fluid_ps=timed.duration_ps, packets_ps=packets_ps)
+    if spec.network == "packet":
+        return Carried(packets_ps, packet_ends_ps, sent, check, in_order(effects, scenario.faults))
+    if scenario.disturbed:
+        disturbed = disturb_collective(schedule, cluster, scenario.faults)
+        both = in_order([*effects, *disturbed.effects], scenario.faults)
+        return Carried(disturbed.duration_ps, disturbed.ends_ps, lambda: [disturbed.sent], check, both)
+    ends_ps = rank_ends_ps(schedule, cluster, timed.times)
+    return Carried(timed.duration_ps, ends_ps, sent, check, in_order(effects, scenario.faults))

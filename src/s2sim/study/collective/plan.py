@@ -1,0 +1,65 @@
+"""From the spec of a collective to the schedule that runs, and its time alone."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
+from s2sim.collectives.timing.timer import AUTO
+from s2sim.errors import S2SimWarning
+from s2sim.study.collective.sizes import make_demand
+from s2sim.study.scenario.cluster import resolve_cluster
+from s2sim.study.scenario.faults import check_fluid, draws
+from s2sim.study.scenario.idle_overrides import warn_of_idle_overrides
+
+if TYPE_CHECKING:
+    from s2sim.collectives.schedules.demand import Demand
+    from s2sim.collectives.timing.timer import Timed
+    from s2sim.study.collective.spec import CollectiveSpec
+    from s2sim.study.scenario.cluster import Scenario
+    from s2sim.topology.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedCollective:
+    """A collective on a cluster, ready to be looked at from any side.
+
+    Attributes
+    ----------
+    spec : CollectiveSpec
+        What was asked for.
+    scenario : Scenario
+        Where it runs.
+    demand : Demand
+        What it does.
+    timed : Timed
+        The schedule that runs, and its time by the fluid network with nothing else in flight.
+    healthy, cluster : Cluster
+        The cluster without its faults, and with those that last from the start on.
+    """
+
+    spec: CollectiveSpec
+    scenario: Scenario
+    demand: Demand
+    timed: Timed
+    healthy: Cluster
+    cluster: Cluster
+
+
+def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
+    """Return the schedule of one collective on a cluster, and its time."""
+    demand = make_demand(spec.kind, spec.size_bytes, spec.workers, spec.root)
+    scenario = resolve_cluster(spec, spec.algorithm)
+    check_fluid(scenario.faults, as_packets=spec.as_packets)
+    places = spec.workers
+    if spec.algorithm != AUTO:
+        places += helpers_of(make_algorithm(spec.algorithm, spec.kind), places, scenario.shape.gpus_per_node)
+    healthy = scenario.healthy(places)
+    if spec.seed and not (healthy.routing_draws or spec.placement == "random" or draws(scenario.faults)):
+        text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
+        warnings.warn(text, S2SimWarning, stacklevel=2)
+    warn_of_idle_overrides(scenario, places)
+    timed = scenario.timer(places).time(demand)
+    return PlannedCollective(spec, scenario, demand, timed, healthy, scenario.cluster(places))

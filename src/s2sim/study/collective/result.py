@@ -1,0 +1,75 @@
+"""What a simulated collective gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from s2sim.study.json_form import LEFT_OUT, JsonForm, key
+from s2sim.study.scenario.faults import effects_json
+
+if TYPE_CHECKING:
+    from s2sim.replay.faults.fault import Effect
+    from s2sim.study.collective.both_networks import CollectiveCheck
+    from s2sim.study.collective.link_loads import LinkLoad
+    from s2sim.study.collective.spec import CollectiveSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveResult(JsonForm):
+    """What `s2sim.run_collective` returns.
+
+    Attributes
+    ----------
+    spec : CollectiveSpec
+        What was asked for.
+    kind, algorithm, why, headline : str
+        What ran, why that algorithm, and where.
+    workers, size_bytes : int
+        Ranks, and the size as nccl-tests counts it.
+    network : str
+        ``"fluid"`` or ``"packet"``.
+    time_s : float
+        Of the last rank.
+    lower_bound_s, lower_bound_why : float, str
+        No schedule is faster, and the cut or partition that forces it.
+    closed_form_s : float or None
+        What the algorithm's closed form gives; None where messages share links, so that none holds.
+    algbw_Bps, busbw_Bps : float or None
+        Size over time, and that times the factor by which links see it; None where no time passes.
+    bytes_per_rank : int
+        Most bytes sent by a rank.
+    bottlenecks : tuple of LinkLoad
+        The busiest links.
+    rank_finish_s : tuple of float
+        When the last message from or to each rank has been delivered.
+    cross_check : CollectiveCheck or None
+        What the other network makes of it, where that was asked for.
+    effects : tuple of Effect
+        What each fault did.
+    """
+
+    spec: CollectiveSpec = field(metadata=LEFT_OUT)
+    kind: str
+    algorithm: str
+    why: str
+    headline: str = field(metadata=key("cluster"))
+    workers: int
+    size_bytes: int
+    network: str
+    time_s: float
+    lower_bound_s: float
+    lower_bound_why: str
+    closed_form_s: float | None
+    algbw_Bps: float | None
+    busbw_Bps: float | None
+    bytes_per_rank: int
+    bottlenecks: tuple[LinkLoad, ...]
+    rank_finish_s: tuple[float, ...]
+    cross_check: CollectiveCheck | None = field(default=None, metadata=LEFT_OUT)
+    effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
+
+    def more_json(self) -> dict[str, Any]:
+        """Return what was not always asked for: the other network, and faults."""
+        check = {} if self.cross_check is None else {"cross_check": self.cross_check}
+        return {**check, **effects_json(self.effects)}

@@ -1,0 +1,45 @@
+"""One collective as people write it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from s2sim.collectives.schedules.demand import Kind  # noqa: TC001  (pydantic reads it)
+from s2sim.collectives.timing.timer import AUTO
+from s2sim.errors import OptionError
+from s2sim.study.cluster_spec import check_whole
+from s2sim.study.network_spec import NetworkSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveSpec(NetworkSpec):
+    """What `s2sim.run_collective` computes, on the cluster and in the network of a `NetworkSpec`.
+
+    Attributes
+    ----------
+    kind : str
+        What it does, one of `KINDS`.
+    workers : int
+        Ranks.
+    size_bytes : int or tuple of int
+        As nccl-tests counts it, or what each rank contributes.
+    algorithm : str
+        Option string, or ``auto`` for the fastest of those that libraries choose among.
+    root : int
+        Rank that a broadcast comes from or a reduce goes to.
+    """
+
+    what: ClassVar[str] = "collective"
+
+    kind: Kind
+    workers: int
+    size_bytes: int | tuple[int, ...] = 0
+    algorithm: str = AUTO
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        NetworkSpec.__post_init__(self)
+        check_whole(self.workers, self.root)
+        if self.workers < 1:
+            raise OptionError(f"{self.workers} workers were asked for; at least 1 is needed")

@@ -1,0 +1,29 @@
+"""What ranks and links do during a collective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.study.collective.disturbed import disturb_collective
+from s2sim.study.measuring.timeline import Timeline, check_messages
+
+if TYPE_CHECKING:
+    from s2sim.collectives.timing.running import RanRound
+    from s2sim.study.collective.plan import PlannedCollective
+
+
+def timeline_of(planned: PlannedCollective) -> Timeline:
+    """Return what ranks and links do while it runs, message by message, in the fluid network."""
+    schedule = planned.timed.schedule
+    check_messages([schedule], f"{schedule.algorithm} over {schedule.demand.ranks} ranks")
+    timeline = Timeline(planned.cluster)
+
+    def note(ran: RanRound) -> None:
+        timeline.add_round(ran, schedule.demand.kind)
+
+    if planned.scenario.disturbed:
+        disturb_collective(schedule, planned.cluster, planned.scenario.faults, note, timeline.add_loads)
+    else:
+        simulate_ps(schedule, planned.cluster, note, timeline.add_loads)
+    return timeline

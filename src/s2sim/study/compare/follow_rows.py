@@ -1,0 +1,44 @@
+"""The rows of a run over successive steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from s2sim.study.compare.steps import follow, trend
+from s2sim.study.measuring.make_row import traffic
+
+if TYPE_CHECKING:
+    from s2sim.reducers.scripts.script import Recording
+    from s2sim.replay.run import Replay
+    from s2sim.study.compare.found import Found
+    from s2sim.study.measuring.executed import Executed
+    from s2sim.study.progress import Progress
+    from s2sim.study.scenario.reducers import ReducerScenario
+    from s2sim.study.spec import RunSpec
+
+
+def follow_steps(spec: RunSpec, scenario: ReducerScenario, progress: Progress, found: Found) -> None:
+    """Replace each row by one with its successive steps; a warm reducer is a later step of one without it."""
+    pairs = [pair for count in found.recorded for pair in found.pairs(count)]
+    progress.start(spec.steps * sum(not item.reducer.traits.warm for item, _ in pairs), "following reducers over steps")
+    for index, (item, one) in enumerate(pairs):
+        row = found.rows[index]
+        if item.reducer.traits.warm:
+            continue
+
+        def execute(recording: Recording, like: Executed = one) -> tuple[Replay, int]:
+            again = replace(like, recording=recording)
+            return again.replay, int(traffic(again)[0].max())
+
+        steps = follow(
+            item.reducer,
+            scenario.trace,
+            row.workers,
+            spec.steps,
+            execute,
+            seed=scenario.seed,
+            on_step=progress.advance,
+        )
+        residuals = [step.residual for step in steps if step.residual is not None]
+        found.rows[index] = replace(row, steps=steps, residual_trend=trend(residuals) if residuals else None)

@@ -1,0 +1,73 @@
+"""Transfers through the networks that were asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.network.packet.messages import fill_ps
+from s2sim.network.transfers import idle_ps
+from s2sim.replay.faults.lasting import lasting_effects
+from s2sim.study.collective.link_loads import Sent
+from s2sim.study.flows.deliver import deliver_fluid, deliver_packets
+from s2sim.study.flows.disturbed import disturb_flows
+from s2sim.study.scenario.faults import in_order
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.replay.faults.fault import Effect
+    from s2sim.study.flows.spec import FlowsSpec
+    from s2sim.study.flows.transfers import Transfers
+    from s2sim.study.progress import Progress
+    from s2sim.study.scenario.cluster import Scenario
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Carried:
+    """How transfers went.
+
+    Attributes
+    ----------
+    finish_ps : dict of str to int64 array, shape (n,)
+        When each was delivered, by network.
+    fills_ps : int64 array, shape (n,)
+        What store and forward adds to each alone; 0 without packets.
+    alone_ps : int64 array, shape (n,)
+        How long each would take with nothing else in flight on the healthy cluster.
+    sent : Sent
+        What links carried.
+    effects : tuple of Effect
+        What each fault did.
+    """
+
+    finish_ps: dict[str, NDArray[np.int64]]
+    fills_ps: NDArray[np.int64]
+    alone_ps: NDArray[np.int64]
+    sent: Sent
+    effects: tuple[Effect, ...]
+
+
+def carry(
+    spec: FlowsSpec, scenario: Scenario, workers: int, transfers: Transfers, progress: Progress | None = None
+) -> Carried:
+    """Send transfers through the network that was asked for, and through the other one for a cross-check."""
+    healthy, cluster, faults = scenario.healthy(workers), scenario.cluster(workers), scenario.faults
+    src, dst, sizes_bytes = transfers.src, transfers.dst, transfers.sizes_bytes
+    routes, alone = cluster.routes(src, dst), healthy.routes(src, dst)
+    finish_ps, fills_ps = {}, np.zeros(len(src), np.int64)
+    if spec.as_packets:
+        finish_ps["packet"] = deliver_packets(cluster, routes, transfers, spec, progress)
+        fills_ps = fill_ps(cluster.fabric, routes, sizes_bytes, spec.packet_size_bytes)
+    sent = Sent(routes, src, dst, sizes_bytes)
+    effects = lasting_effects(faults, healthy, [(alone, routes, 1)])
+    if scenario.disturbed:
+        disturbed = disturb_flows(cluster, faults, transfers, progress)
+        finish_ps["fluid"], sent = disturbed.ends_ps, disturbed.sent
+        effects += disturbed.effects
+    elif spec.cross_check or spec.network == "fluid":
+        finish_ps["fluid"] = deliver_fluid(cluster, routes, transfers, progress)
+    alone_ps = idle_ps(healthy.fabric, alone, sizes_bytes) + (fills_ps if spec.network == "packet" else 0)
+    return Carried(finish_ps, fills_ps, alone_ps, sent, in_order(effects, faults))
