@@ -13,7 +13,7 @@ from s2sim.topology.files.catalogue import load_shape
 # The same examples at every run, so that whoever sees a failure can see it again; no deadline: how fast depends on who
 # else uses the cores.
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=20)
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=200)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "quick"))
 
 RATE = "50GiB/s"
