@@ -18,7 +18,7 @@ from s2sim.codecs.peeling import add_values, peel_order, read_values, squeezed
 from s2sim.errors import CodecError, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -140,7 +140,8 @@ class ExactSketch:
         array, shape (blocks, cells of a block, width)
         """
         cells = np.zeros(self.shape, self.dtype)
-        for block, columns, part in self._parts(as_keys(keys), values, exponents):
+        keys = as_keys(keys)
+        for block, columns, part in self._parts(keys, values, exponents, self.table.by_block(keys)):
             add_values(cells[block], columns, part)
         return cells
 
@@ -158,24 +159,29 @@ class ExactSketch:
         cells : array, shape (t, width)
         """
         keys = as_keys(keys)
+        blocks = list(self.table.by_block(keys))
         touched = np.zeros((self.table.blocks, self.table.block_cells), np.bool_)
-        for own, (_, columns) in zip(touched, self.table.by_block(keys), strict=True):
+        for own, (_, columns) in zip(touched, blocks, strict=True):
             own[columns] = True
         place = np.cumsum(touched).reshape(touched.shape) - 1
         numbers = np.flatnonzero(touched)
         cells = np.zeros((len(numbers), self.width), self.dtype)
-        for block, columns, part in self._parts(keys, values, exponents):
+        for block, columns, part in self._parts(keys, values, exponents, blocks):
             add_values(cells, place[block][columns], part)
         return numbers, cells
 
     def _parts(
-        self, keys: NDArray[np.uint32], values: NDArray[np.float32], exponents: NDArray[np.int16] | None
+        self,
+        keys: NDArray[np.uint32],
+        values: NDArray[np.float32],
+        exponents: NDArray[np.int16] | None,
+        blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]],
     ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[Any]]]:
         """Yield the block of some keys, their columns there, shape (3, k), and their values as cells hold them."""
         self._check_values(keys, values)
         self._check_exponents(exponents)
         step = max(1, _CHUNK_VALUES // self.width)
-        for block, (places, columns) in enumerate(self.table.by_block(keys)):
+        for block, (places, columns) in enumerate(blocks):
             for start in range(0, len(places), step):
                 chunk = places[start : start + step]
                 part = squeezed(values).take(chunk, axis=0).reshape(len(chunk), self.width)

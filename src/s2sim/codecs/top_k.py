@@ -97,27 +97,14 @@ def _kth_largest(magnitudes: NDArray[np.float32], k: int) -> np.float32:
     return threshold
 
 
-def top_k_pairs(positions: NDArray[np.int64], values: NDArray[np.float32], k: int) -> dict[str, NDArray[Any]]:
-    """Return the k elements of largest magnitude of a vector as they travel.
+def as_pairs(positions: NDArray[np.int64], values: NDArray[np.float32], k: int) -> dict[str, NDArray[Any]]:
+    """Return the elements of a vector that are kept as they travel: ``indices``, uint32, and ``values``, of shape (k,).
 
-    Parameters
-    ----------
-    positions : int64 array, shape (stored,)
-        Where in the vector the elements are that may not be zero, strictly increasing.
-    values : float32 array, shape (stored,)
-        These elements.
-    k : int
-        How many to keep. Where fewer are stored, pairs (0, 0.0) stand for any of the others: the size is fixed.
-
-    Returns
-    -------
-    dict
-        ``indices``, uint32 of shape (k,), and ``values``, float32 of shape (k,).
+    Where fewer than ``k`` are kept, pairs (0, 0.0) stand for any of the others: the size is fixed.
     """
-    chosen = select_top_k(values, min(k, len(values)))
     indices, kept = np.zeros(k, np.uint32), np.zeros(k, np.float32)
-    indices[: len(chosen)] = positions[chosen]
-    kept[: len(chosen)] = values[chosen]
+    indices[: len(positions)] = positions
+    kept[: len(positions)] = values
     return {"indices": indices, "values": kept}
 
 
@@ -146,8 +133,9 @@ class TopK:
         """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         check_key_space(0, len(vector))
-        n = len(vector)
-        return Payload.of(self, n, **top_k_pairs(np.arange(n), vector, elements_kept(n, self.density)))
+        k = elements_kept(len(vector), self.density)
+        kept = select_top_k(vector, k)
+        return Payload.of(self, len(vector), **as_pairs(kept, vector[kept], k))
 
     def decode(self, payload: Payload) -> NDArray[np.float32]:
         """Return the kept elements in their places and zeros elsewhere, float32 of shape (n,)."""

@@ -206,6 +206,10 @@ class Reducer(ABC):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Return the program: a generator that yields what it waits for and returns a `Reduced`."""
 
+    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+        """Do as much of `reduce` as leaves what a later step starts from: all of it unless a reducer needs less."""
+        yield from self.reduce(rank, gradient)
+
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:  # noqa: ARG002  (for those that do)
         """Return the indices of the layers that do not travel as plain float32; none unless a reducer says so."""
         return ()

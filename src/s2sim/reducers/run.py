@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimWarning
 from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.rank import Reduced, Reducer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.gradients.gradient import Gradient
-    from s2sim.reducers.rank import Reduced, Reducer
+    from s2sim.reducers.rank import Program, Rank
     from s2sim.reducers.scripts.script import Recording
 
 
@@ -36,6 +37,18 @@ class Ran:
     recording: Recording
 
 
+@dataclass(slots=True)
+class _Learning(Reducer):
+    """A reducer in a step of which nothing but what it carries over is wanted."""
+
+    inner: Reducer
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Learn; the result is nobody's."""
+        yield from self.inner.learn(rank, gradient)
+        return Reduced(gradient, sent=lambda: gradient)
+
+
 def run_reducer(
     reducer: Reducer, gradients: Sequence[Gradient], *, seed: int = 0, earlier: Sequence[Gradient] | None = None
 ) -> Ran:
@@ -49,6 +62,6 @@ def run_reducer(
         with warnings.catch_warnings():
             # The step that counts warns of the same.
             warnings.simplefilter("ignore", S2SimWarning)
-            run_group(instances, earlier or gradients, seed=seed)
+            run_group([_Learning(instance) for instance in instances], earlier or gradients, seed=seed)
     results, recording = run_group(instances, gradients, seed=seed)
     return Ran(instances, results, recording)

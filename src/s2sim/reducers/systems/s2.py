@@ -137,7 +137,7 @@ class S2(Reducer):
         yield cells & support
 
         union = rank.replicated(lambda: union_rows(support.value, tables, bitmap))
-        self.last_union = sum(len(rows) * table.width for rows, table in zip(union, tables, strict=True))
+        self.last_union = _values_in(union, tables)
         self.last_columns = sketch.columns
         rank.work(s2_work.decode(tables, union, sketch, self.settings))
         sums = rank.replicated(lambda: decode(sketch, cells.value, tables, union))
@@ -151,6 +151,15 @@ class S2(Reducer):
             return split.join(decode(sketch, encode(sketch, tables), tables, own_rows), split.dense)
 
         return Reduced(mean, sent)
+
+    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+        """Merge the supports: later steps are sized by the union alone."""
+        tables = split_layers(rank, gradient, self.layers, self.about.name).tables
+        if tables:
+            support = post_support(rank, tables, self.settings.bitmap)
+            yield support
+            union = rank.replicated(lambda: union_rows(support.value, tables, self.settings.bitmap))
+            self.last_union = _values_in(union, tables)
 
     @property
     def traits(self) -> Traits:
@@ -230,6 +239,11 @@ class S2(Reducer):
         hashes = rank.size * settings.rows * sum(table.values.size for table in tables)
         backend = backend_for(hashes) if settings.hash == "mix" else "numpy"
         return CountSketch(settings.rows, columns, seed, settings.hash, backend=backend), estimated
+
+
+def _values_in(union: Sequence[NDArray[np.int64]], tables: Sequence[RowSparse]) -> int:
+    """Return the elements of the union's rows in all tables."""
+    return sum(len(rows) * table.width for rows, table in zip(union, tables, strict=True))
 
 
 def _union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> NDArray[np.float32]:

@@ -142,7 +142,7 @@ class S2Exact(Reducer):
         summed, parts = cells.value
         decoded = rank.replicated(lambda: _decode(sketches, summed, union, exponents))
         rank.work(s2_exact_work.read(sketches, decoded, rounds))
-        flags = _unserved(parts, exponents)
+        flags = rank.replicated(lambda: _unserved(parts, exponents))
         again = rank.replicated(lambda: _rows_to_send_again(sketches, union, decoded, flags))
         self.last_again = sum(map(len, again))
         self._carry(union, maxima, exponents, flags, parts)
@@ -180,6 +180,17 @@ class S2Exact(Reducer):
 
         return Reduced(rank.replicated(mean), sent)
 
+    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+        """Merge the supports and exchange magnitudes: on a first step nothing else is carried over."""
+        split = split_layers(rank, gradient, self.layers, self.about.name)
+        tables = [table for table in split.tables if table.size]
+        if tables:
+            _, maxima, exponents, _ = yield from self._agree_cold(rank, tables)
+            support = post_support(rank, tables, self.bitmap)
+            yield support
+            union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
+            self._carry(union, maxima, exponents, None, ())
+
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return the row-sparse layers, or all."""
         return compressed_layers(gradient, self.layers)
@@ -205,35 +216,37 @@ class S2Exact(Reducer):
         Magnitudes are those of as many groups as there could be; how many there will be is not known yet.
         """
         own: list[NDArray[np.float64]] = []
-        widest = self._sketches(
-            [min(table.shape[0], _MOST_VALUES / table.width) for table in tables], tables, rank.seed
-        )
+        most = [min(table.shape[0], _MOST_VALUES / table.width) for table in tables]
+        widest = rank.replicated(lambda: self._sketches(most, tables, rank.seed))
         if self.dtype != "float32":
             rank.work(s2_exact_work.maxima(tables, widest))
             own = _maxima(tables, widest)
         registers = post_estimate(rank, tables)
-        if not own:
-            yield registers
-            counts = read_estimate(rank, registers, tables)
-            return self._sketches(self._with_margin(counts, tables), tables, rank.seed), [], [None] * len(tables), True
-        total = rank.all_reduce(tuple(own), label="largest magnitudes")
-        yield registers & total
+        total = rank.all_reduce(tuple(own), label="largest magnitudes") if own else None
+        yield registers if total is None else registers & total
         counts = read_estimate(rank, registers, tables)
-        sketches = self._sketches(self._with_margin(counts, tables), tables, rank.seed)
-        maxima = [regrouped(found, sketch.groups) for found, sketch in zip(total.value, sketches, strict=True)]
-        return sketches, maxima, [exponents_for(found, self.dtype) for found in maxima], True
+
+        def agreed() -> _Agreed:
+            sketches = self._sketches(self._with_margin(counts, tables), tables, rank.seed)
+            if total is None:
+                return sketches, [], [None] * len(tables), True
+            maxima = [regrouped(found, sketch.groups) for found, sketch in zip(total.value, sketches, strict=True)]
+            return sketches, maxima, [exponents_for(found, self.dtype) for found in maxima], True
+
+        return rank.replicated(agreed)
 
     def _agree_warm(self, rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, _Agreed]:
         """Take sizes and units from the last step; exchange magnitudes where its units did not serve."""
         assert self.carried is not None
-        counts = [last.union for last in self.carried]
-        sketches = self._sketches(self._with_margin(counts, tables), tables, rank.seed)
+        counts = self._with_margin([last.union for last in self.carried], tables)
+        sketches = rank.replicated(lambda: self._sketches(counts, tables, rank.seed))
         if self.dtype == "float32":
             return sketches, [], [None] * len(tables), True
         own = _maxima(tables, sketches)
         known = [last.maxima for last in self.carried if last.maxima is not None]
         if len(known) == len(tables):
-            return sketches, own, [carried_exponents(*pair) for pair in zip(known, sketches, strict=True)], False
+            exponents: Exponents = rank.replicated(lambda: [*map(carried_exponents, known, sketches)])
+            return sketches, own, exponents, False
         rank.work(s2_exact_work.maxima(tables, sketches))
         total = rank.all_reduce(tuple(own), label="largest magnitudes")
         yield total

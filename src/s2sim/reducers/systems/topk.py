@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.codecs.hashing import check_key_space
-from s2sim.codecs.top_k import elements_kept, select_top_k, top_k_pairs
+from s2sim.codecs.top_k import as_pairs, elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.reducers.rank import Reduced, Reducer, Traits
@@ -54,7 +54,7 @@ class TopK(Reducer):
         """Select, gather, add all pairs up."""
         k = elements_kept(gradient.size, self.density)
         check_key_space(0, gradient.size)
-        positions, values = _stored(gradient)
+        values = _stored(gradient)
         rank.work(
             Work(
                 "encode",
@@ -63,7 +63,9 @@ class TopK(Reducer):
                 launches=_HISTOGRAM_PASSES + SELECT_LAUNCHES,
             )
         )
-        pairs = rank.all_gather(tuple(top_k_pairs(positions, values, k).values()), label="largest elements")
+        kept = select_top_k(values, min(k, len(values)))
+        message = as_pairs(_positions(gradient, kept), values[kept], k)
+        pairs = rank.all_gather(tuple(message.values()), label="largest elements")
         yield pairs
         # Clear the result; then read every rank's pairs and add each where it belongs.
         added = rank.size * k * (INDEX_BYTES + VALUE_BYTES + SCATTER_BYTES)
@@ -77,29 +79,33 @@ class TopK(Reducer):
 
     def _sent(self, rank: Rank, gradient: Gradient, k: int) -> Gradient:
         rank.work(Work("encode", gradient.nbytes + k * (INDEX_BYTES + GATHER_BYTES), launches=2))
-        _, values = _stored(gradient)
+        values = _stored(gradient)
         kept = np.zeros_like(values)
         chosen = select_top_k(values, min(k, len(values)))
         kept[chosen] = values[chosen]
         return _with_stored(gradient, kept)
 
 
-def _stored(gradient: Gradient) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the positions in the whole flat gradient that layers store, and their values; all else is zero."""
-    positions, values, offset = [np.empty(0, np.int64)], [np.empty(0, np.float32)], 0
+def _stored(gradient: Gradient) -> NDArray[np.float32]:
+    """Return the values that the layers store, one after the other; all else is zero."""
+    return np.concatenate([np.empty(0, np.float32), *(stored(layer).reshape(-1) for layer in gradient.layers)])
+
+
+def _positions(gradient: Gradient, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where in the whole flat gradient the stored values at some increasing ``places`` are."""
+    parts, offset, start = [np.empty(0, np.int64)], 0, 0
     for layer in gradient.layers:
+        stop = start + stored(layer).size
+        own = places[slice(*np.searchsorted(places, (start, stop)))] - start
         if isinstance(layer, RowSparse):
-            columns = np.arange(offset, offset + layer.width)
-            positions.append(np.add.outer(layer.rows * layer.width, columns).reshape(-1))
-        else:
-            positions.append(np.arange(offset, offset + layer.size))
-        values.append(stored(layer).reshape(-1))
-        offset += layer.size
-    return np.concatenate(positions), np.concatenate(values)
+            own = layer.rows[own // layer.width] * layer.width + own % layer.width
+        parts.append(own + offset)
+        offset, start = offset + layer.size, stop
+    return np.concatenate(parts)
 
 
 def _with_stored(gradient: Gradient, values: NDArray[np.float32]) -> Gradient:
-    """Return ``gradient`` with other stored values, in the order in which `_stored` has them."""
+    """Return ``gradient`` with other stored values, in the order in which `_stored` returns them."""
     layers: list[Layer] = []
     start = 0
     for layer in gradient.layers:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from s2sim.reducers.rank import Reducer
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.error_bound import ErrorBound
-    from s2sim.reducers.rank import Traits
+    from s2sim.reducers.rank import Pending, Rank, Traits
 
 
 @dataclass(slots=True)
@@ -24,6 +26,10 @@ class Wrapper(Reducer):
     """
 
     inner: Reducer
+
+    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+        """Learn what the inner reducer does."""
+        yield from self.inner.learn(rank, gradient)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return what the inner reducer compresses."""
