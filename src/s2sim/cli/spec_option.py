@@ -41,22 +41,9 @@ def given_options(context: typer.Context) -> list[str]:
 def spec_of(
     context: typer.Context, cls: type[S], path: str | None, needed: Sequence[str], example: str, make: Callable[[], S]
 ) -> S:
-    """Return the spec that a file holds, or that the options make up.
+    """Return the spec that the file at ``path`` holds, or that ``make`` makes of the options.
 
-    Parameters
-    ----------
-    context : typer.Context
-        Knows which options were given.
-    cls : type
-        Which spec.
-    path : str or None
-        Of the file.
-    needed : sequence of str
-        What cannot be left out.
-    example : str
-        A command line with it.
-    make : callable
-        Returns the spec of the options.
+    ``needed`` names what cannot be left out, and ``example`` is a command line with it.
     """
     given = given_options(context)
     if path is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from s2sim.errors import OptionError, S2SimError
+from s2sim.errors import OptionError, S2SimError, problems_of
 from s2sim.study.json_form import JsonForm
 from s2sim.text_files import read_text
 
@@ -88,8 +88,7 @@ class ClusterSpec(JsonForm):
         try:
             return TypeAdapter(cls).validate_python(value)
         except ValidationError as error:
-            found = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'spec'}: {item['msg']}" for item in error.errors())
-            raise S2SimError(f"{origin} is not a {cls.what} spec: {found}") from None
+            raise S2SimError(f"{origin} is not a {cls.what} spec: {problems_of(error.errors(), 'spec')}") from None
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -27,21 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Carried:
-    """How a collective went.
-
-    Attributes
-    ----------
-    duration_ps : int
-        Until the last rank was done.
-    ends_ps : int64 array
-        When each place was done.
-    sent : callable
-        Returns what links carried; all of it may not fit in memory.
-    check : CollectiveCheck or None
-        What the other network makes of it.
-    effects : tuple of Effect
-        What each fault did.
-    """
+    """How a collective went; ``sent`` returns what links carried, all of which may not fit in memory."""
 
     duration_ps: int
     ends_ps: NDArray[np.int64]

@@ -26,17 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Disturbed:
-    """What a simulation with faults gave.
-
-    Attributes
-    ----------
-    ends_ps : int64 array
-        When each rank's last message, or each transfer, was delivered.
-    effects : list of Effect
-        What the faults did that do not last from the start on.
-    sent : Sent
-        What the network carried, background traffic and detours included.
-    """
+    """What a simulation with faults gave."""
 
     ends_ps: NDArray[np.int64]
     effects: list[Effect]
@@ -57,18 +47,8 @@ def disturb_collective(
 ) -> Disturbed:
     """Run a collective in the fluid network, message by message, while faults happen.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        What runs; it starts when the last rank has come.
-    cluster : Cluster
-        Where, with those faults that last from the start on.
-    faults : sequence of Fault
-        All of them.
-    on_round : callable, optional
-        Told of every round when all of it has been delivered.
-    on_loads : callable, optional
-        Told of the loads of all links whenever they change.
+    It starts when the last rank has come, on a cluster with those faults that last from the start on. ``on_round`` is
+    told of every round when all of it has been delivered, ``on_loads`` of the loads of all links whenever they change.
     """
     import simpy
 

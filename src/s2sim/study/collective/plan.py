@@ -26,18 +26,7 @@ if TYPE_CHECKING:
 class PlannedCollective:
     """A collective on a cluster, ready to be looked at from any side.
 
-    Attributes
-    ----------
-    spec : CollectiveSpec
-        What was asked for.
-    scenario : Scenario
-        Where it runs.
-    demand : Demand
-        What it does.
-    timed : Timed
-        The schedule that runs, and its time by the fluid network with nothing else in flight.
-    healthy, cluster : Cluster
-        The cluster without its faults, and with those that last from the start on.
+    ``timed`` is by the fluid network, with nothing else in flight; ``cluster`` has those faults that last.
     """
 
     spec: CollectiveSpec

@@ -47,15 +47,7 @@ def run_collective(
 
 
 def result_of(planned: PlannedCollective, progress: Progress | None = None) -> CollectiveResult:
-    """Return what a planned collective takes, its bandwidths, bound and busiest links.
-
-    Parameters
-    ----------
-    planned : PlannedCollective
-        From `plan_collective`.
-    progress : Progress, optional
-        Told of packets.
-    """
+    """Return what a planned collective takes, its bandwidths, bound and busiest links."""
     spec, cluster, demand, timed = planned.spec, planned.cluster, planned.demand, planned.timed
     carried = carry(planned, progress)
     time_s = carried.duration_ps / PS_PER_S

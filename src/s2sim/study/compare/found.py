@@ -19,17 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Found:
-    """What a run has found so far.
-
-    Attributes
-    ----------
-    recorded, executed : dict of int to list
-        What every reducer did, and how it ran on the cluster, by number of workers.
-    rows : list of Row
-        One a reducer and number of workers.
-    scan : Scan
-        Where reducers break even.
-    """
+    """What a run has found so far; recordings and their executions by number of workers."""
 
     recorded: dict[int, list[Recorded]] = field(default_factory=dict)
     executed: dict[int, list[Executed]] = field(default_factory=dict)

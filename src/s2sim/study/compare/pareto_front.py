@@ -14,18 +14,10 @@ if TYPE_CHECKING:
 
 
 def front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
-    """Return the option strings of those rows that no other beats in error and cost at once.
+    """Return the option strings of those rows that no other beats in error and cost at once: the Pareto-optimal ones.
 
-    Rows of equal error and cost are all on the front. One whose error is undefined, 1 or more is never.
-
-    A front is the set of Pareto-optimal rows.
-
-    Parameters
-    ----------
-    rows : sequence of Row
-        Of one number of workers.
-    cost : callable
-        What is to be small beside the error.
+    All rows are of one number of workers. Rows of equal error and cost are all on the front; one whose error is
+    undefined, 1 or more is never.
     """
     held = sorted(rows, key=lambda row: (cost(row), _error(row)))
     best, best_cost = inf, -inf

@@ -67,24 +67,10 @@ def follow(
     seed: int,
     on_step: Callable[[], None] = lambda: None,
 ) -> tuple[StepRow, ...]:
-    """Run a reducer over the first steps of a trace, with what it carries from one to the next.
+    """Run a reducer, a lossy one with error feedback, over the first steps of a trace.
 
-    Residuals are those of all ranks together, over the gradients of the first step.
-
-    Parameters
-    ----------
-    reducer : Reducer
-        Fitted; a lossy one gets error feedback.
-    trace : AnyTrace
-        Holds at least so many steps.
-    ranks, steps : int
-        How many of each.
-    execute : callable
-        Returns the replay of a recording, and the bytes that the busiest rank sends.
-    seed : int
-        Root of all randomness.
-    on_step : callable
-        Told of every step that is over.
+    ``execute`` returns the replay of a recording, and the bytes that the busiest rank sends. Residuals are those of all
+    ranks together, over the gradients of the first step.
     """
     instances = make_instances(with_feedback(reducer), ranks)
     wanted: list[NDArray[np.float64]] = []

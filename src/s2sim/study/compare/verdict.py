@@ -99,18 +99,9 @@ def _payoffs(scan: Scan) -> str:
 def give_verdict(
     rows: Sequence[Row], *, max_error: float | None, scan: Scan, library: str = IDEAL.option_string
 ) -> Verdict:
-    """Return the verdict on the rows of one number of workers.
+    """Return the verdict on the rows of one number of workers, ``dense`` among them.
 
-    Parameters
-    ----------
-    rows : sequence of Row
-        ``dense`` among them.
-    max_error : float or None
-        Largest relative L2 error that may win.
-    scan : Scan
-        Where reducers break even with dense.
-    library : str
-        Option string of the communication library, named unless it is the ideal one.
+    ``max_error`` is the largest relative L2 error that may win; the communication library is named unless it is ideal.
     """
     dense = next(row for row in rows if row.reducer == "dense")
     allowed = [row for row in rows if acceptable(row, max_error)]

@@ -29,17 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HoldOut:
-    """What the check found for one reducer.
+    """What the check found for one reducer, by its option string; ``what`` says for people what predicted what.
 
-    Attributes
-    ----------
-    reducer : str
-        Its option string.
-    what : str
-        What predicted what, for people.
-    error_bytes, error_time : float
-        Predicted over recorded less 1: of the bytes that the busiest rank sends, and of the simulated time of the
-        communication phase.
+    Errors are predicted over recorded less 1: of the bytes that the busiest rank sends, and of the simulated time of
+    the communication phase.
     """
 
     reducer: str
@@ -51,16 +44,10 @@ class HoldOut:
 def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[HoldOut, ...]:
     """Predict every reducer's bytes and time at the size that was recorded from half of it.
 
-    Recorded and predicted scripts are replayed on the cluster for as many ranks, filled in order, without faults, each
-    collective by its fastest algorithm. Gradients of more ranks than recorded are predicted from the first half of the
-    recorded ranks; where sizes are scaled, a random half of the rows of each layer is held back as well.
-
-    Parameters
-    ----------
-    scenario : ReducerScenario
-        Of the run.
-    ranks : int
-        Ranks of the prediction, all recorded.
+    Recorded and predicted scripts are replayed on the cluster for as many ranks, all recorded and filled in order,
+    without faults, each collective by its fastest algorithm. Gradients of more ranks than recorded are predicted from
+    the first half of the recorded ranks; where sizes are scaled, a random half of the rows of each layer is held back
+    as well.
     """
     trace, seed, scaled = scenario.trace, scenario.seed, scenario.target is not None
     recorded = [trace.gradient(0, rank) for rank in range(ranks)]

@@ -114,15 +114,7 @@ def scale_recording(reducer: str, base: Recording, grown: Sequence[tuple[Recordi
     """Return scripts whose sizes are those of ``base`` plus, for each (recording, times), times what it has more.
 
     Kernels are as many as in the largest of them: their number grows with the logarithm of a size, if at all.
-
-    Parameters
-    ----------
-    reducer : str
-        Whose scripts they are, for the error.
-    base : Recording
-        Scripts of the gradients at hand.
-    grown : sequence of (Recording, float)
-        Scripts with one part twice as large, and how often the difference is to be added.
+    ``reducer`` names whose scripts they are, for the error.
     """
     every = [base, *(recording for recording, _ in grown)]
     times = [factor for _, factor in grown]

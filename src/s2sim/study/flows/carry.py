@@ -27,20 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Carried:
-    """How transfers went.
+    """How transfers went: when each was delivered, by network, and how long each would take alone.
 
-    Attributes
-    ----------
-    finish_ps : dict of str to int64 array, shape (n,)
-        When each was delivered, by network.
-    fills_ps : int64 array, shape (n,)
-        What store and forward adds to each alone; 0 without packets.
-    alone_ps : int64 array, shape (n,)
-        How long each would take with nothing else in flight on the healthy cluster.
-    sent : Sent
-        What links carried.
-    effects : tuple of Effect
-        What each fault did.
+    ``fills_ps`` is what store and forward adds to each; 0 without packets.
     """
 
     finish_ps: dict[str, NDArray[np.int64]]

@@ -65,20 +65,9 @@ def compare_networks(
     finish_ps: dict[str, NDArray[np.int64]],
     fill_ps: NDArray[np.int64],
 ) -> CrossCheck:
-    """Return how far apart the finish times of the two networks are.
+    """Return how far apart the finish times of the two networks are, given by network, int64 arrays of shape (n,).
 
-    Parameters
-    ----------
-    other : str
-        The network that was not asked for.
-    packet_bytes : int
-        Bytes of a packet.
-    start_ps : int64 array, shape (n,)
-        When each transfer starts.
-    finish_ps : dict of str to int64 array, shape (n,)
-        When each is delivered, by network.
-    fill_ps : int64 array, shape (n,)
-        What store and forward adds to each alone.
+    ``fill_ps`` is what store and forward adds to each transfer alone.
     """
     fluid_ps = finish_ps["fluid"] - start_ps
     packets_ps = finish_ps["packet"] - fill_ps - start_ps

@@ -31,16 +31,7 @@ def disturb_flows(
 ) -> Disturbed:
     """Send transfers through the fluid network while faults happen; those of a rank that comes late start later.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Where, with those faults that last from the start on.
-    faults : sequence of Fault
-        All of them.
-    transfers : Transfers
-        What is sent.
-    progress : Progress, optional
-        Told of deliveries.
+    The cluster has those faults that last from the start on.
     """
     pairs, start_ps = (transfers.src, transfers.dst), transfers.start_ps
     late_ps = arrivals_ps(faults, cluster.workers, "a transfer")[transfers.src]

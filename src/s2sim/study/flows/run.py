@@ -24,16 +24,9 @@ if TYPE_CHECKING:
 
 
 def run_flows(spec: FlowsSpec, transfers: Transfers | None = None, progress: Progress | None = None) -> FlowsResult:
-    """Send transfers over a cluster and say when each arrives.
+    """Send transfers over a cluster and say when each arrives; a slowdown is against the network without faults.
 
-    Parameters
-    ----------
-    spec : FlowsSpec
-        Where and how; a slowdown is against the network without faults.
-    transfers : Transfers, optional
-        What is sent, where the spec names no file.
-    progress : Progress, optional
-        Told of deliveries, or of packets.
+    ``transfers`` are what is sent where the spec names no file.
     """
     transfers = transfers or transfers_of(spec)
     scenario = resolve_cluster(spec)

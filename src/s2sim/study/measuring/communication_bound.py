@@ -38,18 +38,10 @@ def stages(script: Script) -> list[list[int]]:
 
 
 def communication_bound(recording: Recording, plan: Plan, cluster: Cluster, *, assisted: bool) -> LowerBound:
-    """Return the bound of what is really sent: a rank's stages' bounds, one after another, of the rank with most.
+    """Return the bound of what is really sent: its stages' bounds, one after another.
 
-    Parameters
-    ----------
-    recording : Recording
-        Says which calls wait for which.
-    plan : Plan
-        What the library executes for each.
-    cluster : Cluster
-        Whose links carry it.
-    assisted : bool
-        Whether switches or servers reduce, see `lower_bound`.
+    ``recording`` says which calls wait for which, ``plan`` what the library executes for each, ``assisted`` whether
+    switches or servers reduce, see `lower_bound`.
     """
     cuts = cluster.cuts()
     known: dict[tuple[int, ...], LowerBound] = {}

@@ -26,17 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Executed:
-    """One recording on one cluster, as a library executes it.
-
-    Attributes
-    ----------
-    recording : Recording
-        What was asked.
-    scenario : ReducerScenario
-        What executes it, what work costs and what goes wrong.
-    timer : Timer
-        The scenario's for so many ranks.
-    """
+    """One recording on the cluster that ``timer`` knows, as the scenario's library executes it."""
 
     recording: Recording
     scenario: ReducerScenario

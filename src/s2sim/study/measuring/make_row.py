@@ -57,17 +57,7 @@ def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
 
 
 def make_row(recorded: Recorded, executed: Executed, dense: Executed) -> Row:
-    """Return the row of one reducer.
-
-    Parameters
-    ----------
-    recorded : Recorded
-        The reducer, its scripts and its errors.
-    executed : Executed
-        Its scripts on a cluster.
-    dense : Executed
-        Those of the dense reducer there.
-    """
+    """Return the row of one reducer; ``dense`` is that reducer on the same cluster."""
     replay, cluster, scenario = executed.replay, executed.timer.cluster, executed.scenario
     sent, received = traffic(executed)
     assisted = any(launch.timed.schedule.assisted for launch in replay.launches)

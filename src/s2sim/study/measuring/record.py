@@ -29,18 +29,8 @@ if TYPE_CHECKING:
 class Recorded:
     """What one reducer did on one set of gradients.
 
-    Attributes
-    ----------
-    option_string : str
-        As it was asked for.
-    reducer : Reducer
-        Its options; not the instances that ran.
-    recording : Recording
-        Scripts of all ranks.
-    errors : Errors
-        Of the worst rank.
-    bound : BoundRow or None
-        What theory says of the error of an element, and what was found.
+    The reducer has its options fitted; it is not one of the instances that ran. Errors are those of the worst rank,
+    ``bound`` is what theory says of the error of an element.
     """
 
     option_string: str

@@ -145,19 +145,7 @@ def _distance(error: Error) -> dict[str, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Where a reducer and dense take the same time.
-
-    Attributes
-    ----------
-    reducer : str
-        Option string.
-    field : str
-        The topology field that was varied.
-    pays : {"below", "above"}
-        On which side of the crossing the reducer is faster.
-    at_Bps : float
-        The value of the field there, in bytes per second.
-    """
+    """Where a reducer, faster than dense ``below`` or ``above`` it, and dense take the same time."""
 
     reducer: str
     field: str

@@ -27,19 +27,7 @@ _MOST_MESSAGES = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that lasts, on the track of a rank.
-
-    Attributes
-    ----------
-    rank : int
-        Whose track.
-    name, category : str
-        What it is, and what sort of thing.
-    start_us, end_us : float
-        In microseconds of simulated time.
-    details : dict
-        Shown when it is clicked.
-    """
+    """Something that lasts, on the track of a rank; ``details`` are shown when it is clicked."""
 
     rank: int
     name: str
@@ -51,17 +39,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class LinkRate:
-    """What one direction of a link carries from a moment on.
-
-    Attributes
-    ----------
-    link : str
-        Its name.
-    at_us : float
-        From when, in microseconds.
-    rate_Bps : float
-        Bytes per second.
-    """
+    """What one direction of a link carries from a moment on."""
 
     link: str
     at_us: float

@@ -25,20 +25,7 @@ if TYPE_CHECKING:
 
 
 def run_regimes(spec: RegimeSpec, progress: Progress | None = None) -> RegimeMap:
-    """Return the map of who wins where.
-
-    Parameters
-    ----------
-    spec : RegimeSpec
-        What to compare.
-    progress : Progress, optional
-        Told of reducers that were recorded and networks that they were replayed on.
-
-    Raises
-    ------
-    S2SimError
-        For anything that cannot be done as asked.
-    """
+    """Return the map of who wins where."""
     watcher = progress or Silent()
     scenario = resolve_regimes(spec)
     networks = [(each, each.scenario.timer(spec.workers)) for each in scenario.networks]

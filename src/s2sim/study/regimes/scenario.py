@@ -27,17 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One rate and latency of the network interfaces.
-
-    Attributes
-    ----------
-    rate_Bps : float
-        Bytes per second.
-    latency_ps : int
-        Picoseconds.
-    scenario : Scenario
-        The cluster with them.
-    """
+    """One rate and latency of the network interfaces, and the cluster with them."""
 
     rate_Bps: float
     latency_ps: int
@@ -46,21 +36,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class RegimeScenario:
-    """All that a regime map is made of.
-
-    Attributes
-    ----------
-    traces : tuple of SyntheticTrace
-        Gradients of every density with every overlap.
-    networks : tuple of Network
-        Every rate with every latency.
-    reducers : tuple of AskedReducer
-        ``dense`` among them.
-    library : Library
-        What executes the collectives.
-    gpu : Gpu
-        What encodes and decodes.
-    """
+    """Gradients of every density with every overlap, every rate with every latency, and what reducers run with."""
 
     traces: tuple[SyntheticTrace, ...]
     networks: tuple[Network, ...]

@@ -22,19 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One reducer's recording, and all of it that no network changes.
-
-    Attributes
-    ----------
-    recorded : Recorded
-        What it did.
-    plan : Plan
-        What the library executes for it.
-    bytes_sent : int
-        Most bytes that a rank sends, by ring algorithms.
-    acceptable : bool
-        Whether its error allows it to win.
-    """
+    """One reducer's recording, and all of it that no network changes."""
 
     recorded: Recorded
     plan: Plan
@@ -44,19 +32,7 @@ class Script:
 
 @dataclass(slots=True)
 class Recorder:
-    """Records all reducers of a map, and remembers which refused what.
-
-    Attributes
-    ----------
-    scenario : RegimeScenario
-        The reducers and their library.
-    max_error : float
-        A lossy reducer with a larger relative L2 error wins nothing.
-    recorded : list of Recorded
-        All so far.
-    refusals : dict of str to list of str
-        Where each refusal was made.
-    """
+    """Records all reducers of a map, and remembers which refused what, and where."""
 
     scenario: RegimeScenario
     max_error: float

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from s2sim.errors import OptionError
 from s2sim.gradients.traces.synthetic import SyntheticOptions
-from s2sim.options import join_option_string, non_default
 from s2sim.study.json_form import JsonForm
 from s2sim.study.spec import BASELINES, DEFAULT_GPU, PREFETCH
 
@@ -120,10 +119,6 @@ class RegimeSpec(JsonForm):
         return SyntheticOptions(
             density=density, overlap=overlap, tail=self.tail, rows=self.rows, width=self.width, steps=2
         )
-
-    def trace(self, density: float, overlap: float) -> str:
-        """Return the option string of these gradients, as `s2sim run --trace` takes it."""
-        return join_option_string("synthetic", non_default(self.gradients(density, overlap)))
 
     def network(self, rate: str, latency: str) -> tuple[str, ...]:
         """Return the overrides of the topology for one rate and latency, as `s2sim run --set` takes them."""

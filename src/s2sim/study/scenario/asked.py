@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AskedReducer:
-    """A reducer and how it was asked for.
-
-    Attributes
-    ----------
-    option_string : str
-        As it was written, by which results name it.
-    reducer : Reducer
-        With its options.
-    """
+    """A reducer and the option string by which it was asked for, and by which results name it."""
 
     option_string: str
     reducer: Reducer
