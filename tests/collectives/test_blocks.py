@@ -8,7 +8,7 @@ import pytest
 from s2sim.collectives.algorithms.pairwise import Pairwise
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.algorithms.spread import Spread
-from s2sim.collectives.libraries.launches import SIZES, Asked, Local, together
+from s2sim.collectives.libraries.launches import SIZES, Local, Request, one_launch
 from s2sim.collectives.libraries.lowering import lower
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.blocks import blocks_of, exchange
@@ -95,10 +95,10 @@ def test_equal_blocks_given_one_by_one_are_as_fast_as_even_ones(clusters):
 
 def test_launches_together_add_their_blocks():
     first, second = random_sizes(3, 1), random_sizes(3, 2)
-    both = together([exchange(first, 4), exchange(second, 1)])
+    both = one_launch([exchange(first, 4), exchange(second, 1)])
     assert both == exchange(4 * first + second, 1)
     cut = Demand("all_to_all", (3, 6, 4), 2)
-    assert together([exchange(first, 4), cut]) == exchange(4 * first + blocks_of(cut).sizes(), 1)
+    assert one_launch([exchange(first, 4), cut]) == exchange(4 * first + blocks_of(cut).sizes(), 1)
     assert blocks_of(cut).sizes().tolist() == [[2, 2, 2], [4, 4, 4], [2, 2, 4]]
 
 
@@ -106,7 +106,7 @@ SIZES_OF = np.array([[1, 2, 3], [0, 0, 9], [4, 0, 0]])
 
 
 def asked(*, from_data):
-    return Asked(exchange(SIZES_OF, 4), "exchange", "float32", from_data)
+    return Request(exchange(SIZES_OF, 4), "exchange", "float32", from_data)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_libraries_exchange_sizes_that_only_data_tells(library, syncs, staged):
 def test_sizes_that_all_know_are_not_exchanged(library):
     found = lower(asked(from_data=False), choose_library(library))
     assert [step.demands for step in found.steps] == [(exchange(SIZES_OF, 4),)]
-    alike = Asked(exchange(np.full((3, 3), 5), 4), "exchange", "float32", size_from_data=False)
+    alike = Request(exchange(np.full((3, 3), 5), 4), "exchange", "float32", size_from_data=False)
     assert alike.row == "exchange"
     assert asked(from_data=False).row == "exchangev"
     assert lower(alike, choose_library(library)).demands == (alike.demand,)

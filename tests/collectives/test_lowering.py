@@ -9,33 +9,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.libraries.launches import SIZES, Asked, Local, together
-from s2sim.collectives.libraries.lowering import WAYS, lower
+from s2sim.collectives.libraries.launches import SIZES, Local, Request, one_launch
+from s2sim.collectives.libraries.lowering import EXECUTIONS, lower
 from s2sim.collectives.libraries.tables import LIBRARIES, choose_library
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError, S2SimError, UnknownNameError
 
 
 def reduce_of(elements, op, dtype, ranks=4):
-    return Asked(Demand("all_reduce", (elements,) * ranks, np.dtype(dtype).itemsize), op, dtype, size_from_data=False)
+    return Request(Demand("all_reduce", (elements,) * ranks, np.dtype(dtype).itemsize), op, dtype, size_from_data=False)
 
 
 def gather_of(elements, *, from_data=False, dtype="float32"):
-    return Asked(Demand("all_gather", elements, np.dtype(dtype).itemsize), "gather", dtype, size_from_data=from_data)
+    return Request(Demand("all_gather", elements, np.dtype(dtype).itemsize), "gather", dtype, size_from_data=from_data)
 
 
 def rooted(kind, op, dtype, *, from_data=False):
-    return Asked(Demand(kind, (10,) * 4, np.dtype(dtype).itemsize, 2), op, dtype, size_from_data=from_data)
+    return Request(Demand(kind, (10,) * 4, np.dtype(dtype).itemsize, 2), op, dtype, size_from_data=from_data)
 
 
 def scatter_of(elements, op, dtype):
-    return Asked(Demand("reduce_scatter", elements, np.dtype(dtype).itemsize), op, dtype, size_from_data=False)
+    return Request(Demand("reduce_scatter", elements, np.dtype(dtype).itemsize), op, dtype, size_from_data=False)
 
 
 def peers_of(*, from_data=False):
     """Rank 0 sends 5 elements to 1 and 3 to 2, rank 3 sends 7 to 0."""
     blocks = ((0, 5, 3, 0), (0, 0, 0, 0), (0, 0, 0, 0), (7, 0, 0, 0))
-    return Asked(Demand("all_to_all", (8, 0, 0, 7), 4, blocks=blocks), "peers", "float32", size_from_data=from_data)
+    return Request(Demand("all_to_all", (8, 0, 0, 7), 4, blocks=blocks), "peers", "float32", size_from_data=from_data)
 
 
 PEERS = ("all_to_all", (8, 0, 0, 7), 4)
@@ -256,7 +256,7 @@ def test_tables_are_consistent():
     for library in LIBRARIES.values():
         options = dict(library.options)
         for entry in library.table:
-            assert entry.does in WAYS
+            assert entry.does in EXECUTIONS
             assert entry.why
             assert (entry.does == "carried") == bool(entry.carrier)
             assert entry.when is None or entry.when[1] in options[entry.when[0]]
@@ -270,7 +270,7 @@ def test_roots_stay_where_they_are(library):
     for asked in (rooted("reduce", "sum", "float32"), rooted("broadcast", "copy", "uint8", from_data=True)):
         lowered = lower(asked, choose_library(library))
         assert {demand.root for demand in lowered.demands} == {2}
-        assert together([lowered.demands[-1]] * 2).root == 2
+        assert one_launch([lowered.demands[-1]] * 2).root == 2
 
 
 def test_two_lines_never_cover_the_same():
@@ -311,6 +311,6 @@ def test_wrong_option_strings_are_told(text, error, part):
 
 def test_together_adds_bytes():
     one = Demand("all_gather", (3, 4), 4)
-    assert together([one]) is one
-    assert together([one, Demand("all_gather", (1, 0), 1)]) == Demand("all_gather", (13, 16), 1)
-    assert together([Demand("broadcast", (3, 3), 4, root) for root in (0, 1)]) == Demand("broadcast", (24, 24), 1)
+    assert one_launch([one]) is one
+    assert one_launch([one, Demand("all_gather", (1, 0), 1)]) == Demand("all_gather", (13, 16), 1)
+    assert one_launch([Demand("broadcast", (3, 3), 4, root) for root in (0, 1)]) == Demand("broadcast", (24, 24), 1)

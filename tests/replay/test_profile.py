@@ -276,3 +276,11 @@ def test_limits_and_latency_stay_where_messages_take_another_way(make_cluster):
         found = replay(recording, Timer(tree), load_gpu("a100"), plan, faults=faults)
         assert found.total_ps == 20 * US + 2 * (3 * US + 400 * US)
         assert [effect.nothing for effect in found.effects] == [at == "1ms"] * 2
+
+
+def test_groups_of_ranks_pay_for_the_profile_too(cluster):
+    """Ranks 1 and 2 are on different nodes, 0 and 1 on one, where messages take 1 us and no more bytes."""
+    timer = Timer(cluster).with_profile(Toy())
+    halves = Demand("all_reduce", (500_000,) * 2, 4)
+    assert timer.within((1, 2)).time(halves).duration_ps == 20 * US + 2 * (4 * US + 200 * US)
+    assert timer.within((0, 1)).time(halves).duration_ps == 20 * US + 2 * (1 * US + 10 * US)

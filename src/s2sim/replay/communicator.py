@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.libraries.launches import SIZES, Local, Step, together
+from s2sim.collectives.libraries.launches import SIZES, Local, Step, one_launch
 from s2sim.collectives.timing.running import Running
 from s2sim.network.fluid import FluidNetwork
 from s2sim.network.instant import at_end_of_instant
@@ -197,7 +197,7 @@ class Communicators:
         """Return the event of the launch's end; how it runs is decided when all else of this instant has happened."""
         ended = self._env.event()
         ranks = program.ranks
-        timed = self._timer.within(ranks).time(together([demand for step in steps for demand in step.demands]))
+        timed = self._timer.within(ranks).time(one_launch([demand for step in steps for demand in step.demands]))
         start_ps = int(self._env.now)
 
         def end() -> None:

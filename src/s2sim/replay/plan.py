@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.libraries.launches import Asked, Lowered
+from s2sim.collectives.libraries.launches import Lowered, Request
 from s2sim.collectives.libraries.lowering import lower
 from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.collectives.libraries.tables import IDEAL
@@ -51,13 +51,13 @@ class Plan:
         return replace(self, groups=ideal.groups, in_flight=ideal.in_flight)
 
 
-def asked_of(call: Call) -> Asked:
+def request_of(call: Call) -> Request:
     """Return what a recorded call asks of a library."""
     demand = Demand(call.kind, call.elements, call.itemsize, call.root, call.blocks)
-    return Asked(demand, call.op, call.dtype, call.size_from_data)
+    return Request(demand, call.op, call.dtype, call.size_from_data)
 
 
 def make_plan(recording: Recording, library: Library = IDEAL) -> Plan:
     """Return what ``library`` executes for each call of a recording."""
-    lowered = tuple(replace(lower(asked_of(call), library), ranks=call.ranks) for call in recording.calls)
+    lowered = tuple(replace(lower(request_of(call), library), ranks=call.ranks) for call in recording.calls)
     return Plan(lowered, library.groups, library.in_flight, library.profile)

@@ -18,7 +18,7 @@ SIZES = "sizes"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """What a reducer asks for.
 
     Attributes
@@ -46,7 +46,7 @@ class Asked:
         All ranks hold as much of what is reduced, so that none has to be told; both peers know what passes between
         them unless only data tells.
 
-        >>> Asked(Demand("all_gather", (3, 4), 1), "gather", "uint8", False).row
+        >>> Request(Demand("all_gather", (3, 4), 1), "gather", "uint8", False).row
         'gatherv'
         """
         kind, sizes = self.demand.kind, set(self.demand.elements)
@@ -61,7 +61,7 @@ class Asked:
     def text(self) -> str:
         """For people.
 
-        >>> Asked(Demand("all_reduce", (8, 8), 1), "or", "uint8", False).text
+        >>> Request(Demand("all_reduce", (8, 8), 1), "or", "uint8", False).text
         'all_reduce or uint8'
         """
         kind, root = self.demand.kind, self.demand.root
@@ -170,7 +170,7 @@ class Lowered:
         return self.steps[0].what == SIZES
 
 
-def together(demands: Sequence[Demand]) -> Demand:
+def one_launch(demands: Sequence[Demand]) -> Demand:
     """Return what one launch of collectives of a kind asks of the network: one keeps its elements, several count bytes.
 
     Broadcasts of several roots follow each other through the ranks; they are timed as one of all bytes from the first

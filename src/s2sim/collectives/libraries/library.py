@@ -22,7 +22,7 @@ class Entry:
     dtypes : tuple of str
         NumPy names of the types; empty for any.
     does : str
-        What is executed, a key of `s2sim.collectives.libraries.lowering.WAYS`.
+        What is executed, a key of `s2sim.collectives.libraries.lowering.EXECUTIONS`.
     why : str
         What and why, for people, with its source.
     when : (str, str) or None

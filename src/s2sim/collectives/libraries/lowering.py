@@ -15,52 +15,52 @@ from s2sim.errors import S2SimError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s2sim.collectives.libraries.launches import Asked
+    from s2sim.collectives.libraries.launches import Request
     from s2sim.collectives.libraries.library import Entry, Library
 
 SIZE_BYTES = 8
 """A rank's size, as it is exchanged: an int64."""
 
 
-def _as_asked(asked: Asked, entry: Entry) -> Lowered:
-    return Lowered((Step((asked.demand,)),), Local(), asked.text, asked.text, entry.why)
+def _as_asked(request: Request, entry: Entry) -> Lowered:
+    return Lowered((Step((request.demand,)),), Local(), request.text, request.text, entry.why)
 
 
-def _carried(asked: Asked, entry: Entry) -> Lowered:
+def _carried(request: Request, entry: Entry) -> Lowered:
     """Another type stands in: of the same width it needs no work, a wider one a pass before and one after."""
-    demand = replace(asked.demand, itemsize=np.dtype(entry.carrier).itemsize)
+    demand = replace(request.demand, itemsize=np.dtype(entry.carrier).itemsize)
     widen, narrow = Local(), Local()
-    if demand.itemsize != asked.demand.itemsize:
-        widen = Local(asked.demand.buffer_bytes + demand.buffer_bytes, 1)
-        narrow = Local(result_bytes(asked.demand) + result_bytes(demand), 1)
-    executes = f"{demand.kind} {asked.op} {entry.carrier}"
-    return Lowered((Step((demand,), widen),), narrow, asked.text, executes, entry.why)
+    if demand.itemsize != request.demand.itemsize:
+        widen = Local(request.demand.buffer_bytes + demand.buffer_bytes, 1)
+        narrow = Local(result_bytes(request.demand) + result_bytes(demand), 1)
+    executes = f"{demand.kind} {request.op} {entry.carrier}"
+    return Lowered((Step((demand,), widen),), narrow, request.text, executes, entry.why)
 
 
-def _or_as_bytes(asked: Asked, entry: Entry) -> Lowered:
+def _or_as_bytes(request: Request, entry: Entry) -> Lowered:
     """Return one launch of a byte for every bit: unpack, reduce with max, pack."""
-    demand = asked.demand
+    demand = request.demand
     flags = replace(demand, elements=tuple(8 * count * demand.itemsize for count in demand.elements), itemsize=1)
     unpack = Local(demand.buffer_bytes + flags.buffer_bytes, 1)
     pack = Local(result_bytes(demand) + result_bytes(flags), 1)
-    return Lowered((Step((flags,), unpack),), pack, asked.text, f"{demand.kind} max uint8, one byte a bit", entry.why)
+    return Lowered((Step((flags,), unpack),), pack, request.text, f"{demand.kind} max uint8, one byte a bit", entry.why)
 
 
-def _or_gathered(asked: Asked, entry: Entry) -> Lowered:
+def _or_gathered(request: Request, entry: Entry) -> Lowered:
     """Every rank gets all P bitmaps; one kernel reads them and writes their OR."""
-    packed, ranks = asked.demand.buffer_bytes, asked.demand.ranks
+    packed, ranks = request.demand.buffer_bytes, request.demand.ranks
     gathered = Demand("all_gather", (packed,) * ranks, 1)
     merge = Local((ranks + 1) * packed, 1)
-    return Lowered((Step((gathered,)),), merge, asked.text, f"all_gather uint8, {ranks} bitmaps merged", entry.why)
+    return Lowered((Step((gathered,)),), merge, request.text, f"all_gather uint8, {ranks} bitmaps merged", entry.why)
 
 
-def _or_by_owners(asked: Asked, entry: Entry) -> Lowered:
+def _or_by_owners(request: Request, entry: Entry) -> Lowered:
     """Stretches of ceil(n/P) bytes, alike for all: to their owner, who merges P of them, and from there to all."""
-    ranks = asked.demand.ranks
-    own = -(-asked.demand.buffer_bytes // ranks)
+    ranks = request.demand.ranks
+    own = -(-request.demand.buffer_bytes // ranks)
     out = Step((Demand("all_to_all", (own * ranks,) * ranks, 1),), what="stretches to their owners")
     back = Step((Demand("all_gather", (own,) * ranks, 1),), Local((ranks + 1) * own, 1), "merged stretches")
-    return Lowered((out, back), Local(), asked.text, "all_to_all and all_gather uint8, by owners", entry.why)
+    return Lowered((out, back), Local(), request.text, "all_to_all and all_gather uint8, by owners", entry.why)
 
 
 def result_bytes(demand: Demand) -> int:
@@ -70,83 +70,87 @@ def result_bytes(demand: Demand) -> int:
     return max(demand.elements) * demand.itemsize if demand.kind == "reduce_scatter" else demand.buffer_bytes
 
 
-def _sizes(asked: Asked) -> tuple[Step, ...]:
+def _sizes(request: Request) -> tuple[Step, ...]:
     """Return the exchange of sizes where only data tells them.
 
     Of a rank with all, of each block with its target, of a root's payload with those that it comes to.
     """
-    if not asked.size_from_data:
+    if not request.size_from_data:
         return ()
-    demand = asked.demand
+    demand = request.demand
     counts = Demand(demand.kind, (1,) * demand.ranks, SIZE_BYTES, demand.root)
-    if asked.op == "peers":
+    if request.op == "peers":
         counts = exchange((blocks_of(demand).sizes() > 0).astype(np.int64), SIZE_BYTES)
     elif demand.kind == "all_to_all":
         counts = replace(counts, elements=(demand.ranks,) * demand.ranks)
     return (Step((counts,), what=SIZES),)
 
 
-def _then(asked: Asked, text: str) -> str:
-    return f"{asked.demand.kind} of sizes, then {text}" if asked.size_from_data else text
+def _then(request: Request, text: str) -> str:
+    return f"{request.demand.kind} of sizes, then {text}" if request.size_from_data else text
 
 
-def _padded(asked: Asked, entry: Entry) -> Lowered:
+def _padded(request: Request, entry: Entry) -> Lowered:
     """All contribute as much as the largest: copy into a padded buffer, gather, copy the padding out."""
-    demand, sizes = asked.demand, _sizes(asked)
+    demand, sizes = request.demand, _sizes(request)
     largest = Demand("all_gather", (max(demand.elements),) * demand.ranks, demand.itemsize)
     fill = Local(2 * max(demand.elements) * demand.itemsize, 1, host_syncs=len(sizes))
-    executes = _then(asked, f"all_gather {asked.dtype} padded to the largest")
-    return Lowered((*sizes, Step((largest,), fill)), Local(2 * demand.buffer_bytes, 1), asked.text, executes, entry.why)
+    executes = _then(request, f"all_gather {request.dtype} padded to the largest")
+    return Lowered(
+        (*sizes, Step((largest,), fill)), Local(2 * demand.buffer_bytes, 1), request.text, executes, entry.why
+    )
 
 
-def _broadcasts(asked: Asked, entry: Entry) -> Lowered:
+def _broadcasts(request: Request, entry: Entry) -> Lowered:
     """One broadcast a rank, all in one launch, each to its place in the result."""
-    demand, sizes = asked.demand, _sizes(asked)
+    demand, sizes = request.demand, _sizes(request)
     group = tuple(
         Demand("broadcast", (size,) * demand.ranks, demand.itemsize, root) for root, size in enumerate(demand.elements)
     )
     step = Step(group, Local(host_syncs=len(sizes)))
-    executes = _then(asked, f"{demand.ranks} broadcasts {asked.dtype} in one group")
-    return Lowered((*sizes, step), Local(), asked.text, executes, entry.why)
+    executes = _then(request, f"{demand.ranks} broadcasts {request.dtype} in one group")
+    return Lowered((*sizes, step), Local(), request.text, executes, entry.why)
 
 
-def _exact(asked: Asked, entry: Entry) -> Lowered:
+def _exact(request: Request, entry: Entry) -> Lowered:
     """Exact sizes; the exchange of them is between hosts, which know their own since the program synchronised."""
-    executes = _then(asked, f"{asked.demand.kind} {asked.dtype} of exact sizes")
-    return Lowered((*_sizes(asked), Step((asked.demand,))), Local(), asked.text, executes, entry.why)
+    executes = _then(request, f"{request.demand.kind} {request.dtype} of exact sizes")
+    return Lowered((*_sizes(request), Step((request.demand,))), Local(), request.text, executes, entry.why)
 
 
-def _sends(asked: Asked, entry: Entry) -> Lowered:
+def _sends(request: Request, entry: Entry) -> Lowered:
     """Exact sizes by grouped sends and receives: counts come to GPUs, and the host waits for them to post receives."""
-    return replace(_told(asked, entry), executes=_then(asked, f"grouped sends and receives of {asked.dtype}"))
+    return replace(_told(request, entry), executes=_then(request, f"grouped sends and receives of {request.dtype}"))
 
 
-def _told(asked: Asked, entry: Entry) -> Lowered:
+def _told(request: Request, entry: Entry) -> Lowered:
     """Sizes that only data tells come to GPUs first; the host waits for them before it launches the rest."""
-    sizes = _sizes(asked)
-    step = Step((asked.demand,), Local(host_syncs=len(sizes)))
-    return Lowered((*sizes, step), Local(), asked.text, _then(asked, f"{asked.demand.kind} {asked.dtype}"), entry.why)
+    sizes = _sizes(request)
+    step = Step((request.demand,), Local(host_syncs=len(sizes)))
+    return Lowered(
+        (*sizes, step), Local(), request.text, _then(request, f"{request.demand.kind} {request.dtype}"), entry.why
+    )
 
 
-def _reduces(asked: Asked, entry: Entry) -> Lowered:
+def _reduces(request: Request, entry: Entry) -> Lowered:
     """One reduce a rank, all in one launch, each of that rank's part."""
-    demand = asked.demand
+    demand = request.demand
     group = tuple(
         Demand("reduce", (size,) * demand.ranks, demand.itemsize, root) for root, size in enumerate(demand.elements)
     )
-    executes = f"{demand.ranks} reduces {asked.op} {asked.dtype} in one group"
-    return Lowered((Step(group),), Local(), asked.text, executes, entry.why)
+    executes = f"{demand.ranks} reduces {request.op} {request.dtype} in one group"
+    return Lowered((Step(group),), Local(), request.text, executes, entry.why)
 
 
-def _all_reduced(asked: Asked, entry: Entry) -> Lowered:
+def _all_reduced(request: Request, entry: Entry) -> Lowered:
     """Copy the whole buffer and all-reduce it; every rank keeps its own part."""
-    whole = Demand("all_reduce", (asked.demand.buffer_elements,) * asked.demand.ranks, asked.demand.itemsize)
-    keep = Local(2 * result_bytes(asked.demand), 1)
-    executes = f"all_reduce {asked.op} {asked.dtype}, of which each keeps its part"
-    return Lowered((Step((whole,), Local(2 * whole.buffer_bytes, 1)),), keep, asked.text, executes, entry.why)
+    whole = Demand("all_reduce", (request.demand.buffer_elements,) * request.demand.ranks, request.demand.itemsize)
+    keep = Local(2 * result_bytes(request.demand), 1)
+    executes = f"all_reduce {request.op} {request.dtype}, of which each keeps its part"
+    return Lowered((Step((whole,), Local(2 * whole.buffer_bytes, 1)),), keep, request.text, executes, entry.why)
 
 
-WAYS: dict[str, Callable[[Asked, Entry], Lowered]] = {
+EXECUTIONS: dict[str, Callable[[Request, Entry], Lowered]] = {
     "as_asked": _as_asked,
     "carried": _carried,
     "or_as_bytes": _or_as_bytes,
@@ -162,7 +166,7 @@ WAYS: dict[str, Callable[[Asked, Entry], Lowered]] = {
 }
 
 
-def lower(asked: Asked, library: Library) -> Lowered:
+def lower(request: Request, library: Library) -> Lowered:
     """Return what ``library`` executes for what is asked.
 
     Raises
@@ -170,26 +174,26 @@ def lower(asked: Asked, library: Library) -> Lowered:
     S2SimError
         Where its table has no line for it.
     """
-    if asked.demand.ranks == 1:
-        return Lowered((Step((asked.demand,)),), Local(), asked.text, asked.text, "one rank has nothing to send")
-    entry = _find(asked, library)
-    lowered = WAYS[entry.does](asked, entry)
+    if request.demand.ranks == 1:
+        return Lowered((Step((request.demand,)),), Local(), request.text, request.text, "one rank has nothing to send")
+    entry = _find(request, library)
+    lowered = EXECUTIONS[entry.does](request, entry)
     options = {entry.when[0]} if entry.when else set()
     if library.staged:
         options.add("buffers")
     return replace(_staged(lowered) if library.through_host else lowered, options=frozenset(options))
 
 
-def _find(asked: Asked, library: Library) -> Entry:
+def _find(request: Request, library: Library) -> Entry:
     for entry in library.table:
         if (
-            asked.demand.kind in entry.kinds
-            and asked.row in entry.ops
-            and (not entry.dtypes or asked.dtype in entry.dtypes)
+            request.demand.kind in entry.kinds
+            and request.row in entry.ops
+            and (not entry.dtypes or request.dtype in entry.dtypes)
             and (entry.when is None or entry.when in library.chosen)
         ):
             return entry
-    raise S2SimError(f"{asked.text} was asked for, which {library.name} has no way to execute: use another --library")
+    raise S2SimError(f"{request.text} was asked for, which {library.name} has no way to execute: use another --library")
 
 
 def _staged(lowered: Lowered) -> Lowered:
