@@ -9,7 +9,7 @@ import simpy
 from s2sim.errors import OptionError, S2SimError, TopologyError, UnitError, UnknownNameError
 from s2sim.replay.faults.disturbance import Disturbance
 from s2sim.replay.faults.held_back import arrivals_ps
-from s2sim.replay.faults.lasting import damaged_cluster
+from s2sim.replay.faults.permanent import damaged_cluster
 from s2sim.replay.faults.registry import FAULTS, make_fault, make_faults
 
 TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2'
@@ -57,7 +57,7 @@ def test_the_same_fault_twice_is_refused():
 def test_what_lasts_from_the_start_on_is_a_property_of_the_cluster(make_cluster):
     texts = ["slow-link:link=node*.out,factor=0.5", "slow-link:link=node0.*,factor=0.5", "fail-link:link=leaf0.up1"]
     faults = make_faults([*texts, "fail-link:link=leaf0.up0,at=1ms", "slow-link:link=leaf0.up0,factor=0.1,until=1ms"])
-    assert [fault.lasting for fault in faults] == [True, True, True, False, False]
+    assert [fault.permanent for fault in faults] == [True, True, True, False, False]
     healthy = make_cluster(4, TREE)
     cluster = damaged_cluster(healthy, faults)
     factors = dict(zip(healthy.fabric.link_names, cluster.fabric.rate_Bps / healthy.fabric.rate_Bps, strict=True))

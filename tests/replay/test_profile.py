@@ -29,6 +29,9 @@ from s2sim.reducers.run import run_reducer
 from s2sim.replay.faults.registry import make_faults
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
+from s2sim.study.collective.plan import plan_collective
+from s2sim.study.collective.run import result_of
+from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.topology.files.hardware import load_gpu
 
 US = 10**6
@@ -284,3 +287,18 @@ def test_groups_of_ranks_pay_for_the_profile_too(cluster):
     halves = Demand("all_reduce", (500_000,) * 2, 4)
     assert timer.within((1, 2)).time(halves).duration_ps == 20 * US + 2 * (4 * US + 200 * US)
     assert timer.within((0, 1)).time(halves).duration_ps == 20 * US + 2 * (1 * US + 10 * US)
+
+
+def test_a_collective_of_the_study_is_told_with_the_profile(cluster_file, switch_fabric):
+    topology = cluster_file(switch_fabric, node="gpus = 2", extra='[nvlink]\nrate = "100GB/s"')
+    for faults, late_ps in (((), 0), (("slow-rank:rank=2,delay=1ms",), 10**9)):
+        spec = CollectiveSpec(topology, kind="all_reduce", workers=WORKERS, size_bytes=4_000_000, faults=faults)
+        planned = plan_collective(spec)
+        timed = planned.scenario.timer(WORKERS).with_profile(Toy()).time(planned.demand)
+        found = result_of(replace(planned, timed=timed))
+        assert found.time_s == pytest.approx((RING_PS + late_ps) / 1e12, rel=1e-12)
+        assert found.closed_form_s == (None if faults else pytest.approx(RING_PS / 1e12, rel=1e-12))
+        assert found.rank_finish_s == (found.time_s,) * WORKERS
+        assert found.lower_bound_s == lower_bound([ALL_REDUCE], planned.cluster.cuts()).seconds < found.time_s
+        # The port between nodes is busy with 12 megabytes, and they are what it is asked to carry.
+        assert found.bottlenecks[0].bytes == pytest.approx(12e6)

@@ -55,7 +55,7 @@ class Disturbance:
     ) -> None:
         self._cluster = cluster
         self.network = ChangingNetwork(env, cluster, on_loads)
-        begun = [fault.act(self.network, cluster, seed) for fault in faults if not fault.lasting]
+        begun = [fault.act(self.network, cluster, seed) for fault in faults if not fault.permanent]
         self._acting = [each for each in begun if each is not None]
         self._delays = [each.late_ps for each in self._acting if each.late_ps is not None]
         self._started = 0
@@ -99,4 +99,4 @@ class Disturbance:
 
 def disturbs(faults: Sequence[Fault]) -> bool:
     """Return whether anything happens to a network while it runs."""
-    return any(fault.on_network and not fault.lasting for fault in faults)
+    return any(fault.on_network and not fault.permanent for fault in faults)

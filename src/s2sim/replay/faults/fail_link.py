@@ -33,19 +33,19 @@ class FailLink(LinkFault):
     at: Time = START
 
     @property
-    def lasting(self) -> bool:
+    def permanent(self) -> bool:
         """Whether it is so from the start on."""
         return self.at.ps == 0
 
     @property
     def words(self) -> str:
         """What has failed, and when."""
-        return f"{self.link} failed" if self.lasting else f"{self.link} failed at {self.at}"
+        return f"{self.link} failed" if self.permanent else f"{self.link} failed at {self.at}"
 
     def damage(self, cluster: Cluster, damage: Damage) -> None:
         """Take the links away, where it lasts."""
         links = self.links(cluster)
-        if self.lasting:
+        if self.permanent:
             damage.dead[links] = True
             damage.why.append(self.words)
 

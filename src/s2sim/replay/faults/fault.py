@@ -153,7 +153,7 @@ class Fault:
         return join_option_string(self.name, non_default(self))
 
     @property
-    def lasting(self) -> bool:
+    def permanent(self) -> bool:
         """Whether it is a property of the cluster: so from the start on and for good."""
         return False
 

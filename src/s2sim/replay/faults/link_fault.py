@@ -55,7 +55,7 @@ class LinkFault(Fault):
 
     def meetings(self, cluster: Cluster) -> Meetings | None:
         """Count the messages that cross its links, or would."""
-        if not self.lasting:
+        if not self.permanent:
             return None
         marked = np.zeros(len(cluster.fabric), np.bool_)
         marked[self.links(cluster)] = True

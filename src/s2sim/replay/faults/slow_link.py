@@ -40,14 +40,14 @@ class SlowLink(LinkFault):
             raise OptionError(f"slow-link: until={self.until} must come after at={self.at}")
 
     @property
-    def lasting(self) -> bool:
+    def permanent(self) -> bool:
         """Whether it is so from the start on and for good."""
         return self.at.ps == 0 and self.until is None
 
     def damage(self, cluster: Cluster, damage: Damage) -> None:
         """Slow the links, where it lasts."""
         links = self.links(cluster)
-        if self.lasting:
+        if self.permanent:
             damage.factors[links] *= self.factor
 
     def did(self, messages: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.collectives.timing.duration import rank_ends_ps
 from s2sim.collectives.timing.timer import sent_by_pattern
-from s2sim.replay.faults.lasting import lasting_effects
+from s2sim.replay.faults.permanent import permanent_effects
 from s2sim.study.collective.both_networks import compare, run_as_packets
 from s2sim.study.collective.disturbed import disturb_collective
 from s2sim.study.collective.link_loads import Sent
@@ -40,7 +40,7 @@ def carry(planned: PlannedCollective, progress: Progress | None = None) -> Carri
     """Run a collective in the network that was asked for, and in the other one for a cross-check."""
     spec, scenario, cluster, timed = planned.spec, planned.scenario, planned.cluster, planned.timed
     schedule, check = timed.schedule, None
-    effects = lasting_effects(scenario.faults, planned.healthy, sent_both_ways(schedule, planned.healthy, cluster))
+    effects = permanent_effects(scenario.faults, planned.healthy, sent_both_ways(schedule, planned.healthy, cluster))
 
     def sent() -> Iterable[Sent]:
         for pattern, routes, sizes_bytes in sent_by_pattern(schedule, cluster):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from s2sim.replay.faults.lasting import lasting_effects
+from s2sim.replay.faults.permanent import permanent_effects
 from s2sim.study.scenario.faults import sent_both_ways, warn_of_idle_faults
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def fault_notes(
         sent = chain.from_iterable(
             sent_both_ways(launch.timed.schedule, healthy, cluster) for launch in each.replay.launches
         )
-        for effect in (*lasting_effects(scenario.faults, healthy, sent), *each.replay.effects):
+        for effect in (*permanent_effects(scenario.faults, healthy, sent), *each.replay.effects):
             found[effect.fault].append((item.option_string, effect))
     for effects in found.values():
         warn_of_idle_faults([effect for _, effect in effects[:1] if all(each.nothing for _, each in effects)])

@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.network.packet.messages import fill_ps
 from s2sim.network.transfers import idle_ps
-from s2sim.replay.faults.lasting import lasting_effects
+from s2sim.replay.faults.permanent import permanent_effects
 from s2sim.study.collective.link_loads import Sent
 from s2sim.study.flows.deliver import deliver_fluid, deliver_packets
 from s2sim.study.flows.disturbed import disturb_flows
@@ -51,7 +51,7 @@ def carry(
         finish_ps["packet"] = deliver_packets(cluster, routes, transfers, spec, progress)
         fills_ps = fill_ps(cluster.fabric, routes, sizes_bytes, spec.packet_size_bytes)
     sent = Sent(routes, src, dst, sizes_bytes)
-    effects = lasting_effects(faults, healthy, [(alone, routes, 1)])
+    effects = permanent_effects(faults, healthy, [(alone, routes, 1)])
     if scenario.disturbed:
         disturbed = disturb_flows(cluster, faults, transfers, progress)
         finish_ps["fluid"], sent = disturbed.ends_ps, disturbed.sent

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.collectives.algorithms.registry import canonical_algorithm
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.replay.faults.lasting import damaged_cluster
+from s2sim.replay.faults.permanent import damaged_cluster
 from s2sim.replay.faults.registry import make_faults
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
@@ -82,7 +82,7 @@ class Scenario:
     @property
     def disturbed(self) -> bool:
         """Whether something goes wrong while things run."""
-        return not all(fault.lasting for fault in self.faults)
+        return not all(fault.permanent for fault in self.faults)
 
     def _clusters(self, workers: int) -> tuple[Cluster, Cluster]:
         """Return the healthy cluster and the damaged one, which are built once."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def check_fluid(faults: Sequence[Fault], *, as_packets: bool) -> None:
     """Refuse packets together with faults that act while messages are in flight."""
-    moving = [fault.text for fault in faults if not fault.lasting]
+    moving = [fault.text for fault in faults if not fault.permanent]
     if moving and as_packets:
         raise OptionError(
             f"{moving[0]} needs the fluid network, and packets were asked for: links that are slow or have failed from "

@@ -38,7 +38,7 @@ def damaged_cluster(cluster: Cluster, faults: Sequence[Fault]) -> Cluster:
     return damage(cluster, done.dead, " and ".join(done.why)) if done.why else cluster
 
 
-def lasting_effects(
+def permanent_effects(
     faults: Sequence[Fault], cluster: Cluster, sent: Iterable[tuple[Routes, Routes, int]]
 ) -> list[Effect]:
     """Return what those of the faults did that last from the start on.
