@@ -51,3 +51,11 @@ def make_cluster(cluster_file):
 @pytest.fixture
 def switch_fabric():
     return 'kind = "single-switch"\n[fabric.link]\nlatency = "500ns"'
+
+
+@pytest.fixture(scope="session")
+def fair_rates():
+    """Return the naive solver of max-min fair rates."""
+    from .network.oracle import fair_rates
+
+    return fair_rates

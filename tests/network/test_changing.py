@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from s2sim.errors import TopologyError
 from s2sim.network.changing import ChangingNetwork
-from s2sim.network.max_min import fair_rates
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.find_links import find_links
+
+from .oracle import fair_rates
 
 RATE_BPS = 50 * 2**30
 SIZE = 50 * 2**20

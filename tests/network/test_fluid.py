@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from s2sim.errors import S2SimError
 from s2sim.network.fluid import FluidNetwork
-from s2sim.network.max_min import fair_rates
 from s2sim.topology.routes import Routes
+
+from .oracle import fair_rates
 
 
 class Links:

@@ -1,4 +1,4 @@
-"""Transfers with nothing else in flight against the event-driven network, and compiled ones against plain ones."""
+"""Transfers with nothing else in flight: against the simulated network and a naive oracle; compiled or plain."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.network import together
+from s2sim.network.fluid import FluidNetwork
 from s2sim.network.tables import Effort
 from s2sim.network.together import deliver_together_ps
 from s2sim.network.transfers import deliver_ps
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.units import PS_PER_S
+
+from . import oracle
 
 
 @given(
@@ -35,8 +38,11 @@ def test_each_delivery_is_that_of_the_network_to_the_picosecond(topology, routin
         return
     routes = cluster.routes(src[apart], dst[apart])
     starts = gap_ps * np.arange(len(routes.latency_ps))
-    found = deliver_together_ps(routes, starts, sizes[apart], cluster.fabric.rate_Bps / PS_PER_S)
-    np.testing.assert_array_equal(found, deliver_ps(cluster.fabric, routes, starts, sizes[apart]))
+    asked = routes, starts, sizes[apart]
+    found = deliver_together_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S)
+    np.testing.assert_array_equal(found, deliver_ps(cluster.fabric, *asked, network=FluidNetwork))
+    naive = oracle.deliver_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S)
+    np.testing.assert_allclose(found, naive, rtol=1e-9, atol=1)
 
 
 @pytest.mark.parametrize("routing", ["ecmp", "spray"])

@@ -17,7 +17,7 @@ from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.duration import duration_ps, rank_ends_ps, simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.running import Running
+from s2sim.collectives.timing.running import Passing, Running
 from s2sim.collectives.timing.timer import Timer, link_bytes
 from s2sim.collectives.timing.ways import find_routes
 from s2sim.errors import ContendedError, S2SimError
@@ -145,7 +145,9 @@ def test_two_collectives_at_once_share_links_and_no_limits(cluster):
         ends = []
         timed = Timer(cluster, "ring", profile=profile).time(ALL_REDUCE)
         for _ in range(2):
-            Running(network, timed.schedule, cluster, lambda: ends.append(env.now), times=timed.times).start()
+            Running(
+                network, timed.schedule, cluster, lambda: ends.append(env.now), passing=Passing(network, timed.times)
+            ).start()
         env.run()
         return ends
 

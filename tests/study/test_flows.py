@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from s2sim.cli.main import main
 from s2sim.errors import S2SimError
-from s2sim.network.fluid import whole_ps
-from s2sim.network.max_min import fair_rates
+from s2sim.network.flights import whole_ps
 from s2sim.study.flows.run import run_flows
 from s2sim.study.flows.spec import FlowsSpec
 from s2sim.study.flows.transfers import Transfers, read_transfers
@@ -49,8 +48,8 @@ def test_alone_nothing_is_slowed_down(cluster_file):
     assert result.slowdown.tolist() == [1, 1, 1]
 
 
-@given(st.data())
-def test_equal_starts_finish_by_max_min_rates_first(data):
+@given(data=st.data())
+def test_equal_starts_finish_by_max_min_rates_first(fair_rates, data):
     """The first to finish among flows that start at once has the largest rate for its size."""
     cluster = build_cluster(load_shape("leaf-spine", ["nic.latency=0s", "fabric.link.latency=0s"]), 24)
     pairs = data.draw(

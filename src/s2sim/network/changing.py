@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.network.fluid import FluidNetwork
+from s2sim.network.in_flight import Sent
 from s2sim.topology.damage import failures
 from s2sim.topology.detours import detour
-from s2sim.topology.routes import Routes, gather_slices
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from s2sim.network.fluid import OnLoads
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.routes import Routes
 
     Indices = NDArray[np.int64]
 
@@ -88,7 +89,7 @@ class ChangingNetwork(FluidNetwork):
     def slow_down(self, links: Indices, factor: float) -> Change:
         """Let links carry ``factor`` of what they do from now on, beside whatever else slows them."""
         change = self._begin(links, factor)
-        change.messages += int(self._crossing(self._here(), links).sum())
+        change.messages += int(self.known.crossing(self._here(), links).sum())
         return change
 
     def recover(self, change: Change) -> None:
@@ -107,19 +108,23 @@ class ChangingNetwork(FluidNetwork):
         change = self._begin(links, 0.0)
         self._dead[links] = True
         self._why.append(why)
-        here = self._here()
+        here, waiting = self._here(), self._waiting()
         self._lead_around(here)
         change.messages += sum(number in change.numbers for number in here.tolist())
-        flying = self._finish_ps > self.env.now
-        left = self._left_bytes()[flying]
-        np.subtract.at(self._carried, self._route[flying], left)
-        self._route[flying] = self._instead[self._route[flying]]
-        np.add.at(self._carried, self._route[flying], left)
-        for routes, sizes_bytes in self._waiting():
-            np.subtract.at(self._carried, routes, sizes_bytes)
+        now = int(self.env.now)
+        for number in self._unended():
+            route = self.in_flight.flows[number].route
+            if self._instead[route] != route:
+                left = np.array([self.in_flight.left_bytes(number, now)])
+                flow = self.in_flight.remove(number)
+                self._carried[route] -= left[0]
+                self._carried[self._instead[route]] += left[0]
+                self._arriving.append(Sent(self._instead[[route]], left, flow.owner, np.array([flow.tag])))
+        for sent in waiting:
+            np.subtract.at(self._carried, sent.routes, sent.sizes_bytes)
             # The array is this network's own: `send` made it.
-            routes[:] = self._instead[routes]
-            np.add.at(self._carried, routes, sizes_bytes)
+            sent.routes[:] = self._instead[sent.routes]
+            np.add.at(self._carried, sent.routes, sent.sizes_bytes)
         return change
 
     def send(self, routes: Indices, sizes_bytes: NDArray[np.float64], owner: int, tags: Indices) -> None:
@@ -128,7 +133,7 @@ class ChangingNetwork(FluidNetwork):
         taken = self._instead[routes]
         for change in self._changes:
             if change.factor:
-                change.messages += int(self._crossing(taken, change.links).sum())
+                change.messages += int(self.known.crossing(taken, change.links).sum())
             elif change.numbers:
                 change.messages += sum(number in change.numbers for number in routes.tolist())
         np.add.at(self._carried, taken, sizes_bytes)
@@ -137,26 +142,21 @@ class ChangingNetwork(FluidNetwork):
     def sent(self) -> tuple[Routes, Indices, Indices, NDArray[np.float64]]:
         """Return all routes that carried anything until now, the ranks that they join, and the bytes of each."""
         carried = self._carried.copy()
-        np.subtract.at(carried, self._route, self._left_bytes())
-        for routes, sizes_bytes in self._waiting():
-            np.subtract.at(carried, routes, sizes_bytes)
+        for number, flow in self.in_flight.flows.items():
+            carried[flow.route] -= self.in_flight.left_bytes(number, int(self.env.now))
+        for sent in self._waiting():
+            np.subtract.at(carried, sent.routes, sent.sizes_bytes)
         numbers = np.flatnonzero(carried > _ROUNDING_BYTES)
         src, dst = self._joined(numbers)
-        return self._routes_of(numbers), src, dst, carried[numbers]
+        return self.known.take(numbers), src, dst, carried[numbers]
 
     def _joined(self, numbers: Indices) -> tuple[Indices, Indices]:
         pairs = np.array([self._pairs[number] for number in numbers.tolist()], np.int64).reshape(-1, 2)
         return pairs[:, 0], pairs[:, 1]
 
-    def _left_bytes(self) -> NDArray[np.float64]:
-        """Return what every flow in flight has left, float64."""
-        elapsed = int(self.env.now) - self._since_ps
-        left: NDArray[np.float64] = np.maximum(self._remaining - self._rate * elapsed, 0.0)
-        return left
-
-    def _waiting(self) -> list[tuple[Indices, NDArray[np.float64]]]:
-        """Return routes and bytes of what has been sent and shares no link yet."""
-        return [flows[:2] for flows in (*(flows for _, flows in self._coming.values()), *self._arriving)]
+    def _waiting(self) -> list[Sent]:
+        """Return what has been sent and shares no link yet."""
+        return [*(sent for _, sent in self.coming.values()), *self._arriving]
 
     def _begin(self, links: Indices, factor: float) -> Change:
         change = Change(links, factor)
@@ -170,39 +170,17 @@ class ChangingNetwork(FluidNetwork):
         for change in self._changes:
             if change.factor:
                 capacity[change.links] *= change.factor
-        self._capacity = np.concatenate([capacity, self._capacity[self._fabric_links :]])
-        self._solutions.clear()
-        self._stale = True
+        self.in_flight.set_capacity(capacity)
         self._settle_soon()
+
+    def _unended(self) -> list[int]:
+        """Return the numbers of the flows in flight that do not end now."""
+        return [number for number in self.in_flight.flows if self.in_flight.finish_ps(number) > self.env.now]
 
     def _here(self) -> Indices:
         """Return the route of every transfer that has been sent and has not arrived."""
-        waiting = [routes for routes, _ in self._waiting()]
-        return np.concatenate([self._route[self._finish_ps > self.env.now], *waiting])
-
-    def _crossing(self, numbers: Indices, links: Indices) -> NDArray[np.bool_]:
-        """Return which routes cross any of some links, bool of the shape of ``numbers``."""
-        if not len(numbers):
-            return np.zeros(0, np.bool_)
-        marked = np.zeros(len(self._capacity), np.bool_)
-        marked[links] = True
-        starts = np.concatenate([[0], np.cumsum(self._route_length[numbers])[:-1]])
-        crossing: NDArray[np.bool_] = np.logical_or.reduceat(marked[self._links[self._crossings(numbers)]], starts)
-        return crossing
-
-    def _routes_of(self, numbers: Indices) -> Routes:
-        crossings = gather_slices(self._route_start[numbers], self._route_length[numbers])
-        links, route = self._links[crossings], np.repeat(np.arange(len(numbers)), self._route_length[numbers])
-        limits = links >= self._fabric_links
-        limit_Bps = np.full(len(numbers), np.inf)
-        limit_Bps[route[limits]] = self._capacity[links[limits]] * PS_PER_S
-        return Routes(
-            offsets=np.concatenate([[0], np.cumsum(np.bincount(route[~limits], minlength=len(numbers)))]),
-            links=links[~limits],
-            weights=self._weights[crossings][~limits],
-            latency_ps=self._route_latency_ps[numbers],
-            limit_Bps=limit_Bps if limits.any() else None,
-        )
+        flying = [self.in_flight.flows[number].route for number in self._unended()]
+        return np.concatenate([np.array(flying, np.int64), *(sent.routes for sent in self._waiting())])
 
     def _lead_around(self, numbers: Indices) -> None:
         """Find other ways for those routes that cross links that have failed."""
@@ -210,17 +188,17 @@ class ChangingNetwork(FluidNetwork):
             return
         asked = np.unique(numbers)
         taken = self._instead[asked]
-        hit = self._crossing(taken, np.flatnonzero(self._dead))
+        hit = self.known.crossing(taken, np.flatnonzero(self._dead))
         if not hit.any():
             return
         asked, taken = asked[hit], taken[hit]
         for change in self._changes:
             if not change.factor:
-                met = self._crossing(taken, change.links)
+                met = self.known.crossing(taken, change.links)
                 change.numbers.update(asked[met].tolist(), taken[met].tolist())
         src, dst = self._joined(taken)
         why = " and ".join(self._why)
-        ways = detour(self._router, self._routes_of(taken), self._dead, pairs=(src, dst), why=why)
+        ways = detour(self._router, self.known.take(taken), self._dead, pairs=(src, dst), why=why)
         new = self.add_routes(ways)
         self.join(new, src, dst)
         self._instead[asked] = new

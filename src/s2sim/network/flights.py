@@ -17,10 +17,14 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
     from collections.abc import MutableSequence
+
+    from numpy.typing import NDArray
 
     Reals = MutableSequence[float]
     Wholes = MutableSequence[int]
@@ -29,11 +33,9 @@ if TYPE_CHECKING:
 NEVER = 2**62
 # Completions closer than this share of their duration are one event (DESIGN law 1).
 TIE = 1e-9
-# What floating-point division leaves above a whole number, in picoseconds, is no part of a duration.
-ROUNDING_PS = 1e-6
-# About 27 days: longer ones would not fit in 64 bits with room to add.
-LONGEST_PS = 2.0**61
-TOO_LONG = "a transfer would take over 27 days: check its size and the rates of its links"
+_ROUNDING_PS = 1e-6
+_LONGEST_PS = 2.0**61
+_TOO_LONG = "a transfer would take over 27 days: check its size and the rates of its links"
 _INFINITE = float("inf")
 # Levels within this share of each other are one level, so that equal flows stay equal whatever the rounding.
 _SLACK = 1e-12
@@ -41,8 +43,20 @@ _BELOW = 1 - _SLACK
 _ABOVE = 1 + _SLACK
 _AGREES = -1.0
 # Places in `Table.tally`.
-_DIRTY, _MOVED, VISITS = range(3)
-COUNTS = 3
+_DIRTY, _MOVED, _ARRIVED, VISITS = range(4)
+TALLIES = 4
+
+
+def whole_ps(durations_ps: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return durations rounded up to whole picoseconds, so that no time falls under its bandwidth lower bound.
+
+    What floating-point division leaves above a whole number, below a millionth, is no part of the duration. Beyond
+    about 27 days picoseconds would no longer fit in 64 bits with room to add: `S2SimError`.
+    """
+    if len(durations_ps) and not durations_ps.max() < _LONGEST_PS:
+        raise S2SimError(_TOO_LONG)
+    whole: NDArray[np.int64] = np.ceil(durations_ps - _ROUNDING_PS).astype(np.int64)
+    return whole
 
 
 class Table(NamedTuple):
@@ -83,7 +97,7 @@ class Table(NamedTuple):
     finish : tree
         When each flow ends, in the upper half, each entry below being the smaller of two.
     tally : by `_DIRTY` and so on
-        Entries in ``dirty`` and in ``moved``; links visited until now.
+        Entries in ``dirty`` and in ``moved``; flows that have arrived in `deliver`, and links visited, until now.
     """
 
     link: Wholes
@@ -187,9 +201,10 @@ def share(table: Table, now: int) -> None:
         left[flow] = left[flow] - passed if left[flow] > passed else 0.0
         since[flow] = now
         duration_ps = left[flow] / rate[flow]
-        if not duration_ps < LONGEST_PS:
-            raise S2SimError(TOO_LONG)
-        set_finish(table, flow, now + ceil(duration_ps - ROUNDING_PS))
+        # As `whole_ps` has it.
+        if not duration_ps < _LONGEST_PS:
+            raise S2SimError(_TOO_LONG)
+        set_finish(table, flow, now + ceil(duration_ps - _ROUNDING_PS))
     table.tally[_MOVED] = 0
 
 
@@ -410,32 +425,39 @@ def take_out(table: Table, now: int) -> int:
     return count
 
 
-def deliver_all(table: Table, order: Wholes, arrive_ps: Wholes, delivered_ps: Wholes) -> None:
-    """Let flows arrive and complete until none is left.
+def deliver(table: Table, order: Wholes, arrive_ps: Wholes, delivered_ps: Wholes, most: int) -> int:
+    """Let flows arrive and complete, and return how many have completed: ``most`` or more, or all that are left.
 
     Parameters
     ----------
     table : Table
-        Holds all of them, with none in flight.
+        Holds all of them; none in flight at first.
     order : flows in the order in which they arrive
     arrive_ps : by flow
         When its latency has passed.
     delivered_ps : by flow
         Filled with when its last byte has gone.
+    most : int
+        After so many it stops; when called again it goes on.
     """
-    arrived = 0
-    while True:
+    arrived = table.tally[_ARRIVED]
+    completed = 0
+    while completed < most:
         now = next_ps(table)
         if arrived < len(order):
             now = min(now, arrive_ps[order[arrived]])
         if now == NEVER:
-            return
-        for index in range(take_out(table, now)):
+            break
+        ending = take_out(table, now)
+        for index in range(ending):
             delivered_ps[table.stack[index]] = now
+        completed += ending
         first = arrived
         while arrived < len(order) and arrive_ps[order[arrived]] <= now:
             arrived += 1
         take_in(table, order[first:arrived], now)
+    table.tally[_ARRIVED] = arrived
+    return completed
 
 
 # All that others of them call, for the compiler.

@@ -44,6 +44,30 @@ class Network(Protocol):
         """Start transfers now."""
 
 
+class PassableNetwork(Network, Protocol):
+    """A network on which time may pass without messages as long as nothing else is sent."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in flight or on its way into it."""
+
+    def occupy(self, owner: int, land: Callable[[], None]) -> None:
+        """Let ``owner`` pass time on the idle network without sending: whoever else sends first calls ``land``."""
+
+    def vacate(self) -> None:
+        """End what `occupy` began."""
+
+    def send_at(
+        self,
+        start_ps: int,
+        routes: NDArray[np.int64],
+        sizes_bytes: NDArray[np.float64],
+        owner: int,
+        tags: NDArray[np.int64],
+    ) -> None:
+        """Send on the idle network as if it had been done at a time that has passed."""
+
+
 def check_network(name: str, *, packet_bytes: int | None = None, buffer_bytes: int | None = None) -> None:
     """Raise the error for a network that does not exist, or for options that do nothing or cannot be."""
     if name not in NETWORKS:

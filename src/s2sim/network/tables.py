@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from s2sim.network import flights
-from s2sim.network.flights import COUNTS, NEVER, Table
+from s2sim.network.flights import NEVER, TALLIES, Table
+from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,14 +40,13 @@ _BY_FLOW = {"first": 0, "last": 0, "limit": 0, "rate": 0, "was": -1, "left": 0, 
 class Functions(NamedTuple):
     """The functions of `s2sim.network.flights` that others call, plain or compiled."""
 
-    share: Callable[[Table, int], None]
     take_in: Callable[[Table, Any, int], None]
     take_out: Callable[[Table, int], int]
     next_ps: Callable[[Table], int]
-    deliver_all: Callable[[Table, Any, Any, Any], None]
+    deliver: Callable[[Table, Any, Any, Any, int], int]
 
 
-PLAIN = Functions(flights.share, flights.take_in, flights.take_out, flights.next_ps, flights.deliver_all)
+PLAIN = Functions(flights.take_in, flights.take_out, flights.next_ps, flights.deliver)
 
 
 @cache
@@ -115,7 +115,9 @@ def make_table(routes: Routes, sizes_bytes: NDArray[np.float64], capacity: NDArr
         "held": np.zeros(crossings, np.bool_),
         "first": routes.offsets[:-1],
         "last": routes.offsets[1:],
-        "limit": routes.narrowest(capacity),
+        "limit": routes.narrowest(capacity)
+        if routes.limit_Bps is None
+        else np.minimum(routes.narrowest(capacity), routes.limit_Bps / PS_PER_S),
         "rate": np.zeros(flows),
         "was": np.full(flows, -1.0),
         "left": np.array(sizes_bytes, np.float64),
@@ -133,7 +135,7 @@ def make_table(routes: Routes, sizes_bytes: NDArray[np.float64], capacity: NDArr
         "limits": np.zeros(most),
         "stack": np.zeros(flows + _DEPTH, np.int64),
         "finish": _tree(np.full(flows, NEVER)),
-        "tally": np.zeros(COUNTS, np.int64),
+        "tally": np.zeros(TALLIES, np.int64),
     }
     return Table(**cast("Any", arrays))
 

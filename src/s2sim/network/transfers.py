@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.network.fluid import FluidNetwork, whole_ps
+from s2sim.network.flights import whole_ps
+from s2sim.network.together import deliver_together_ps
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def deliver_ps(
     start_ps: NDArray[np.int64],
     sizes_bytes: NDArray[np.float64],
     on_delivered: Callable[[int], None] = lambda _: None,
-    network: Callable[[simpy.Environment, Fabric], Network] = FluidNetwork,
+    network: Callable[[simpy.Environment, Fabric], Network] | None = None,
 ) -> NDArray[np.int64]:
     """Return when each transfer is delivered, int64 picoseconds of shape (n,).
 
@@ -43,8 +44,10 @@ def deliver_ps(
     on_delivered : callable
         Told how many have been delivered each time some are.
     network : callable
-        Makes the network that carries them.
+        Makes the network that carries them; without it they are alone on the fluid network, which needs no simulation.
     """
+    if network is None:
+        return deliver_together_ps(routes, start_ps, sizes_bytes, fabric.rate_Bps / PS_PER_S, on_delivered)
     import simpy
 
     env = simpy.Environment(initial_time=0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.libraries.launches import SIZES, Local, Step, one_launch
-from s2sim.collectives.timing.running import Running
+from s2sim.collectives.timing.running import Passing, Running
 from s2sim.network.fluid import FluidNetwork
 from s2sim.network.instant import at_end_of_instant
 from s2sim.replay.gpu_time import local_ps
@@ -226,7 +226,8 @@ class Communicators:
             alone.callbacks.append(lambda _: end())
             return
         self._network = self._network or FluidNetwork(self._env, cluster.fabric)
-        Running(self._network, timed.schedule, cluster, end, times=timed.times).start()
+        passing = Passing(self._network, timed.times)
+        Running(self._network, timed.schedule, cluster, end, passing=passing).start()
 
 
 def _tell(watcher: Watcher, ranks: tuple[int, ...], what: str, ran: RanRound) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.timing.ways import find_routes
-from s2sim.network.fluid import FluidNetwork
 from s2sim.network.instant import at_end_of_instant
 
 if TYPE_CHECKING:
@@ -19,11 +18,19 @@ if TYPE_CHECKING:
 
     from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule, Step
     from s2sim.collectives.timing.rounds import RoundTimes
-    from s2sim.network.models import Network
+    from s2sim.network.models import Network, PassableNetwork
     from s2sim.topology.cluster import Cluster
 
 
 _STEP_SHIFT = 32  # a tag holds the step above its message
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """The network on which rounds may pass without a message, and how long they take on it alone."""
+
+    network: PassableNetwork
+    times: RoundTimes
 
 
 class Running:
@@ -39,9 +46,9 @@ class Running:
         Gives the routes.
     on_complete : callable
         Called when everything has been delivered.
-    times : RoundTimes, optional
-        How long rounds take alone on a fluid network. With it, rounds of a chain pass without a message as long as
-        nothing else is in flight: what comes in between finds the network as if they had been sent.
+    passing : Passing, optional
+        With it, rounds of a chain pass without a message as long as nothing else is in flight: what comes in between
+        finds the network as if they had been sent.
     on_round : callable, optional
         Told of every round when all of it has been delivered.
     late_ps : callable, optional
@@ -58,7 +65,7 @@ class Running:
         cluster: Cluster,
         on_complete: Callable[[], None],
         *,
-        times: RoundTimes | None = None,
+        passing: Passing | None = None,
         on_round: Callable[[RanRound], None] | None = None,
         late_ps: Callable[[int, int, int], NDArray[np.int64]] | None = None,
         on_routes: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], None] | None = None,
@@ -67,9 +74,7 @@ class Running:
         self._schedule = schedule
         self._cluster = cluster
         self._on_complete = on_complete
-        self._passing = (
-            (network, times) if times and schedule.stage.chain and isinstance(network, FluidNetwork) else None
-        )
+        self._passing = passing if schedule.stage.chain else None
         self._on_round = on_round
         self._late_ps = late_ps
         self._on_routes = on_routes
@@ -99,10 +104,10 @@ class Running:
 
     def _go_on(self, index: int, time: int) -> None:
         """Do the rounds of a chain from ``time`` of step ``index`` on: without messages where nothing can disturb."""
-        if self._passing is None or not self._passing[0].idle:
+        if self._passing is None or not self._passing.network.idle:
             self._send(index, time)
             return
-        network, times = self._passing
+        network, times = self._passing.network, self._passing.times
         now = int(network.env.now)
         rounds_ps = np.array([times.time_ps(step.round) for step in self._schedule.steps[index:]])
         left = np.array([step.times for step in self._schedule.steps[index:]])
@@ -128,7 +133,7 @@ class Running:
 
     def _land(
         self,
-        network: FluidNetwork,
+        network: PassableNetwork,
         index: int,
         time: int,
         began_ps: int,

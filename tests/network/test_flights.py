@@ -1,13 +1,18 @@
-"""Max-min fairness: against a naive oracle, and by its definition."""
+"""Max-min fairness of flows in flight: against naive oracles, and by its definition, also as flows come and go."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from s2sim.network.max_min import fair_rates
+from s2sim.network.flights import leave, mark, take_in
+from s2sim.network.tables import as_lists, make_table
+from s2sim.topology.routes import Routes
+
+from .oracle import rates_of
 
 
 def naive(paths, weights, capacity):
@@ -42,9 +47,16 @@ def networks(draw):
     return paths, weights, np.array(capacity)
 
 
-def solve(paths, weights, capacity):
+def routes_of(paths, weights):
     offsets = np.concatenate([[0], np.cumsum([len(path) for path in paths])])
-    return fair_rates(offsets, np.concatenate(paths).astype(np.int64), np.concatenate(weights), capacity)
+    links, latency_ps = np.concatenate(paths).astype(np.int64), np.zeros(len(paths), np.int64)
+    return Routes(offsets, links, np.concatenate(weights), latency_ps)
+
+
+def solve(paths, weights, capacity):
+    table = as_lists(make_table(routes_of(paths, weights), np.ones(len(paths)), capacity))
+    take_in(table, list(range(len(paths))), 0)
+    return np.array(table.rate)
 
 
 @given(networks())
@@ -63,6 +75,28 @@ def test_is_feasible_and_every_flow_has_a_bottleneck_where_it_is_largest(network
     for path, rate in zip(paths, rates, strict=True):
         others = {link: max(r for p, r in zip(paths, rates, strict=True) if link in p) for link in path}
         assert any(used[link] >= capacity[link] * (1 - 1e-9) and rate >= others[link] * (1 - 1e-9) for link in path)
+
+
+@given(networks(), st.data())
+def test_stays_fair_while_flows_come_and_go_and_links_change(network, data):
+    paths, weights, capacity = network
+    routes = routes_of(paths, weights)
+    table = as_lists(make_table(routes, np.ones(len(paths)), capacity))
+    flying = set()
+    for _ in range(data.draw(st.integers(1, 12))):
+        changed = data.draw(st.sets(st.integers(0, len(paths) - 1), max_size=4))
+        for flow in sorted(changed & flying):
+            leave(table, flow)
+        if data.draw(st.booleans()):
+            link = data.draw(st.integers(0, len(capacity) - 1))
+            table.capacity[link] = capacity[link] * data.draw(st.sampled_from([0.1, 0.5, 1.0]))
+            mark(table, link)
+        take_in(table, sorted(changed - flying), 0)
+        flying ^= changed
+        if flying:
+            expected = rates_of(routes, flying, np.array(table.capacity))
+            found = {flow: table.rate[flow] for flow in expected}
+            assert found == pytest.approx(expected, rel=1e-9)
 
 
 def by_linear_programs(paths, weights, capacity):
