@@ -1,0 +1,95 @@
+"""What flows in flight cost: CPU time beyond ``s2sim --version``, memory, and how often links were visited.
+
+- 4,000 random flows, all in flight together on a leaf-spine of 64 ranks, and 16,000 on a 2:1 fat tree of 1,024 ranks
+  whose uplinks they load to 0.8 on average.
+- An all-to-all of 64 ranks with unequal sizes, all partners at once.
+- A ring all-reduce of 64 ranks on a 2:1 tree beside background traffic, message by message.
+
+Run with ``python benchmarks/engine.py`` where s2sim is installed; with numba the first run compiles.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from measure import measure
+
+from s2sim.network.flights import VISITS
+from s2sim.network.tables import PLAIN, as_lists, compiled, has_numba, make_table
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
+from s2sim.units import PS_PER_S
+
+NIC_BPS = 12.5e9
+TREE = ("fabric.uplinks_per_leaf=2",)  # 4 hosts a leaf: 2:1
+
+
+def random_flows(flows: int, ranks: int, span_s: float, mean_bytes: float) -> tuple[np.ndarray, ...]:
+    """Return starts in seconds, sources, targets and bytes."""
+    generator = np.random.default_rng(9)
+    src = generator.integers(0, ranks, flows)
+    dst = (src + generator.integers(1, ranks, flows)) % ranks
+    sizes = np.ceil(generator.exponential(mean_bytes, flows))
+    return np.sort(generator.uniform(0, span_s, flows)), src, dst, sizes
+
+
+def all_to_all(ranks: int) -> tuple[np.ndarray, ...]:
+    """Return the same for messages from everyone to everyone."""
+    src, dst = np.nonzero(~np.eye(ranks, dtype=bool))
+    return np.zeros(len(src)), src, dst, np.random.default_rng(9).integers(1, 2**20, len(src)).astype(float)
+
+
+def solve(topology: str, fields: tuple[str, ...], ranks: int, flows: tuple[np.ndarray, ...]) -> tuple[float, int]:
+    """Return the CPU seconds of the solution alone, and the links visited."""
+    cluster = build_cluster(load_shape(topology, fields), ranks)
+    start_s, src, dst, sizes = flows
+    routes = cluster.routes(src, dst)
+    table = make_table(routes, sizes, cluster.fabric.rate_Bps / PS_PER_S)
+    arrive_ps = np.rint(start_s * PS_PER_S).astype(np.int64) + routes.latency_ps
+    columns = np.argsort(arrive_ps, kind="stable"), arrive_ps, np.zeros(len(sizes), np.int64)
+    functions = PLAIN
+    if has_numba():
+        functions = compiled()
+        functions.deliver(table, *columns, 0)
+    else:
+        table, columns = as_lists(table), tuple(column.tolist() for column in columns)
+    begin = time.process_time()
+    functions.deliver(table, *columns, len(sizes))
+    return time.process_time() - begin, int(table.tally[VISITS])
+
+
+def show(name: str, topology: str, fields: tuple[str, ...], ranks: int, flows: tuple[np.ndarray, ...]) -> None:
+    """Print one line."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "flows.csv"
+        lines = [",".join(map(repr, row)) for row in zip(*(column.tolist() for column in flows), strict=True)]
+        path.write_text("\n".join(["start_s,src,dst,bytes", *lines]) + "\n")
+        sets = [f"--set={field}" for field in fields]
+        arguments = ["flows", str(path), "--topology", topology, "--workers", str(ranks), *sets, "--quiet"]
+        cpu, _, peak, _ = measure(*arguments, "--json", str(Path(folder) / "out.json"), repeats=1)
+    seconds, visits = solve(topology, fields, ranks, flows)
+    print(f"{name:40}  {cpu:8.2f}  {peak:7.0f}  {seconds:8.2f}  {2 * len(flows[0]):7,}  {visits:9,}", flush=True)
+
+
+def main() -> None:
+    """Print the figures."""
+    base, _, _, _ = measure("--version")
+    print(f"s2sim --version: {base:.2f} s CPU; {'with' if has_numba() else 'without'} numba")
+    print(f"{'flows':40}  {'CPU s':>8}  {'peak MB':>7}  {'solving':>8}  {'events':>7}  {'visits':>9}")
+    show("4,000 at once, leaf-spine of 64", "leaf-spine", (), 64, random_flows(4000, 64, 1e-3, 2e7))
+    # Four hosts share two uplinks; nearly all traffic leaves its leaf.
+    span_s = 16_000 * 1e6 / (0.8 * 1024 / 4 / 2 * NIC_BPS)
+    show("16,000 at load 0.8, 2:1 tree of 1,024", "fat-tree", TREE, 1024, random_flows(16_000, 1024, span_s, 1e6))
+    show("uneven all-to-all, fat-tree of 64", "fat-tree", (), 64, all_to_all(64))
+    show("uneven all-to-all, leaf-spine of 64", "leaf-spine", (), 64, all_to_all(64))
+    arguments = ["--topology", "fat-tree", "--workers", "64", "--size", "256MiB", "--algorithm", "ring", "--quiet"]
+    beside = ["--set", TREE[0], "--fault", "background:load=0.3"]
+    cpu, _, peak, _ = measure("collective", "all_reduce", *arguments, *beside, repeats=1)
+    print(f"{'ring beside background:load=0.3':40}  {cpu:8.2f}  {peak:7.0f}")
+
+
+if __name__ == "__main__":
+    main()
