@@ -135,6 +135,20 @@ def test_background_loads_interfaces_to_its_share(make_cluster, node, extra, ran
     assert "30." in effect.did or "29." in effect.did
 
 
+def test_background_that_fills_a_link_is_refused_with_the_largest_load(make_cluster):
+    ring = make_cluster(4, 'kind = "ring"\nlink.rate = "10GiB/s"')
+    # Clockwise go all messages to the next host, and over two links those to the one after: all that a host sends at
+    # 50 GiB/s, over 10 GiB/s.
+    disturb(ring, "background:load=0.19")
+    with pytest.raises(OptionError, match=r"load=0\.21 .* would fill link node[0-3]\.clockwise.* most load=0\.199"):
+        disturb(ring, "background:load=0.21")
+    tree = make_cluster(8, 'kind = "fat-tree"\nhosts_per_leaf = 4\nuplinks_per_leaf = 1')
+    # 4 hosts send 4/7 of what they send over one uplink: 16/7 at load 1, full at 7/16.
+    disturb(tree, "background:load=0.43")
+    with pytest.raises(OptionError, match=r"load=0\.44 .* would fill link leaf[01]\.up0.* at most load=0\.435"):
+        disturb(tree, "background:load=0.44")
+
+
 def test_background_is_seeded(make_cluster):
     cluster = make_cluster(6, TREE)
 

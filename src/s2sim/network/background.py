@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 # Drawn at a time.
 _BATCH = 256
+# Pairs of ranks whose routes are looked at together.
+_PAIRS = 1 << 18
+# Three digits of the largest load must not round to more.
+_SHOWN = 0.995
 # Some minutes.
 _MOST_MESSAGES = 200_000
 
@@ -27,7 +31,9 @@ class BackgroundTraffic:
     """Messages of one size that load every network interface in use to a share of its rate, on average.
 
     A message leaves through an interface with a probability in proportion to its rate, from one of the ranks that use
-    it, to any rank of the other nodes with the same probability.
+    it, to any rank of the other nodes with the same probability. Links that carry more of it than interfaces do, as of
+    a torus or an oversubscribed tree, fill at a smaller load; from there on ever more would be in flight, and the load
+    is refused.
 
     Parameters
     ----------
@@ -64,6 +70,12 @@ class BackgroundTraffic:
         self._size_bytes = size_bytes
         self._generator = generator
         self._probability, self.rate_Bps = _interfaces(cluster)
+        most, link = _largest_load(cluster, self._probability * self.rate_Bps)
+        if load >= most:
+            raise OptionError(
+                f"background traffic of load={load:g} of what interfaces carry would fill link {link}, which others "
+                f"cross too: it carries at most load={most * _SHOWN:.3g} here"
+            )
         self._gap_ps = size_bytes / (load * self.rate_Bps) * 1e12
         self._numbers: dict[tuple[int, int], int] = {}
         self._by_node = np.argsort(cluster.node_of_rank, kind="stable")
@@ -107,6 +119,22 @@ class BackgroundTraffic:
             self._network.join(numbers, *ends)
             self._numbers.update(zip(new, numbers.tolist(), strict=True))
         return [self._numbers[pair] for pair in pairs]
+
+
+def _largest_load(cluster: Cluster, sent_Bps: NDArray[np.float64]) -> tuple[float, str]:
+    """Return the load at which the first link is full, and its name; ranks send ``sent_Bps``, shape (ranks,), at 1."""
+    node, every = cluster.node_of_rank, np.arange(cluster.workers)
+    to_each_Bps = sent_Bps / (cluster.workers - np.bincount(node)[node])
+    carried_Bps = np.zeros(len(cluster.fabric))
+    for some in np.array_split(every, max(1, cluster.workers**2 // _PAIRS)):
+        src, dst = np.repeat(some, cluster.workers), np.tile(every, len(some))
+        apart = node[src] != node[dst]
+        routes = cluster.routes(src[apart], dst[apart])
+        crossing_Bps = np.repeat(to_each_Bps[src[apart]], np.diff(routes.offsets)) * routes.weights
+        carried_Bps += np.bincount(routes.links, crossing_Bps, len(carried_Bps))
+    share = carried_Bps / cluster.fabric.rate_Bps
+    fullest = int(share.argmax())
+    return float(1 / share[fullest]), cluster.fabric.link_names[fullest]
 
 
 def _interfaces(cluster: Cluster) -> tuple[NDArray[np.float64], float]:
