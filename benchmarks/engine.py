@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 from measure import measure
 
+from s2sim.network.compiling import PLAIN, compiled, has_numba
 from s2sim.network.flights import VISITS
-from s2sim.network.tables import PLAIN, as_lists, compiled, has_numba, make_table
+from s2sim.network.tables import as_lists, make_table
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.units import PS_PER_S

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.network import together
+from s2sim.network.compiling import Effort
 from s2sim.network.fluid import FluidNetwork
-from s2sim.network.tables import Effort
 from s2sim.network.together import deliver_together_ps
 from s2sim.network.transfers import deliver_ps
 from s2sim.topology.cluster import build_cluster

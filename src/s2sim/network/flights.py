@@ -6,29 +6,25 @@ a flow's rate is the lowest level on its way. What a link gives depends only on 
 Gallager, Data Networks, section 6.5.2); links that no longer agree with their flows are therefore put right from the
 lowest level up, as in a shortest-path search after some lengths have changed, and each is visited about twice.
 
-The functions take a `Table`, of lists or of arrays: they run as they stand, or compiled by numba (extra ``numba``),
-with the same operations in the same order and so the same bits. They stay in one file because numba's cache looks at
-no other when it asks whether a function has changed.
+The functions take a `s2sim.network.tables.Table`, of lists or of arrays: they run as they stand, or compiled by numba
+(extra ``numba``), with the same operations in the same order and so the same bits. They stay in one file because
+numba's cache looks at no other when it asks whether a function has changed.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
-    from collections.abc import MutableSequence
-
     from numpy.typing import NDArray
 
-    Reals = MutableSequence[float]
-    Wholes = MutableSequence[int]
-    Flags = MutableSequence[bool]
+    from s2sim.network.tables import Table, Wholes
 
 NEVER = 2**62
 # Completions closer than this share of their duration are one event (DESIGN law 1).
@@ -42,7 +38,7 @@ _SLACK = 1e-12
 _BELOW = 1 - _SLACK
 _ABOVE = 1 + _SLACK
 _AGREES = -1.0
-# Places in `Table.tally`.
+# Places in `s2sim.network.tables.Table.tally`.
 _DIRTY, _MOVED, _ARRIVED, VISITS = range(4)
 TALLIES = 4
 
@@ -57,76 +53,6 @@ def whole_ps(durations_ps: NDArray[np.float64]) -> NDArray[np.int64]:
         raise S2SimError(_TOO_LONG)
     whole: NDArray[np.int64] = np.ceil(durations_ps - _ROUNDING_PS).astype(np.int64)
     return whole
-
-
-class Table(NamedTuple):
-    """Flows in flight and their links; lists, or arrays.
-
-    A crossing is one flow on one link. Those of a link are chained in both directions.
-
-    Attributes
-    ----------
-    link, weight, flow : by crossing
-        Which link, the share of the flow's rate that crosses it, and whose crossing it is.
-    after, before : by crossing
-        The next and the last crossing of the link; -1 at the ends.
-    held : by crossing
-        Whether the link holds the flow back: its rate is the link's level.
-    first, last : by flow
-        Its crossings are those from ``first`` up to ``last``.
-    limit, rate : by flow
-        Bytes per picosecond that it cannot exceed, and that it has.
-    was : by flow
-        Its rate before the event; -1 where the event has not changed it.
-    left, since : by flow
-        Bytes that it had left at some time, and when.
-    entered : by flow
-        When its latency had passed.
-    capacity, level : by link
-        Bytes per picosecond, and the most that it gives a flow.
-    head : by link
-        Its first crossing, or -1.
-    load, wide : by link
-        Bytes per picosecond of those flows that it does not hold back, and the weights of those that it does.
-    key : by link
-        The level at which it will be put right, or -1 where it agrees with its flows.
-    marked : by link
-        Whether it is in ``dirty``.
-    dirty, moved, limits, stack : room for work
-        Links to look at, flows whose rates have changed, limits of the flows of a link, places in the tree.
-    finish : tree
-        When each flow ends, in the upper half, each entry below being the smaller of two.
-    tally : by `_DIRTY` and so on
-        Entries in ``dirty`` and in ``moved``; flows that have arrived in `deliver`, and links visited, until now.
-    """
-
-    link: Wholes
-    weight: Reals
-    flow: Wholes
-    after: Wholes
-    before: Wholes
-    held: Flags
-    first: Wholes
-    last: Wholes
-    limit: Reals
-    rate: Reals
-    was: Reals
-    left: Reals
-    since: Wholes
-    entered: Wholes
-    capacity: Reals
-    level: Reals
-    head: Wholes
-    load: Reals
-    wide: Reals
-    key: Reals
-    marked: Flags
-    dirty: Wholes
-    moved: Wholes
-    limits: Reals
-    stack: Wholes
-    finish: Wholes
-    tally: Wholes
 
 
 def enter(table: Table, flow: int, now: int) -> None:
@@ -462,18 +388,6 @@ def deliver(table: Table, order: Wholes, arrive_ps: Wholes, delivered_ps: Wholes
 
 # All that others of them call, for the compiler.
 INNER: tuple[Any, ...] = (
-    enter,
-    leave,
-    mark,
-    share,
-    _put_right,
-    _queue,
-    _fitting,
-    _set_level,
-    _set_rate,
-    set_finish,
-    next_ps,
-    ended,
-    take_in,
-    take_out,
+    *(enter, leave, mark, share, _put_right, _queue, _fitting, _set_level, _set_rate),
+    *(set_finish, next_ps, ended, take_in, take_out),
 )

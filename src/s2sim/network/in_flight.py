@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from s2sim.network.compiling import EFFORT, PLAIN, compiled
 from s2sim.network.flights import NEVER, VISITS, leave, mark
-from s2sim.network.tables import EFFORT, PLAIN, as_arrays, as_lists, compiled, larger, make_table
+from s2sim.network.tables import as_arrays, as_lists, larger, make_table
 from s2sim.topology.routes import Routes
 
 if TYPE_CHECKING:

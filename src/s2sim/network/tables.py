@@ -1,33 +1,25 @@
-"""Tables of flows: made for routes, made larger, and handed to the functions of `s2sim.network.flights` that run them.
-
-Small work runs as plain Python over lists. Once there has been enough of it in this process to be worth the second that
-it takes to load numba, the same functions run compiled over arrays, where numba is installed.
-"""
+"""Tables of flows: made for routes, made larger, and turned from lists into arrays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from s2sim.network import flights
-from s2sim.network.flights import NEVER, TALLIES, Table
+from s2sim.network.flights import NEVER, TALLIES
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import MutableSequence
 
     from numpy.typing import NDArray
 
     from s2sim.topology.routes import Routes
 
-# Visits of links, some ten microseconds each as plain Python.
-_WORTH_COMPILING = 50_000
-# Visits that a flow which meets others causes, at the least.
-_VISITS_A_FLOW = 20
+    Reals = MutableSequence[float]
+    Wholes = MutableSequence[int]
+    Flags = MutableSequence[bool]
+
 # Places for what is still to be looked at in a tree, more than it has levels.
 _DEPTH = 128
 _REALS = {"weight", "limit", "rate", "was", "left", "capacity", "level", "load", "wide", "key", "limits"}
@@ -37,59 +29,74 @@ _BY_CROSSING = {"link": 0, "weight": 0, "flow": 0, "after": -1, "before": -1, "h
 _BY_FLOW = {"first": 0, "last": 0, "limit": 0, "rate": 0, "was": -1, "left": 0, "since": 0, "entered": 0, "moved": 0}
 
 
-class Functions(NamedTuple):
-    """The functions of `s2sim.network.flights` that others call, plain or compiled."""
+class Table(NamedTuple):
+    """Flows in flight and their links; lists, or arrays.
 
-    take_in: Callable[[Table, Any, int], None]
-    take_out: Callable[[Table, int], int]
-    next_ps: Callable[[Table], int]
-    deliver: Callable[[Table, Any, Any, Any, int], int]
-
-
-PLAIN = Functions(flights.take_in, flights.take_out, flights.next_ps, flights.deliver)
-
-
-@cache
-def compiled() -> Functions:
-    """Return the functions compiled by numba."""
-    from numba import njit
-    from numba.extending import register_jitable
-
-    for function in flights.INNER:
-        register_jitable(function)
-    compile_one = njit(cache=True, nogil=True)
-    return Functions(*(cast("Any", compile_one(function)) for function in PLAIN))
-
-
-@dataclass(slots=True)
-class Effort:
-    """How much has been done as plain Python in this process, to know when compiling pays.
+    A crossing is one flow on one link. Those of a link are chained in both directions.
 
     Attributes
     ----------
-    visits : int
-        Links visited until now.
+    link, weight, flow : by crossing
+        Which link, the share of the flow's rate that crosses it, and whose crossing it is.
+    after, before : by crossing
+        The next and the last crossing of the link; -1 at the ends.
+    held : by crossing
+        Whether the link holds the flow back: its rate is the link's level.
+    first, last : by flow
+        Its crossings are those from ``first`` up to ``last``.
+    limit, rate : by flow
+        Bytes per picosecond that it cannot exceed, and that it has.
+    was : by flow
+        Its rate before the event; -1 where the event has not changed it.
+    left, since : by flow
+        Bytes that it had left at some time, and when.
+    entered : by flow
+        When its latency had passed.
+    capacity, level : by link
+        Bytes per picosecond, and the most that it gives a flow.
+    head : by link
+        Its first crossing, or -1.
+    load, wide : by link
+        Bytes per picosecond of those flows that it does not hold back, and the weights of those that it does.
+    key : by link
+        The level at which it will be put right, or -1 where it agrees with its flows.
+    marked : by link
+        Whether it is in ``dirty``.
+    dirty, moved, limits, stack : room for work
+        Links to look at, flows whose rates have changed, limits of the flows of a link, places in the tree.
+    finish : tree
+        When each flow ends, in the upper half, each entry below being the smaller of two.
+    tally : by `_DIRTY` and so on
+        Entries in ``dirty`` and in ``moved``; flows that have arrived in `deliver`, and links visited, until now.
     """
 
-    visits: int = 0
-
-    def compiles(self, expected: int = 0) -> bool:
-        """Return whether numba is there and worth its loading, with ``expected`` visits to come."""
-        return self.visits + expected > _WORTH_COMPILING and has_numba()
-
-
-@cache
-def has_numba() -> bool:
-    """Return whether numba is installed, without loading it."""
-    return find_spec("numba") is not None
-
-
-EFFORT = Effort()
-
-
-def expected_visits(flows: int) -> int:
-    """Return how many visits of links some flows may cause at the least."""
-    return flows * _VISITS_A_FLOW
+    link: Wholes
+    weight: Reals
+    flow: Wholes
+    after: Wholes
+    before: Wholes
+    held: Flags
+    first: Wholes
+    last: Wholes
+    limit: Reals
+    rate: Reals
+    was: Reals
+    left: Reals
+    since: Wholes
+    entered: Wholes
+    capacity: Reals
+    level: Reals
+    head: Wholes
+    load: Reals
+    wide: Reals
+    key: Reals
+    marked: Flags
+    dirty: Wholes
+    moved: Wholes
+    limits: Reals
+    stack: Wholes
+    finish: Wholes
+    tally: Wholes
 
 
 def make_table(routes: Routes, sizes_bytes: NDArray[np.float64], capacity: NDArray[np.float64]) -> Table:

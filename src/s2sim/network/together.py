@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.network.compiling import EFFORT, PLAIN, compiled, expected_visits
 from s2sim.network.flights import VISITS
-from s2sim.network.tables import EFFORT, PLAIN, as_lists, compiled, expected_visits, make_table
+from s2sim.network.tables import as_lists, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

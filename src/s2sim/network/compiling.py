@@ -1,0 +1,79 @@
+"""The functions of `s2sim.network.flights` as they stand, or compiled by numba.
+
+Small work runs as plain Python over lists. Once there has been enough of it in this process to be worth the second that
+it takes to load numba, the same functions run compiled over arrays, where numba is installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from s2sim.network import flights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s2sim.network.tables import Table
+
+# Visits of links, some ten microseconds each as plain Python.
+_WORTH_COMPILING = 50_000
+# Visits that a flow which meets others causes, at the least.
+_VISITS_A_FLOW = 20
+
+
+class Functions(NamedTuple):
+    """The functions of `s2sim.network.flights` that others call, plain or compiled."""
+
+    take_in: Callable[[Table, Any, int], None]
+    take_out: Callable[[Table, int], int]
+    next_ps: Callable[[Table], int]
+    deliver: Callable[[Table, Any, Any, Any, int], int]
+
+
+PLAIN = Functions(flights.take_in, flights.take_out, flights.next_ps, flights.deliver)
+
+
+@cache
+def compiled() -> Functions:
+    """Return the functions compiled by numba."""
+    from numba import njit
+    from numba.extending import register_jitable
+
+    for function in flights.INNER:
+        register_jitable(function)
+    compile_one = njit(cache=True, nogil=True)
+    return Functions(*(cast("Any", compile_one(function)) for function in PLAIN))
+
+
+@dataclass(slots=True)
+class Effort:
+    """How much has been done as plain Python in this process, to know when compiling pays.
+
+    Attributes
+    ----------
+    visits : int
+        Links visited until now.
+    """
+
+    visits: int = 0
+
+    def compiles(self, expected: int = 0) -> bool:
+        """Return whether numba is there and worth its loading, with ``expected`` visits to come."""
+        return self.visits + expected > _WORTH_COMPILING and has_numba()
+
+
+@cache
+def has_numba() -> bool:
+    """Return whether numba is installed, without loading it."""
+    return find_spec("numba") is not None
+
+
+EFFORT = Effort()
+
+
+def expected_visits(flows: int) -> int:
+    """Return how many visits of links some flows may cause at the least."""
+    return flows * _VISITS_A_FLOW
