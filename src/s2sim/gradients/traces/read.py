@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.codecs.half import from_half
 from s2sim.errors import TraceError, unknown_name
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.statistics import check_place, trace_statistics
@@ -120,7 +121,8 @@ def _gradient(tensors: dict[str, StoredTensor], entries: tuple[LayerEntry, ...],
             if len(rows) and (rows[0] < 0 or rows[-1] >= entry.shape[0]):
                 raise TraceError(f"{label}: tensor {rows_name!r} has rows outside 0 to {entry.shape[0] - 1}")
             shape = (len(rows), *entry.shape[1:])
-        values = _tensor(tensors, values_name, entry.dtype, shape, label).astype(np.float32)
+        kept = _tensor(tensors, values_name, entry.dtype, shape, label)
+        values = from_half(kept) if entry.dtype == "float16" else kept.astype(np.float32)
         if scale != 1:
             # Finite halves times a scale cannot warn usefully: the check below names the tensor instead.
             with np.errstate(over="ignore", invalid="ignore"):

@@ -25,9 +25,15 @@ def leaves_of(payload: Payload) -> list[NDArray[Any] | RowSparse]:
     """Return the arrays of a payload in the order in which they are packed."""
     if isinstance(payload, Gradient):
         return list(payload.layers)
-    if isinstance(payload, tuple):
-        return [leaf for part in payload for leaf in leaves_of(part)]
-    return [payload]
+    if not isinstance(payload, tuple):
+        return [payload]
+    leaves: list[NDArray[Any] | RowSparse] = []
+    for part in payload:
+        if isinstance(part, np.ndarray):
+            leaves.append(part)
+        else:
+            leaves += leaves_of(part)
+    return leaves
 
 
 def read_only(leaf: NDArray[Any] | RowSparse) -> NDArray[Any] | RowSparse:
