@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.codecs.base import merge
 from s2sim.codecs.registry import CODECS, make_codec
-from s2sim.errors import CodecError, OptionError, UnknownNameError
-from s2sim.testing.codecs import check_codec, example_vector
+from s2sim.errors import OptionError, UnknownNameError
+from s2sim.testing.codecs import check_codec, combined, example_vector
 
 VARIANTS = [
     *CODECS.names(),
@@ -31,7 +30,7 @@ def test_merged_payload_decodes_to_the_reduction(text):
     # Small integers: every sum is exact in float32 and float16.
     generator = np.random.default_rng(1)
     ranks = [(generator.integers(-4, 5, 3000) * (generator.random(3000) < 0.05)).astype(np.float32) for _ in range(4)]
-    merged = merge(codec, [codec.encode(rank) for rank in ranks])
+    merged = combined(codec, [codec.encode(rank) for rank in ranks])
     total = np.sum(ranks, axis=0, dtype=np.float32)
     union = np.any([rank != 0 for rank in ranks], axis=0)
     if codec.name == "bitmap":
@@ -42,17 +41,6 @@ def test_merged_payload_decodes_to_the_reduction(text):
         assert np.array_equal(merged.arrays["cells"], codec.encode(total).arrays["cells"])
         # Three rows of five columns a key: about one key in twenty has no two clean rows.
         assert (codec.decode(merged) == total).mean() > 0.98
-
-
-def test_merge_refuses_gathered_and_differently_sized_payloads():
-    top_k = make_codec("top-k")
-    with pytest.raises(CodecError, match="gathered"):
-        merge(top_k, [top_k.encode(example_vector(5000))] * 2)
-    sketch = make_codec("count-sketch")
-    with pytest.raises(CodecError, match="agree on sizes"):
-        merge(sketch, [sketch.encode(example_vector(5000)), sketch.encode(example_vector(4000))])
-    with pytest.raises(CodecError, match="one a rank"):
-        merge(sketch, [])
 
 
 def test_lossless_where_promised():

@@ -175,6 +175,32 @@ class Trusting(TopK):
         return array
 
 
+@dataclass(frozen=True)
+class Ragged(Half):
+    """Sends once more what is not zero, so that ranks' arrays differ in size."""
+
+    def encode(self, array):
+        values = Half.encode(self, array).arrays["values"]
+        return Payload.of(self, len(array), values=np.append(values, values[values != 0]))
+
+    def decode(self, payload):
+        (values,) = payload.expect(self, "values")
+        return Half.decode(self, dataclasses.replace(payload, arrays={"values": values[: payload.elements]}))
+
+
+@dataclass(frozen=True)
+class Biased(Half):
+    """Sends one more than each value, which every rank adds."""
+
+    def encode(self, array):
+        payload = Half.encode(self, array)
+        payload.arrays["values"][:] += 1
+        return payload
+
+    def decode(self, payload):
+        return Half.decode(self, payload) - np.float32(1)
+
+
 @pytest.mark.parametrize(
     ("broken", "complaint"),
     [
@@ -196,6 +222,8 @@ class Trusting(TopK):
         (Lenient, "encode takes float64"),
         (Remembers, "other values when it is read from its bytes"),
         (Undiscerning, "another codec made"),
+        (Ragged, "zeros has shape"),
+        (Biased, "other values when they are combined with zeros"),
         (Trusting, "'values' is cut short raises ValueError"),
     ],
 )

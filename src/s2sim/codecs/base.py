@@ -6,21 +6,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from s2sim.codecs.payload import Payload
 from s2sim.errors import CodecError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
+
+    from s2sim.codecs.payload import Payload
 
 Combine: TypeAlias = Literal["sum", "or", "max", "gather"]
 """How the same array of several ranks' payloads becomes one: all-reduced by an operation, or gathered side by side."""
 
 Combination: TypeAlias = dict[str, Combine]
 """How each array of a codec's payload combines."""
-
-_OPERATIONS: dict[str, Callable[..., NDArray[Any]]] = {"sum": np.add, "or": np.bitwise_or, "max": np.maximum}
 
 
 class Codec(Protocol):
@@ -56,29 +53,3 @@ def float32_vector(array: NDArray[Any], owner: str) -> NDArray[np.float32]:
         found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
         raise CodecError(f"{owner} encodes a float32 vector; found {found}: convert and flatten it first")
     return array
-
-
-def merge(codec: Codec, payloads: Sequence[Payload]) -> Payload:
-    """Return the payload of all ranks: arrays all-reduced in rank order as the codec says.
-
-    Raises
-    ------
-    CodecError
-        If the codec's arrays are gathered and thus have no single payload, or if shapes differ.
-    """
-    if not payloads:
-        raise CodecError(f"no payload of {codec.name} to merge: give one a rank")
-    columns = [payload.expect(codec, *codec.combine) for payload in payloads]
-    merged: dict[str, NDArray[Any]] = {}
-    for index, (name, operation) in enumerate(codec.combine.items()):
-        if operation not in _OPERATIONS:
-            raise CodecError(f"payloads of {codec.name} are gathered, not reduced: decode each and add the results")
-        parts = [arrays[index] for arrays in columns]
-        if len({(part.shape, part.dtype) for part in parts}) > 1:
-            shapes = " and ".join(sorted({str(part.shape) for part in parts}))
-            raise CodecError(f"{name!r} of {codec.name} has shapes {shapes}: all ranks must agree on sizes first")
-        total = parts[0].copy()
-        for part in parts[1:]:
-            _OPERATIONS[operation](total, part, out=total)
-        merged[name] = total
-    return Payload.of(codec, payloads[0].elements, **merged)

@@ -56,7 +56,7 @@ class CountSketch:
     """
 
     rows: int = 3
-    columns: int = 1 << 12
+    columns: int = 256
     seed: int = 0
     hash: HashKind = "mix"
     # What does not compare does not go into payloads either.

@@ -6,6 +6,7 @@ A plug-in's test is one line: ``check_codec(MyCodec())``.
 from __future__ import annotations
 
 import dataclasses
+from functools import reduce
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -13,10 +14,11 @@ import numpy as np
 from s2sim.codecs.base import Combine
 from s2sim.codecs.payload import FRAME_BYTES, Payload
 from s2sim.errors import CodecError
+from s2sim.reducers.group.combine import OPERATIONS
 from s2sim.testing.require import require, require_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -34,6 +36,15 @@ def example_vector(n: int, *, density: float = 0.1, seed: int = 0) -> NDArray[np
     return np.where(generator.random(n) < density, generator.standard_normal(n), 0).astype(np.float32)
 
 
+def combined(codec: Codec, payloads: Sequence[Payload]) -> Payload:
+    """Return what ranks end with that hand in some payloads: arrays reduced in rank order, as the codec says."""
+    arrays = {
+        name: reduce(OPERATIONS[operation], [payload.arrays[name] for payload in payloads])
+        for name, operation in codec.combine.items()
+    }
+    return dataclasses.replace(payloads[0], arrays=arrays)
+
+
 def check_codec(codec: Codec) -> None:
     """Check that a codec does what every codec must."""
     require_options(codec)
@@ -42,6 +53,7 @@ def check_codec(codec: Codec) -> None:
         array = example_vector(n)
         payload = _check_vector(codec, array)
         _check_bytes(codec, payload, f"for {n} elements")
+        _check_combined(codec, payload)
         _check_forged(codec, payload)
     _check_damage(codec, codec.encode(example_vector(_DAMAGED_LENGTH, density=1.0)))
     for wrong, what in (
@@ -109,6 +121,20 @@ def _check_bytes(codec: Codec, payload: Payload, where: str) -> None:
     require(read.to_bytes() == data, f"a payload is another one when it is read from its bytes {where}")
     same = np.array_equal(codec.decode(read), codec.decode(payload))
     require(same, f"a payload decodes to other values when it is read from its bytes {where}")
+
+
+def _check_combined(codec: Codec, payload: Payload) -> None:
+    """Check that a rank which holds nothing changes nothing, where all ranks' arrays become one."""
+    if "gather" in codec.combine.values():
+        return
+    n = payload.elements
+    nothing = codec.encode(np.zeros(n, np.float32))
+    for name, array in payload.arrays.items():
+        shape = nothing.arrays[name].shape
+        require(shape == array.shape, f"{name!r} of {n} zeros has shape {shape}, and of others {array.shape}")
+    for pair in ((payload, nothing), (nothing, payload)):
+        same = np.array_equal(codec.decode(combined(codec, pair)), codec.decode(payload))
+        require(same, f"{n} elements decode to other values when they are combined with zeros")
 
 
 def _check_damage(codec: Codec, payload: Payload) -> None:
