@@ -1,4 +1,4 @@
-"""What a codec is: options that turn a vector into a payload and back, and how payloads of several ranks combine."""
+"""The contract of a codec: options that turn a vector into named arrays and back, and how those of ranks combine."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Backend: TypeAlias = Literal["numpy", "numba"]
-"""What adds to the cells and reads them: vectorised NumPy, or loops that numba compiles. The results are equal."""
+"""Whose loops add to the cells and read them: NumPy's, or those that numba compiles. The results are equal."""
 
 _DE_BRUIJN = 0x03F79D71B4CB0A89
 """Its 64 windows of six bits are all different, so a shifted copy's top six bits tell how far it was shifted

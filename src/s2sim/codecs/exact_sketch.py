@@ -30,7 +30,7 @@ _CHUNK_VALUES = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """What peeling gives.
+    """The sums that peeling reads.
 
     Attributes
     ----------

@@ -55,9 +55,10 @@ def as_keys(keys: NDArray[Any]) -> NDArray[np.uint32]:
         return keys
     if not np.issubdtype(keys.dtype, np.integer):
         raise CodecError(f"keys are integers; found {keys.dtype}")
-    if keys.size:
+    converted = keys.astype(np.uint32)
+    if not np.array_equal(converted, keys):
         check_key_space(int(keys.min()), int(keys.max()) + 1)
-    return keys.astype(np.uint32)
+    return converted
 
 
 def check_key_space(first: int, stop: int) -> None:

@@ -1,4 +1,4 @@
-"""What is published on the error of a count sketch."""
+"""Published laws of a count sketch's error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What theory says of the error of one element, to be shown beside what was measured."""
+"""Theorems on the error of one element, to be shown beside what was measured."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReducedOnce:
-    """What `reduce_once` returns.
+    """The result of `reduce_once`.
 
     Attributes
     ----------

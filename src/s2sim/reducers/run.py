@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ran:
-    """What one reducer did with one step's gradients.
+    """One reducer's work on one step's gradients.
 
     Attributes
     ----------

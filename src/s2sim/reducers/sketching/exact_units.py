@@ -20,7 +20,7 @@ _COARSE_BITS = HEADROOM + 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Carried:
-    """What the ranks know of a table from its last step, all the same.
+    """The ranks' common knowledge of a table from its last step.
 
     Attributes
     ----------
