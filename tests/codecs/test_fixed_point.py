@@ -39,6 +39,16 @@ def test_the_unit_is_as_fine_as_the_range_allows(value):
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
+def test_a_sum_in_the_last_part_of_the_range_gets_twice_the_unit(dtype):
+    """Else the largest value would be cut off at the end of the range, and be marked as one that does not fit."""
+    values = np.array([[np.nextafter(np.float32(2), np.float32(0))]])
+    maxima = fp.group_maxima(values, one_group(values), 1)
+    exponents = fp.exponents_for(maxima, dtype)
+    assert not fp.overflowed(fp.range_parts(maxima, exponents, dtype)).any()
+    assert fp.from_fixed(fp.to_fixed(values, exponents, dtype), exponents) == pytest.approx(values, abs=2.0**-23, rel=0)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
 def test_sums_are_the_same_bits_in_any_order(dtype):
     generator = np.random.default_rng(0)
     ranks = generator.standard_cauchy((64, 100, 3)).astype(np.float32)
