@@ -10,9 +10,9 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.row_sparse import cost
 from s2sim.reducers.row_sparse.messages import key_bytes, pack_tables, sum_tables, unpack_tables
 from s2sim.reducers.row_sparse.owners import Owners
-from s2sim.reducers.row_sparse.work import join_work, key_work, pack_work, split_work, sum_work
 from s2sim.reducers.scripts.script import Work
 
 EXACT = ["union", "union:prefetch=true", "owner-reduce", "gather-rows"]
@@ -228,19 +228,19 @@ MARKED = table(range(100), np.ones(100), (1000,))
 
 def test_work_of_packing():
     # Numbers of 8 bytes and keys of 4, values read and written.
-    assert pack_work([LISTED]) == Work("encode", 10 * (8 + 4) + 2 * 200, 1)
-    assert key_work([LISTED]) == Work("encode", 10 * (8 + 4), 1)
+    assert cost.pack([LISTED]) == Work("encode", 10 * (8 + 4) + 2 * 200, 1)
+    assert cost.write_keys([LISTED]) == Work("encode", 10 * (8 + 4), 1)
     # 125 bytes of bitmap are cleared, 100 bits set.
-    assert pack_work([LISTED, MARKED]) == Work("encode", 520 + 100 * (8 + 64) + 125 + 800, 3)
+    assert cost.pack([LISTED, MARKED]) == Work("encode", 520 + 100 * (8 + 64) + 125 + 800, 3)
 
 
 def test_work_of_splitting():
     # One kernel sorts pairs of 8 bytes; rows of 20 bytes are read from anywhere, 32 bytes at a time.
-    assert split_work([LISTED], 4) == Work("encode", 10 * 16 + 10 * 12, 1)
-    assert split_work([LISTED], 1) == Work("encode", 0, 0)
+    assert cost.sort_by_owner([LISTED], 4) == Work("encode", 10 * 16 + 10 * 12, 1)
+    assert cost.sort_by_owner([LISTED], 1) == Work("encode", 0, 0)
     many = table(range(5000), np.ones((5000, 16)), (10_000, 16))
     # A histogram, then two digits of 8 bits.
-    assert split_work([many], 4) == Work("encode", 5000 * (4 + 2 * 16), 3)
+    assert cost.sort_by_owner([many], 4) == Work("encode", 5000 * (4 + 2 * 16), 3)
 
 
 def test_work_of_adding_up():
@@ -248,5 +248,5 @@ def test_work_of_adding_up():
     marks = 2 * 40 + 20 * (8 + 64) + 1250
     select = 2 * 1250 + 10 * 8
     adds = 10 * 20 + 20 * (8 + 32 + 20 + 64)
-    assert sum_work(parts, [LISTED], "decode") == Work("decode", marks + select + adds, 6)
-    assert join_work([LISTED]) == Work("decode", 10 * (4 + 8 + 40), 2)
+    assert cost.add_up(parts, [LISTED], "decode") == Work("decode", marks + select + adds, 6)
+    assert cost.join([LISTED]) == Work("decode", 10 * (4 + 8 + 40), 2)

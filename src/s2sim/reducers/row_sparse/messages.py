@@ -14,8 +14,8 @@ import numpy as np
 from s2sim.codecs.bitmap import bitmap_bytes, pack_positions, unpack_positions
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import RowSparse, union_of
+from s2sim.reducers.gpu_cost import INDEX_BYTES
 from s2sim.reducers.group.combine import refuse_overflow
-from s2sim.reducers.row_sparse.gpu_memory import INDEX_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from s2sim.errors import S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
-from s2sim.reducers.row_sparse.gpu_memory import ROW_ID_BYTES, SELECT_LAUNCHES, VALUE_BYTES
-from s2sim.reducers.scripts.script import Work
+from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.systems.dense import average
 
 if TYPE_CHECKING:
@@ -87,8 +86,7 @@ def split_layers(rank: Rank, gradient: Gradient, layers: Layers, reducer: str) -
         layer = gradient.layers[index]
         if not isinstance(layer, RowSparse):
             layer, size_bytes = as_row_sparse(layer.reshape(-1)), layer.nbytes
-            found = len(layer.rows) * (ROW_ID_BYTES + VALUE_BYTES)
-            rank.work(Work("encode", size_bytes + found, launches=SELECT_LAUNCHES))
+            rank.work(cost.compact(size_bytes, len(layer.rows)))
         tables.append(layer)
     others = [(name, layer) for index, (name, layer) in enumerate(gradient) if index not in compressed]
     dense = Gradient(tuple(name for name, _ in others), tuple(layer for _, layer in others))

@@ -12,8 +12,6 @@ import numpy as np
 
 from s2sim.codecs.bitmap import bitmap_bytes, pack_positions, unpack_positions
 from s2sim.gradients.gradient import RowSparse
-from s2sim.reducers.row_sparse.gpu_memory import ROW_ID_BYTES, SCATTER_BYTES, SELECT_LAUNCHES
-from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.reducers.rank import Pending, Rank
-    from s2sim.reducers.scripts.script import Phase
 
 BitmapFormat: TypeAlias = Literal["packed", "byte", "float32"]
 
@@ -40,22 +37,6 @@ def union_rows(
 ) -> list[NDArray[np.int64]]:
     """Return which rows of each table any rank holds, strictly increasing, from the merged bitmaps."""
     return [_positions(flags, table, bitmap) for flags, table in zip(support, tables, strict=True)]
-
-
-def mark_work(tables: Sequence[RowSparse], bitmap: BitmapFormat) -> Work:
-    """Return the cost of making the bitmaps from the numbers of the held rows."""
-    rows = sum(len(table.rows) for table in tables)
-    # All bitmaps are cleared at once; then, for each table, row numbers are read and their bits set.
-    bytes_moved = support_bytes(tables, bitmap) + rows * (ROW_ID_BYTES + SCATTER_BYTES)
-    return Work("encode", bytes_moved, launches=1 + len(tables))
-
-
-def read_work(
-    tables: Sequence[RowSparse], bitmap: BitmapFormat, union: Sequence[NDArray[np.int64]], phase: Phase
-) -> Work:
-    """Return the cost of turning merged bitmaps into row numbers."""
-    bytes_moved = support_bytes(tables, bitmap) + sum(map(len, union)) * ROW_ID_BYTES
-    return Work(phase, bytes_moved, launches=SELECT_LAUNCHES * len(tables))
 
 
 def support_bytes(tables: Sequence[RowSparse], bitmap: BitmapFormat) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.codecs.hashing import as_keys
 from s2sim.codecs.hyperloglog import HyperLogLog
-from s2sim.reducers.sketching import work as s2_work
+from s2sim.reducers.sketching import cost
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def post_estimate(rank: Rank, tables: Sequence[RowSparse]) -> Pending:
     """Post what tells how many rows of each table any rank holds: HyperLogLog registers, merged by max."""
     counter = HyperLogLog(seed=rank.seed)
-    rank.work(s2_work.estimate(tables, counter))
+    rank.work(cost.estimate(tables, counter))
     registers = tuple(counter.registers(as_keys(table.rows)) for table in tables)
     return rank.all_reduce(registers, "max", label="union estimate")
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.codecs.half import from_half, to_half
+from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Reduced, Reducer, Traits
-from s2sim.reducers.row_sparse.gpu_memory import HALF_BYTES, VALUE_BYTES
-from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,12 +35,11 @@ class Fp16(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Divide, round, sum, widen."""
-        # One pass over the buffer that backward fills, zeros included: read float32, write float16. Then back.
-        cast_bytes = gradient.size * (VALUE_BYTES + HALF_BYTES)
-        rank.work(Work("encode", cast_bytes))
+        # The whole buffer that backward fills, zeros included.
+        rank.work(cost.cast(gradient.size, "encode"))
         total = rank.all_reduce(gradient.map(lambda values: _shares(values, rank.size)), label="gradient")
         yield total
-        rank.work(Work("decode", cast_bytes))
+        rank.work(cost.cast(gradient.size, "decode"))
         mean = rank.replicated(lambda: total.value.map(from_half))
         return Reduced(
             mean, sent=lambda: gradient.map(lambda values: from_half(_shares(values, rank.size)) * rank.size)

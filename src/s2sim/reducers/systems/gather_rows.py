@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s2sim.reducers.rank import Reduced, Reducer, Traits
+from s2sim.reducers.row_sparse import cost
 from s2sim.reducers.row_sparse.messages import pack_tables, sum_tables, unpack_tables
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
-from s2sim.reducers.row_sparse.work import pack_work, sum_work
 from s2sim.reducers.systems.dense import Dense
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class GatherRows(Reducer):
         split = split_layers(rank, gradient, self.layers, self.about.name)
         if not split.tables:
             return (yield from Dense().reduce(rank, gradient))
-        rank.work(pack_work(split.tables))
+        rank.work(cost.pack(split.tables))
         rows = rank.all_gather(pack_tables(split.tables), label="rows", size_from_data=True)
         dense = split.post_dense(rank)
         yield rows if dense is None else rows & dense
@@ -56,7 +56,7 @@ class GatherRows(Reducer):
         shapes = [table.shape for table in split.tables]
         parts = rank.replicated(lambda: [unpack_tables(message, shapes) for message in rows.value])
         sums = rank.replicated(lambda: [sum_tables(tables) for tables in zip(*parts, strict=True)])
-        rank.work(sum_work(parts, sums, "decode"))
+        rank.work(cost.add_up(parts, sums, "decode"))
         return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: gradient)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s2sim.reducers.rank import Reduced, Reducer, Traits
+from s2sim.reducers.row_sparse import cost
 from s2sim.reducers.row_sparse.messages import pack_tables, sum_tables, unpack_tables
 from s2sim.reducers.row_sparse.owners import Owners
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
-from s2sim.reducers.row_sparse.work import join_work, key_work, pack_work, split_work, sum_work
 from s2sim.reducers.systems.dense import Dense
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class OwnerReduce(Reducer):
         owners = [Owners(table.shape[0], rank.size) for table in split.tables]
 
         # Round one: every row to its owner.
-        rank.work(split_work(split.tables, rank.size))
-        rank.work(pack_work(split.tables))
+        rank.work(cost.sort_by_owner(split.tables, rank.size))
+        rank.work(cost.pack(split.tables))
         shares = [owner.split(table) for owner, table in zip(owners, split.tables, strict=True)]
         messages = [pack_tables(share) for share in zip(*shares, strict=True)]
         rows = rank.all_to_all(messages, label="rows to their owners", size_from_data=True)
@@ -62,10 +62,10 @@ class OwnerReduce(Reducer):
         own_shapes = [share[rank.index].shape for share in shares]
         parts = [unpack_tables(message, own_shapes) for message in rows.value]
         own_sums = [sum_tables(tables) for tables in zip(*parts, strict=True)]
-        rank.work(sum_work(parts, own_sums, "encode"))
+        rank.work(cost.add_up(parts, own_sums, "encode"))
 
         # Round two: the sums to all; the dense layers go beside them.
-        rank.work(key_work(own_sums))
+        rank.work(cost.write_keys(own_sums))
         gathered = rank.all_gather(pack_tables(own_sums), label="sums", size_from_data=True)
         dense = split.post_dense(rank)
         yield gathered if dense is None else gathered & dense
@@ -76,7 +76,7 @@ class OwnerReduce(Reducer):
             return [owner.join(tables) for owner, tables in zip(owners, zip(*parts, strict=True), strict=True)]
 
         sums = rank.replicated(join)
-        rank.work(join_work(sums))
+        rank.work(cost.join(sums))
         return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: gradient)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
-from s2sim.reducers.sketching import work as s2_work
+from s2sim.reducers.sketching import cost
 from s2sim.reducers.sketching.settings import Preset, Settings, make_settings
 from s2sim.reducers.sketching.sizing import ROW_CHOICES, SEEDS, Sizing, size_for_error
 from s2sim.reducers.sketching.union_size import estimate_rows
@@ -125,7 +125,7 @@ class S2(Reducer):
         one_by_one = self.settings.published is not None
         sketch, estimated = yield from self._agree_on_sketch(rank, tables)
 
-        rank.work(s2_work.encode(tables, sketch, self.settings))
+        rank.work(cost.encode(tables, sketch, self.settings))
         # The cells are handed over at once: those of all ranks need not be alive together.
         cells = rank.all_reduce(encode(sketch, tables), label="cells", size_from_data=estimated)
         if one_by_one:
@@ -139,14 +139,14 @@ class S2(Reducer):
         union = rank.replicated(lambda: union_rows(support.value, tables, bitmap))
         self.last_union = _values_in(union, tables)
         self.last_columns = sketch.columns
-        rank.work(s2_work.decode(tables, union, sketch, self.settings))
+        rank.work(cost.decode(tables, union, sketch, self.settings))
         sums = rank.replicated(lambda: decode(sketch, cells.value, tables, union))
         if dense is not None:
             yield dense
         mean = rank.replicated(lambda: split.mean(sums, dense, rank.size))
 
         def sent() -> Gradient:
-            rank.work(s2_work.decode_own(tables, sketch))
+            rank.work(cost.decode_own(tables, sketch))
             own_rows = [table.rows for table in tables]
             return split.join(decode(sketch, encode(sketch, tables), tables, own_rows), split.dense)
 

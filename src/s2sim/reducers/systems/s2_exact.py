@@ -28,9 +28,10 @@ from s2sim.gradients.gradient import RowSparse, to_dense
 from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer, Traits
+from s2sim.reducers.row_sparse import cost as row_cost
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
-from s2sim.reducers.row_sparse.support import BitmapFormat, mark_work, post_support, union_rows
-from s2sim.reducers.sketching import exact_work as s2_exact_work
+from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
+from s2sim.reducers.sketching import exact_cost as cost
 from s2sim.reducers.sketching.exact_units import Carried, carried_exponents, regrouped, unserved
 from s2sim.reducers.sketching.union_size import post_estimate, read_estimate
 from s2sim.reducers.systems.dense import Dense
@@ -123,9 +124,9 @@ class S2Exact(Reducer):
 
         # The bitmap leaves while the cells are encoded. These are handed over at once: those of all ranks need not be
         # alive together.
-        rank.work(mark_work(tables, self.bitmap))
+        rank.work(row_cost.mark(tables, self.bitmap))
         support = post_support(rank, tables, self.bitmap)
-        rank.work(s2_exact_work.encode(tables, sketches, carried=not fresh))
+        rank.work(cost.encode(tables, sketches, carried=not fresh))
         parts = () if fresh else _range_parts(maxima, exponents, self.dtype)
         # Cells may wrap around, as long as the sum of each row fits: see `s2sim.codecs.fixed_point`.
         cells = rank.all_reduce(
@@ -137,11 +138,11 @@ class S2Exact(Reducer):
         yield support
         union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
         rounds = rank.replicated(lambda: max(map(_rounds, sketches, union)))
-        rank.work(s2_exact_work.order(tables, sketches, self.bitmap, union, rounds))
+        rank.work(cost.order(tables, sketches, self.bitmap, union, rounds))
         yield cells
         summed, parts = cells.value
         decoded = rank.replicated(lambda: _decode(sketches, summed, union, exponents))
-        rank.work(s2_exact_work.read(sketches, decoded, rounds))
+        rank.work(cost.read(sketches, decoded, rounds))
         flags = rank.replicated(lambda: _unserved(parts, exponents))
         again = rank.replicated(lambda: _rows_to_send_again(sketches, union, decoded, flags))
         self.last_again = sum(map(len, again))
@@ -152,11 +153,11 @@ class S2Exact(Reducer):
         if not any(map(len, again)):
             rank.synchronise()
         else:
-            rank.work(s2_exact_work.pack_again(tables, again))
+            rank.work(cost.pack_again(tables, again))
             packed = tuple(_rows_of(table, rows) for table, rows in zip(tables, again, strict=True))
             repeated = rank.all_reduce(packed, label="rows sent again", size_from_data=True)
             yield repeated
-            rank.work(s2_exact_work.place_again(tables, again))
+            rank.work(cost.place_again(tables, again))
         if dense is not None:
             yield dense
 
@@ -171,7 +172,7 @@ class S2Exact(Reducer):
             own_rows = [table.rows for table in tables]
             own_cells = [to_dense(cells) for cells in _encode(sketches, tables, exponents)]
             own = _decode(sketches, own_cells, own_rows, exponents)
-            rank.work(s2_exact_work.decode_own(tables, sketches, own))
+            rank.work(cost.decode_own(tables, sketches, own))
             # What a rank cannot read of its own rows, it cannot read of all rows either.
             exact_rows = [np.intersect1d(rows, table.rows) for rows, table in zip(again, tables, strict=True)]
             exact = [_rows_of(table, rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
@@ -219,7 +220,7 @@ class S2Exact(Reducer):
         most = [min(table.shape[0], _MOST_VALUES / table.width) for table in tables]
         widest = rank.replicated(lambda: self._sketches(most, tables, rank.seed))
         if self.dtype != "float32":
-            rank.work(s2_exact_work.maxima(tables, widest))
+            rank.work(cost.maxima(tables, widest))
             own = _maxima(tables, widest)
         registers = post_estimate(rank, tables)
         total = rank.all_reduce(tuple(own), label="largest magnitudes") if own else None
@@ -247,7 +248,7 @@ class S2Exact(Reducer):
         if len(known) == len(tables):
             exponents: Exponents = rank.replicated(lambda: [*map(carried_exponents, known, sketches)])
             return sketches, own, exponents, False
-        rank.work(s2_exact_work.maxima(tables, sketches))
+        rank.work(cost.maxima(tables, sketches))
         total = rank.all_reduce(tuple(own), label="largest magnitudes")
         yield total
         return sketches, list(total.value), [exponents_for(found, self.dtype) for found in total.value], True

@@ -11,19 +11,14 @@ from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.top_k import as_pairs, elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, stored
+from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Reduced, Reducer, Traits
-from s2sim.reducers.row_sparse.gpu_memory import GATHER_BYTES, INDEX_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
-from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.gradients.gradient import Layer
     from s2sim.reducers.rank import Program, Rank
-
-# A radix select reads the 32-bit magnitudes once for each of its four 8-bit digits, building a histogram
-# (T. Alabi et al., "Fast k-selection algorithms for graphics processing units", ACM JEA 2012).
-_HISTOGRAM_PASSES = 4
 
 
 @dataclass(slots=True)
@@ -55,21 +50,12 @@ class TopK(Reducer):
         k = elements_kept(gradient.size, self.density)
         check_key_space(0, gradient.size)
         values = _stored(gradient)
-        rank.work(
-            Work(
-                "encode",
-                # The histograms, then one more pass that writes out the pairs.
-                (_HISTOGRAM_PASSES + 1) * values.nbytes + k * (INDEX_BYTES + VALUE_BYTES),
-                launches=_HISTOGRAM_PASSES + SELECT_LAUNCHES,
-            )
-        )
+        rank.work(cost.select(values.size, k))
         kept = select_top_k(values, min(k, len(values)))
         message = as_pairs(_positions(gradient, kept), values[kept], k)
         pairs = rank.all_gather(tuple(message.values()), label="largest elements")
         yield pairs
-        # Clear the result; then read every rank's pairs and add each where it belongs.
-        added = rank.size * k * (INDEX_BYTES + VALUE_BYTES + SCATTER_BYTES)
-        rank.work(Work("decode", gradient.nbytes + added, launches=2))
+        rank.work(cost.add_pairs(gradient.nbytes, rank.size * k))
         mean = rank.replicated(lambda: _mean(pairs.value, gradient))
         return Reduced(mean, sent=lambda: self._sent(rank, gradient, k))
 
@@ -78,7 +64,7 @@ class TopK(Reducer):
         return tuple(range(len(gradient.layers)))
 
     def _sent(self, rank: Rank, gradient: Gradient, k: int) -> Gradient:
-        rank.work(Work("encode", gradient.nbytes + k * (INDEX_BYTES + GATHER_BYTES), launches=2))
+        rank.work(cost.keep_pairs(gradient.nbytes, k))
         values = _stored(gradient)
         kept = np.zeros_like(values)
         chosen = select_top_k(values, min(k, len(values)))

@@ -18,10 +18,9 @@ import numpy as np
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.rank import Reduced, Reducer, Traits
-from s2sim.reducers.row_sparse.gpu_memory import ROW_ID_BYTES, VALUE_BYTES
+from s2sim.reducers.row_sparse import cost
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
-from s2sim.reducers.row_sparse.support import BitmapFormat, mark_work, post_support, read_work, union_rows
-from s2sim.reducers.scripts.script import Work
+from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
 from s2sim.reducers.systems.dense import Dense
 
 if TYPE_CHECKING:
@@ -71,19 +70,19 @@ class Union(Reducer):
             return (yield from Dense().reduce(rank, gradient))
 
         # Round one: which rows does any rank hold?
-        rank.work(mark_work(split.tables, self.bitmap))
+        rank.work(cost.mark(split.tables, self.bitmap))
         label = "support, before backward has ended" if self.prefetch else "support"
         support = post_support(rank, split.tables, self.bitmap, label)
         yield support
         union = rank.replicated(lambda: union_rows(support.value, split.tables, self.bitmap))
-        rank.work(read_work(split.tables, self.bitmap, union, "encode"))
+        rank.work(cost.read_bitmaps(split.tables, self.bitmap, union, "encode"))
 
         if self.prefetch:
             rank.await_gradient()
 
         # Round two: their values; how many is known only now, unless it was prefetched. The dense layers join
         # their launch.
-        rank.work(_pack_work(split.tables, union))
+        rank.work(cost.place(split.tables, union))
         packed = tuple(_place(table, rows) for table, rows in zip(split.tables, union, strict=True))
         values = rank.all_reduce(packed, label="values", size_from_data=not self.prefetch)
         dense = split.post_dense(rank)
@@ -107,11 +106,3 @@ class Union(Reducer):
 def _place(table: RowSparse, union: NDArray[np.int64]) -> RowSparse:
     """Return the rows of ``table`` at their places in ``union``, among the rows that others hold."""
     return RowSparse(np.searchsorted(union, table.rows), table.values, (len(union), *table.shape[1:]))
-
-
-def _pack_work(tables: tuple[RowSparse, ...], union: list[NDArray[np.int64]]) -> Work:
-    """Return the cost of clearing a buffer for the union's values and copying the rank's own rows into it."""
-    cleared = sum(len(rows) * table.width for table, rows in zip(tables, union, strict=True)) * VALUE_BYTES
-    # Each held row: its number and place are read, then its values are read and written.
-    copied = sum(len(table.rows) * (2 * ROW_ID_BYTES + table.width * 2 * VALUE_BYTES) for table in tables)
-    return Work("encode", cleared + copied, launches=1 + len(tables))

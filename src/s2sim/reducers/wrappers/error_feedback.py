@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, add, stored, subtract
-from s2sim.reducers.row_sparse.gpu_memory import VALUE_BYTES
-from s2sim.reducers.scripts.script import Work
+from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -38,10 +37,10 @@ class ErrorFeedback(Wrapper):
         corrected = gradient if self.residual is None else add(gradient, self.residual)
         values = sum(stored(layer).size for layer in corrected.layers)
         if self.residual is not None:
-            rank.work(_three_passes(values))
+            rank.work(cost.add(values))
         reduced = yield from self.inner.reduce(rank, corrected)
         self.residual = subtract(corrected, reduced.sent())
-        rank.work(_three_passes(values))
+        rank.work(cost.add(values))
         return reduced
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> ErrorFeedback:
@@ -56,8 +55,3 @@ class ErrorFeedback(Wrapper):
     def options(self) -> dict[str, Any]:
         """Return the inner reducer's options and ``ef``."""
         return self.inner.options() | {"ef": True}
-
-
-def _three_passes(values: int) -> Work:
-    """Return the cost of adding or subtracting: two operands are read, one result is written."""
-    return Work("encode", 3 * VALUE_BYTES * values)

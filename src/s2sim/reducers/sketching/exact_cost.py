@@ -1,4 +1,4 @@
-"""What an exact sketch costs a GPU: memory traffic of its kernels, and as many launches as peeling has rounds."""
+"""Costs of GPU work on an exact sketch: memory traffic of its kernels, as many launches as peeling has rounds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.codecs.peel_table import THIRDS
-from s2sim.reducers.row_sparse.gpu_memory import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
-from s2sim.reducers.row_sparse.support import read_work
+from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
+from s2sim.reducers.row_sparse.cost import read_bitmaps
 from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def order(
 
     One kernel serves all tables, as it does all blocks of one, so that the table with most rounds counts.
     """
-    find = read_work(tables, bitmap, union, "decode")
+    find = read_bitmaps(tables, bitmap, union, "decode")
     ordered = sum(_order_bytes(sketch, len(rows)) for sketch, rows in zip(sketches, union, strict=True))
     # Cells' states are cleared and counted; after the last round one more look finds no key.
     return Work("decode", find.bytes_moved + ordered, find.launches + 2 + _ORDER_KERNELS * rounds + 1)

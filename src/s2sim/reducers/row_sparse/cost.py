@@ -1,11 +1,11 @@
-"""What it costs a GPU to send rows with their numbers, and to sum those of several ranks."""
+"""Costs of GPU work on rows: bitmaps, messages of rows with their numbers, and sums of those of several ranks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from s2sim.codecs.bitmap import bitmap_bytes
-from s2sim.reducers.row_sparse.gpu_memory import (
+from s2sim.reducers.gpu_cost import (
     GATHER_BYTES,
     INDEX_BYTES,
     ROW_ID_BYTES,
@@ -14,12 +14,17 @@ from s2sim.reducers.row_sparse.gpu_memory import (
     VALUE_BYTES,
 )
 from s2sim.reducers.row_sparse.messages import key_bytes, listed
+from s2sim.reducers.row_sparse.support import support_bytes
 from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from s2sim.gradients.gradient import RowSparse
+    from s2sim.reducers.row_sparse.support import BitmapFormat
     from s2sim.reducers.scripts.script import Phase
 
 _DIGIT_BITS = 8
@@ -27,14 +32,38 @@ _DIGIT_BITS = 8
 _TILE_ROWS = 4096
 
 
-def pack_work(tables: Sequence[RowSparse]) -> Work:
+def mark(tables: Sequence[RowSparse], bitmap: BitmapFormat) -> Work:
+    """Return the cost of making the bitmaps from the numbers of the held rows."""
+    rows = sum(len(table.rows) for table in tables)
+    # All bitmaps are cleared at once; then, for each table, row numbers are read and their bits set.
+    bytes_moved = support_bytes(tables, bitmap) + rows * (ROW_ID_BYTES + SCATTER_BYTES)
+    return Work("encode", bytes_moved, launches=1 + len(tables))
+
+
+def read_bitmaps(
+    tables: Sequence[RowSparse], bitmap: BitmapFormat, union: Sequence[NDArray[np.int64]], phase: Phase
+) -> Work:
+    """Return the cost of turning merged bitmaps into row numbers."""
+    bytes_moved = support_bytes(tables, bitmap) + sum(map(len, union)) * ROW_ID_BYTES
+    return Work(phase, bytes_moved, launches=SELECT_LAUNCHES * len(tables))
+
+
+def place(tables: Sequence[RowSparse], union: Sequence[NDArray[np.int64]]) -> Work:
+    """Return the cost of clearing a buffer for the union's values and copying the rank's own rows into it."""
+    cleared = sum(len(rows) * table.width for table, rows in zip(tables, union, strict=True)) * VALUE_BYTES
+    # Each held row: its number and place are read, then its values are read and written.
+    copied = sum(len(table.rows) * (2 * ROW_ID_BYTES + table.width * 2 * VALUE_BYTES) for table in tables)
+    return Work("encode", cleared + copied, launches=1 + len(tables))
+
+
+def pack(tables: Sequence[RowSparse]) -> Work:
     """Return the cost of writing the rows of some tables into a message: keys, and values read and written."""
-    keys = key_work(tables)
+    keys = write_keys(tables)
     copied = sum(2 * len(table.rows) * table.width * VALUE_BYTES for table in tables)
     return Work("encode", keys.bytes_moved + copied, keys.launches)
 
 
-def key_work(tables: Sequence[RowSparse]) -> Work:
+def write_keys(tables: Sequence[RowSparse]) -> Work:
     """Return the cost of writing the keys of rows whose values lie in the message already."""
     bytes_moved, launches = 0, 0
     for table in tables:
@@ -46,7 +75,7 @@ def key_work(tables: Sequence[RowSparse]) -> Work:
     return Work("encode", bytes_moved, launches)
 
 
-def split_work(tables: Sequence[RowSparse], ranks: int) -> Work:
+def sort_by_owner(tables: Sequence[RowSparse], ranks: int) -> Work:
     """Return the cost of bringing rows into the order of their owners, before they are packed.
 
     A radix sort of 4-byte positions with the places they come from: a histogram reads all of them, then every digit of
@@ -64,7 +93,7 @@ def split_work(tables: Sequence[RowSparse], ranks: int) -> Work:
     return Work("encode", bytes_moved, launches)
 
 
-def sum_work(contributions: Iterable[Sequence[RowSparse]], sums: Sequence[RowSparse], phase: Phase) -> Work:
+def add_up(contributions: Iterable[Sequence[RowSparse]], sums: Sequence[RowSparse], phase: Phase) -> Work:
     """Return the cost of adding the rows of several messages up.
 
     Parameters
@@ -92,7 +121,7 @@ def sum_work(contributions: Iterable[Sequence[RowSparse]], sums: Sequence[RowSpa
     return Work(phase, bytes_moved, launches=2 + (2 + SELECT_LAUNCHES) * len(sums))
 
 
-def join_work(sums: Sequence[RowSparse]) -> Work:
+def join(sums: Sequence[RowSparse]) -> Work:
     """Return the cost of making tables of the rows that all owners hold: numbers from keys, values side by side."""
     bytes_moved = sum(len(table.rows) * (INDEX_BYTES + ROW_ID_BYTES + 2 * table.width * VALUE_BYTES) for table in sums)
     return Work("decode", bytes_moved, launches=2 * len(sums))

@@ -1,11 +1,11 @@
-"""What S2 costs a GPU: memory traffic of its kernels, or the measured conversions of the authors' code."""
+"""Costs of GPU work on a count sketch: traffic of its kernels, or the measured conversions of the authors' code."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.reducers.row_sparse.gpu_memory import GATHER_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
-from s2sim.reducers.row_sparse.support import mark_work, read_work
+from s2sim.reducers.gpu_cost import GATHER_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
+from s2sim.reducers.row_sparse.cost import mark, read_bitmaps
 from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ def encode(tables: Sequence[RowSparse], sketch: CountSketch, settings: Settings)
         # That code converts dense tables to coordinates first; its measured time, as passes, holds all kernels. A
         # launch a table keeps small tables from taking no time.
         return Work("encode", 0, launches=len(tables), dense_encode_bytes=sum(table.nbytes for table in tables))
-    mark = mark_work(tables, settings.bitmap)
+    marked = mark(tables, settings.bitmap)
     # Beside the bitmaps' kernels, one clears the cells and one a table inserts its values.
-    return Work("encode", mark.bytes_moved + _insert_bytes(tables, sketch), mark.launches + 1 + len(tables))
+    return Work("encode", marked.bytes_moved + _insert_bytes(tables, sketch), marked.launches + 1 + len(tables))
 
 
 def decode(
@@ -38,9 +38,9 @@ def decode(
     if settings.published is not None:
         # Likewise, back to dense tables.
         return Work("decode", 0, launches=len(tables), dense_decode_bytes=sum(table.nbytes for table in tables))
-    read = read_work(tables, settings.bitmap, union, "decode")
+    found = read_bitmaps(tables, settings.bitmap, union, "decode")
     keys = sum(len(rows) * table.width for rows, table in zip(union, tables, strict=True))
-    return Work("decode", read.bytes_moved + _estimate_bytes(keys, sketch), read.launches + len(tables))
+    return Work("decode", found.bytes_moved + _estimate_bytes(keys, sketch), found.launches + len(tables))
 
 
 def decode_own(tables: Sequence[RowSparse], sketch: CountSketch) -> Work:
