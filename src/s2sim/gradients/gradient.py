@@ -131,6 +131,11 @@ class Gradient:
         )
 
 
+def average(total: Gradient, ranks: int) -> Gradient:
+    """Return a sum over ``ranks`` ranks divided by their number."""
+    return total.map(lambda values: values / ranks)
+
+
 def _add_layers(left: Layer, right: Layer, sign: int) -> Layer:
     if not isinstance(left, RowSparse) or not isinstance(right, RowSparse):
         dense = np.array(to_dense(left))

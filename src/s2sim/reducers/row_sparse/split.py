@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from s2sim.errors import S2SimWarning
-from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
+from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, average
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.systems.dense import average
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from s2sim.gradients.gradient import average
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 
 if TYPE_CHECKING:
@@ -33,8 +34,3 @@ class Dense(Reducer):
         yield total
         mean = rank.replicated(lambda: average(total.value, rank.size))
         return Reduced(mean, sent=lambda: gradient)
-
-
-def average(total: Gradient, ranks: int) -> Gradient:
-    """Return a sum over ``ranks`` ranks divided by their number."""
-    return total.map(lambda values: values / ranks)
