@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.spread import Spread
+from s2sim.collectives.schedules.blocks import exchange
+from s2sim.collectives.schedules.checker import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.hops import Hop, Hops
 from s2sim.collectives.timing.closed_form import closed_form_s
@@ -56,3 +59,26 @@ def test_refusals():
     with pytest.raises(ContendedError, match="one latency and one rate"):
         Spread().closed_form_s(Demand("send_recv", (8, 9), 4), mixed)
     assert Spread().closed_form_s(Demand("send_recv", (10, 10), 4), mixed) == pytest.approx(2e-6 + 40 / 1e10)
+
+
+@given(seed=st.integers(0, 1000), ranks=st.integers(1, 33), share=st.sampled_from([0.0, 0.1, 0.9]))
+def test_empty_blocks_are_not_sent(clusters, seed, ranks, share):
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(1, 100, (ranks, ranks)) * (generator.random((ranks, ranks)) < share)
+    schedule = Spread().schedule(exchange(sizes, 4), clusters[ranks])
+    check_schedule(schedule)
+    np.fill_diagonal(sizes, 0)
+    assert sum(step.round.pattern.messages for step in schedule.steps) == np.count_nonzero(sizes)
+    assert [side.tolist() for side in schedule.traffic()] == [(4 * sizes.sum(axis=axis)).tolist() for axis in (1, 0)]
+    timed = Timer(clusters[ranks], "spread").time(schedule.demand)
+    assert timed.duration_ps == simulate_ps(schedule, clusters[ranks])
+
+
+def test_few_partners_are_never_too_many_messages_at_once():
+    ranks = 1500
+    blocks = np.zeros((ranks, ranks), np.int64)
+    blocks[np.arange(ranks), (np.arange(ranks) + 1) % ranks] = 1000
+    cluster = build_cluster(load_shape("single-switch"), ranks)
+    timed = Timer(cluster).time(exchange(blocks, 4))
+    assert timed.schedule.algorithm == "spread"
+    assert timed.schedule.steps[0].round.pattern.messages == ranks

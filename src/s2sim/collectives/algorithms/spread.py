@@ -16,7 +16,7 @@ from s2sim.errors import ContendedError, OptionError
 from s2sim.options import join_option_string, non_default
 
 if TYPE_CHECKING:
-    from s2sim.arrays import Ints
+    from s2sim.arrays import Ints, Mask
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Schedule
@@ -59,7 +59,7 @@ class Spread:
                 raise OptionError(f"spread: partners={self.partners} changes nothing in send_recv: leave it out")
             return schedule_of(demand, self.name, _shift(demand))
         partners = self.partners
-        if partners is None and max((sum(map(bool, row)) for row in demand.blocks), default=0) > _UNEQUAL_PARTNERS:
+        if partners is None and demand.blocks and _held(demand).sum(axis=1).max() > _UNEQUAL_PARTNERS:
             partners = _UNEQUAL_PARTNERS
         text = join_option_string(self.name, non_default(replace(self, partners=partners)))
         return schedule_of(demand, text, _exchange(demand, cluster.node_of_rank, partners or demand.ranks))
@@ -98,18 +98,30 @@ def _exchange(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
     What is empty is not sent: most pairs are, where only some ranks are peers.
     """
     ranks = demand.ranks
-    check_at_once("spread", ranks * (ranks - 1), "pairwise")
+    held = _held(demand) if demand.blocks else None
+    check_at_once("spread", ranks * (ranks - 1) if held is None else int(held.sum()), "pairwise")
     groups = -(-ranks // partners)
     order = np.arange(ranks) if groups == 1 else np.argsort(node_of_rank[:ranks], kind="stable")
     blocks = blocks_of(demand)
-    rounds = [_pairs(order, groups, shift) for shift in range(groups)]
-    if demand.blocks:
-        held = np.asarray(demand.blocks) > 0
-        rounds = [(source[held[source, target]], target[held[source, target]]) for source, target in rounds]
+    if held is not None and groups == 1:
+        source, target = np.nonzero(held)
+        first_after = np.lexsort(((target - source) % ranks, source))
+        rounds = [(source[first_after], target[first_after])]
+    else:
+        rounds = [_pairs(order, groups, shift) for shift in range(groups)]
+        if held is not None:
+            rounds = [(source[held[source, target]], target[held[source, target]]) for source, target in rounds]
     sent = [Round(Pattern(source, target), blocks.bytes(source, target)) for source, target in rounds]
     first, *others = sent
     steps = (Step(first), *(Step(each, after=(), after_sent=(number,)) for number, each in enumerate(others)))
     return Stage(steps, lambda step, _time: block_pieces(blocks, *rounds[step]), chain=groups == 1)
+
+
+def _held(demand: Demand) -> Mask:
+    """Return who has something for whom, bool of shape (ranks, ranks)."""
+    held: Mask = np.asarray(demand.blocks) > 0
+    np.fill_diagonal(held, val=False)
+    return held
 
 
 def _pairs(order: Ints, groups: int, shift: int) -> tuple[Ints, Ints]:
