@@ -16,6 +16,8 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import Gradient, to_dense
+from s2sim.gradients.load import load_trace
+from s2sim.reducers.measure import error_of, mean_float64
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.registry import REDUCERS
 from s2sim.reducers.run import run_reducer
@@ -24,6 +26,7 @@ from s2sim.reducers.scripts.script import Post, Work
 from s2sim.reducers.scripts.traffic import recording_bytes
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
+from s2sim.study.compare.steps import follow
 from s2sim.study.measuring.communication_bound import communication_bound
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.timeline import watch
@@ -301,3 +304,13 @@ def test_scripts_of_unlike_ranks_are_unlike():
     recording = run_reducer(TwoLevels(), example_gradients(4)).recording
     posts = [sum(isinstance(step, Post) for step in script) for script in recording.scripts]
     assert posts == [3, 2, 3, 2]
+
+
+def test_steps_follow_the_rank_that_is_furthest_off():
+    trace = load_trace("synthetic:density=0.5,overlap=0.5,rows=40,width=2,dense=30", workers=5)
+    (first,) = follow(Gossip(), trace, 5, 1, lambda _: (SimpleNamespace(total_ps=0), 0), seed=0)
+    gradients = [trace.gradient(0, rank) for rank in range(5)]
+    exact = mean_float64(gradients)
+    errors = [error_of(result.mean, exact, ()).whole.relative_l2 for result in run_reducer(Gossip(), gradients).results]
+    assert first.error == first.error_so_far == max(errors)
+    assert max(errors) > min(errors)

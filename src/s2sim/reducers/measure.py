@@ -111,7 +111,11 @@ def worst_error(results: Sequence[Reduced], exact: Gradient, compressed: Sequenc
     A result that ranks share is measured once.
     """
     distinct = {id(result.mean): result.mean for result in results}
-    errors = [error_of(mean, exact, compressed) for mean in distinct.values()]
+    return worst_of(error_of(mean, exact, compressed) for mean in distinct.values())
+
+
+def worst_of(errors: Iterable[Errors]) -> Errors:
+    """Return those of the aggregate which is furthest off as a whole."""
     return max(errors, key=lambda item: inf if item.whole.relative_l2 is None else item.whole.relative_l2)
 
 

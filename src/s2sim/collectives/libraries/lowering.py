@@ -200,8 +200,7 @@ def _staged(lowered: Lowered) -> Lowered:
     """Return it with the payload copied to host memory and back; the host waits until the copy out is complete."""
     *sizes, step = lowered.steps
     (demand,) = step.demands
-    handed_in = sum(demand.elements) if demand.kind == "reduce_scatter" else max(demand.elements)
-    out = Local(host_syncs=1, to_host_bytes=handed_in * demand.itemsize)
+    out = Local(host_syncs=1, to_host_bytes=demand.handed_in_bytes)
     back = Local(to_gpu_bytes=result_bytes(demand))
     return replace(
         lowered,

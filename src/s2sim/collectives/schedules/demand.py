@@ -86,6 +86,11 @@ class Demand:
         return self.buffer_elements * self.itemsize
 
     @property
+    def handed_in_bytes(self) -> int:
+        """Bytes that the rank with most contributes."""
+        return (sum if self.kind == "reduce_scatter" else max)(self.elements) * self.itemsize
+
+    @property
     def sizes_bytes(self) -> Floats:
         """What each rank's stretch counts on the network, float64 of shape (ranks,).
 

@@ -1,1 +1,1 @@
-"""Ranks in memory: their programs in lock-step, and how what they post combines."""
+"""Ranks in memory: their programs, their groups, and how what they post combines."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.measure import error_of, mean_float64, worst_error
+from s2sim.reducers.measure import error_of, mean_float64, worst_error, worst_of
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
 from s2sim.study.measuring.row_parts import StepRow
 from s2sim.units import PS_PER_S
@@ -73,8 +73,10 @@ def follow(
     ranks together, over the gradients of the first step.
     """
     instances = make_instances(with_feedback(reducer), ranks)
+    # Where ranks do not end alike, what each has been delivered is followed.
+    followed = 1 if reducer.traits.agrees else ranks
     wanted: list[NDArray[np.float64]] = []
-    delivered: list[NDArray[np.float64]] = []
+    delivered: list[list[NDArray[np.float64]]] = []
     rows: list[StepRow] = []
     usual = 0.0
     for step in range(steps):
@@ -82,13 +84,15 @@ def follow(
         exact = mean_float64(gradients)
         results, recording = run_group(instances, gradients, seed=seed, step=step)
         if not wanted:
-            wanted, delivered = ([np.zeros(layer.shape) for layer in exact.layers] for _ in range(2))
-        for sums, mean in ((wanted, exact), (delivered, results[0].mean)):
+            wanted, *delivered = ([np.zeros(layer.shape) for layer in exact.layers] for _ in range(1 + followed))
+        means = [result.mean for result in results[:followed]]
+        for sums, mean in zip((wanted, *delivered), (exact, *means), strict=True):
             for summed, layer in zip(sums, mean.layers, strict=True):
                 _add(summed, layer)
         usual = usual or sqrt(_square(gradients))
         replayed, sent = execute(recording)
-        so_far = error_of(Gradient(exact.names, tuple(delivered)), Gradient(exact.names, tuple(wanted)), ())
+        sums_wanted = Gradient(exact.names, tuple(wanted))
+        so_far = worst_of(error_of(Gradient(exact.names, tuple(sums)), sums_wanted, ()) for sums in delivered)
         rows.append(
             StepRow(
                 step=step,

@@ -97,7 +97,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed) -> Row:
                 kind=step.demands[0].kind,
                 algorithm=launch.timed.schedule.algorithm,
                 label=f"{call.label}: {step.what}" if step.what else call.label,
-                bytes=max(max(demand.elements) * demand.itemsize for demand in step.demands),
+                bytes=max(demand.handed_in_bytes for demand in step.demands),
                 time_s=(launch.end_ps - launch.start_ps) / PS_PER_S,
                 size_from_data=call.size_from_data,
                 why=launch.timed.why,
