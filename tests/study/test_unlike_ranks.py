@@ -9,8 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import s2sim
+from s2sim.collectives.libraries.launches import SIZES
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
@@ -32,6 +35,8 @@ from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.timeline import watch
 from s2sim.study.scenario.reducers import ReducerScenario
 from s2sim.testing.reducers import check_reducer, example_gradients
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.files.hardware import load_gpu
 
 RATE_BPS = 50 * 2**30
@@ -95,6 +100,11 @@ def gradients_of(ranks, elements=ELEMENTS):
 
 @pytest.fixture
 def gpu():
+    return load_gpu("a100")
+
+
+@pytest.fixture(scope="module")
+def gpu_once():
     return load_gpu("a100")
 
 
@@ -314,3 +324,66 @@ def test_steps_follow_the_rank_that_is_furthest_off():
     errors = [error_of(result.mean, exact, ()).whole.relative_l2 for result in run_reducer(Gossip(), gradients).results]
     assert first.error == first.error_so_far == max(errors)
     assert max(errors) > min(errors)
+
+
+KINDS = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather", "all_to_all", "exchange")
+
+
+@dataclass(slots=True)
+class Drawn(Reducer):
+    """Collectives of drawn kinds, sizes and groups, in one order on all ranks, waited for at once or at the end."""
+
+    seed: int
+
+    about = Traits("drawn", "anything", "a test", agrees=False)
+
+    def reduce(self, rank, gradient):
+        draw = np.random.default_rng(self.seed)
+        pending = None
+        for number in range(6):
+            members = np.flatnonzero(draw.random(rank.size) < 0.6).tolist()
+            kind, root, at_once = draw.choice(KINDS), int(draw.integers(rank.size)), draw.random() < 0.5
+            sizes = draw.integers(0, 50_000, (rank.size, rank.size))
+            if rank.index not in members:
+                continue
+            group = rank.subgroup(members)
+            posted = post(group, str(kind), root % group.size, sizes[: group.size, : group.size], f"{number} {kind}")
+            pending = posted if pending is None else pending & posted
+            if at_once:
+                yield pending
+                pending = None
+        if pending is not None:
+            yield pending
+        return Reduced(gradient, sent=lambda: gradient)
+
+
+def post(group, kind, root, sizes, label):
+    one, own = np.zeros(sizes[0, 0], np.float32), [np.zeros(size, np.float32) for size in sizes[group.index]]
+    if kind in ("reduce", "broadcast"):
+        return getattr(group, kind)(one, root=root, label=label)
+    if kind == "reduce_scatter":
+        return group.reduce_scatter([np.zeros(size, np.float32) for size in sizes[0]], label=label)
+    if kind == "all_to_all":
+        return group.all_to_all(own, label=label)
+    if kind == "exchange":
+        return group.exchange({to: part for to, part in enumerate(own) if to != group.index and to % 2}, label=label)
+    return getattr(group, kind)(own[0] if kind == "all_gather" else one, label=label)
+
+
+@pytest.mark.parametrize("library", ["ideal", "nccl", "gloo", "mpi"])
+@given(seed=st.integers(0, 10**6), ranks=st.integers(1, 9))
+@settings(max_examples=10)
+def test_no_drawn_program_beats_its_bound(library, gpu_once, seed, ranks):
+    recording = run_reducer(Drawn(seed), gradients_of(ranks, 1)).recording
+    timer = Timer(build_cluster(load_shape("fat-tree", ["node.gpus=2", "nic.count=2"]), ranks))
+    plan = make_plan(recording, choose_library(library))
+    found = replay(recording, timer, gpu_once, plan)
+    bound = communication_bound(recording, plan, timer.cluster, assisted=False)
+    assert bound.seconds <= found.total_ps / PS
+    sent, received = recording_bytes(recording)
+    assert sent.sum() == received.sum()
+    assert sorted(number for launch in found.launches for number, step in launch.parts if step.what != SIZES) == list(
+        range(len(recording.calls))
+    )
+    again = replay(recording, timer, gpu_once, plan)
+    assert again.total_ps == found.total_ps
