@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.codecs.fixed_point import HEADROOM, exponents_for, maxima_from_parts, overflowed
+from s2sim.codecs.fixed_point import HEADROOM, error_bound, exponents_for, maxima_from_parts, overflowed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from s2sim.codecs.exact_sketch import ExactSketch
@@ -81,3 +83,41 @@ def unserved(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[np.bo
     if noise <= 4.0**_COARSE_BITS * fresh_noise:
         return over
     return over | (judged & (fresh - exponents > _COARSE_BITS))
+
+
+def carry(
+    union: Sequence[NDArray[np.int64]],
+    maxima: Sequence[NDArray[np.float64]],
+    exponents: Sequence[NDArray[np.int16] | None],
+    flags: Sequence[NDArray[np.bool_]] | None,
+    parts: Sequence[NDArray[Any]],
+) -> tuple[list[Carried], list[float] | None]:
+    """Return what the next step needs of each table, and how far any element of this mean can be from the exact one.
+
+    Bounds that did not serve, or of no value at all, are exchanged again. For float32 cells there are none.
+
+    Parameters
+    ----------
+    union : sequence of int64 array
+        Rows of each table that any rank held.
+    maxima : sequence of float64 array
+        Bounds on the sums in each group, where units are the step's own.
+    exponents : sequence of int16 array or None
+        The units.
+    flags : sequence of bool array or None
+        Groups that they did not serve, where they were carried over.
+    parts : sequence of array
+        How much of the range was used then.
+    """
+    units = [powers for powers in exponents if powers is not None]
+    if not units:
+        return [Carried(len(rows), None) for rows in union], None
+    if flags is not None:
+        maxima = [maxima_from_parts(*pair) for pair in zip(parts, units, strict=True)]
+    # Half a unit a rank in the sum is half a unit in the mean.
+    errors = [
+        float(error_bound(powers, 1).max()) if bound.any() else 0.0 for powers, bound in zip(units, maxima, strict=True)
+    ]
+    served = [True] * len(union) if flags is None else [not flagged.any() for flagged in flags]
+    bounds = [bound if good and bound.any() else None for bound, good in zip(maxima, served, strict=True)]
+    return [Carried(len(rows), bound) for rows, bound in zip(union, bounds, strict=True)], errors

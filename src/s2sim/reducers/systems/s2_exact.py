@@ -14,25 +14,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from s2sim.codecs.exact_sketch import CellType, Decoded, ExactSketch
-from s2sim.codecs.fixed_point import error_bound, exponents_for, maxima_from_parts, range_parts
-from s2sim.codecs.hashing import as_keys
+from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
-from s2sim.codecs.peeling import enough_rounds, peel_order
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import RowSparse, to_dense
+from s2sim.gradients.gradient import to_dense
 from s2sim.reducers.error_bound import ErrorBound
-from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse import cost as row_cost
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
 from s2sim.reducers.sketching import exact_cost as cost
-from s2sim.reducers.sketching.exact_units import Carried, carried_exponents, regrouped, unserved
+from s2sim.reducers.sketching import exact_tables as exact
+from s2sim.reducers.sketching import exact_units as units
 from s2sim.reducers.sketching.union_size import post_estimate, read_estimate
 from s2sim.reducers.systems.dense import Dense
 
@@ -41,16 +38,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.gradients.gradient import Gradient
+    from s2sim.gradients.gradient import Gradient, RowSparse
     from s2sim.reducers.rank import Pending, Program, Rank
 
-Exponents = list["NDArray[np.int16] | None"]
-_Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], Exponents, bool]
+_Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents, bool]
 """The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
 step's own; if they are not, the bounds are on the rank's own values."""
-
-_CHANCE = 0.01
-"""Keys that are expected to need more rounds than are launched."""
 
 _MOST_VALUES = 1 << 27
 """Values whose magnitudes a first step tells apart: 4,096 groups, 32 kB."""
@@ -82,7 +75,7 @@ class S2Exact(Reducer):
     bitmap: BitmapFormat = "packed"
     layers: Layers = "sparse"
 
-    carried: list[Carried] | None = field(init=False, repr=False, default=None)
+    carried: list[units.Carried] | None = field(init=False, repr=False, default=None)
     """What all ranks know from the last step, of each table."""
     last_error_bounds: list[float] | None = field(init=False, repr=False, default=None)
     """How far any element of the last mean can be from the exact one in each table, float32's own rounding aside;
@@ -127,26 +120,26 @@ class S2Exact(Reducer):
         rank.work(row_cost.mark(tables, self.bitmap))
         support = post_support(rank, tables, self.bitmap)
         rank.work(cost.encode(tables, sketches, carried=not fresh))
-        parts = () if fresh else _range_parts(maxima, exponents, self.dtype)
+        parts = () if fresh else exact.parts_of_range(maxima, exponents, self.dtype)
         # Cells may wrap around, as long as the sum of each row fits: see `s2sim.codecs.fixed_point`.
         cells = rank.all_reduce(
-            (_encode(sketches, tables, exponents), parts), label="cells", size_from_data=estimated, wraps=True
+            (exact.encode(sketches, tables, exponents), parts), label="cells", size_from_data=estimated, wraps=True
         )
         dense = split.post_dense(rank)
 
         # Which row is read where depends on the bitmap alone; the cells may still be on their way.
         yield support
         union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
-        rounds = rank.replicated(lambda: max(map(_rounds, sketches, union)))
+        rounds = rank.replicated(lambda: max(map(exact.rounds, sketches, union)))
         rank.work(cost.order(tables, sketches, self.bitmap, union, rounds))
         yield cells
         summed, parts = cells.value
-        decoded = rank.replicated(lambda: _decode(sketches, summed, union, exponents))
+        decoded = rank.replicated(lambda: exact.decode(sketches, summed, union, exponents))
         rank.work(cost.read(sketches, decoded, rounds))
-        flags = rank.replicated(lambda: _unserved(parts, exponents))
-        again = rank.replicated(lambda: _rows_to_send_again(sketches, union, decoded, flags))
+        flags = rank.replicated(lambda: exact.unserved_groups(parts, exponents))
+        again = rank.replicated(lambda: exact.rows_to_send_again(sketches, union, decoded, flags))
         self.last_again = sum(map(len, again))
-        self._carry(union, maxima, exponents, flags, parts)
+        self.carried, self.last_error_bounds = units.carry(union, maxima, exponents, flags, parts)
 
         # Whether rows are missing only the data tell: the host waits for that, also if there are none.
         repeated: Pending | None = None
@@ -154,7 +147,7 @@ class S2Exact(Reducer):
             rank.synchronise()
         else:
             rank.work(cost.pack_again(tables, again))
-            packed = tuple(_rows_of(table, rows) for table, rows in zip(tables, again, strict=True))
+            packed = tuple(exact.rows_of(table, rows) for table, rows in zip(tables, again, strict=True))
             repeated = rank.all_reduce(packed, label="rows sent again", size_from_data=True)
             yield repeated
             rank.work(cost.place_again(tables, again))
@@ -162,21 +155,21 @@ class S2Exact(Reducer):
             yield dense
 
         def mean() -> Gradient:
-            exact = None if repeated is None else repeated.value
-            sums = iter(_with_exact(tables, union, decoded, again, exact))
+            came = None if repeated is None else repeated.value
+            sums = iter(exact.with_exact(tables, union, decoded, again, came))
             return split.mean([next(sums) if table.size else table for table in split.tables], dense, rank.size)
 
         def sent() -> Gradient:
             if self.traits.lossless:
                 return gradient
             own_rows = [table.rows for table in tables]
-            own_cells = [to_dense(cells) for cells in _encode(sketches, tables, exponents)]
-            own = _decode(sketches, own_cells, own_rows, exponents)
+            own_cells = [to_dense(cells) for cells in exact.encode(sketches, tables, exponents)]
+            own = exact.decode(sketches, own_cells, own_rows, exponents)
             rank.work(cost.decode_own(tables, sketches, own))
             # What a rank cannot read of its own rows, it cannot read of all rows either.
             exact_rows = [np.intersect1d(rows, table.rows) for rows, table in zip(again, tables, strict=True)]
-            exact = [_rows_of(table, rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
-            kept = iter(_with_exact(tables, own_rows, own, exact_rows, exact))
+            resent = [exact.rows_of(table, rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
+            kept = iter(exact.with_exact(tables, own_rows, own, exact_rows, resent))
             return split.join([next(kept) if table.size else table for table in split.tables], split.dense)
 
         return Reduced(rank.replicated(mean), sent)
@@ -190,7 +183,7 @@ class S2Exact(Reducer):
             support = post_support(rank, tables, self.bitmap)
             yield support
             union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
-            self._carry(union, maxima, exponents, None, ())
+            self.carried, self.last_error_bounds = units.carry(union, maxima, exponents, None, ())
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return the row-sparse layers, or all."""
@@ -221,7 +214,7 @@ class S2Exact(Reducer):
         widest = rank.replicated(lambda: self._sketches(most, tables, rank.seed))
         if self.dtype != "float32":
             rank.work(cost.maxima(tables, widest))
-            own = _maxima(tables, widest)
+            own = exact.maxima(tables, widest)
         registers = post_estimate(rank, tables)
         total = rank.all_reduce(tuple(own), label="largest magnitudes") if own else None
         yield registers if total is None else registers & total
@@ -231,8 +224,10 @@ class S2Exact(Reducer):
             sketches = self._sketches(self._with_margin(counts, tables), tables, rank.seed)
             if total is None:
                 return sketches, [], [None] * len(tables), True
-            maxima = [regrouped(found, sketch.groups) for found, sketch in zip(total.value, sketches, strict=True)]
-            return sketches, maxima, [exponents_for(found, self.dtype) for found in maxima], True
+            maxima = [
+                units.regrouped(found, sketch.groups) for found, sketch in zip(total.value, sketches, strict=True)
+            ]
+            return sketches, maxima, exact.exponents(maxima, self.dtype), True
 
         return rank.replicated(agreed)
 
@@ -243,15 +238,15 @@ class S2Exact(Reducer):
         sketches = rank.replicated(lambda: self._sketches(counts, tables, rank.seed))
         if self.dtype == "float32":
             return sketches, [], [None] * len(tables), True
-        own = _maxima(tables, sketches)
+        own = exact.maxima(tables, sketches)
         known = [last.maxima for last in self.carried if last.maxima is not None]
         if len(known) == len(tables):
-            exponents: Exponents = rank.replicated(lambda: [*map(carried_exponents, known, sketches)])
+            exponents: exact.Exponents = rank.replicated(lambda: [*map(units.carried_exponents, known, sketches)])
             return sketches, own, exponents, False
         rank.work(cost.maxima(tables, sketches))
         total = rank.all_reduce(tuple(own), label="largest magnitudes")
         yield total
-        return sketches, list(total.value), [exponents_for(found, self.dtype) for found in total.value], True
+        return sketches, list(total.value), exact.exponents(total.value, self.dtype), True
 
     def _with_margin(self, counts: Sequence[float], tables: Sequence[RowSparse]) -> list[float]:
         return [min(count * self.margin, table.shape[0]) for count, table in zip(counts, tables, strict=True)]
@@ -262,129 +257,3 @@ class S2Exact(Reducer):
             ExactSketch.for_keys(count, table.width, self.dtype, cells_per_key=self.cells, seed=seed)
             for count, table in zip(keys, tables, strict=True)
         ]
-
-    def _carry(
-        self,
-        union: Sequence[NDArray[np.int64]],
-        maxima: Sequence[NDArray[np.float64]],
-        exponents: Exponents,
-        flags: Sequence[NDArray[np.bool_]] | None,
-        parts: Sequence[NDArray[Any]],
-    ) -> None:
-        """Keep what the next step needs. Bounds that did not serve, or of no value at all, are exchanged again."""
-        bounds: list[NDArray[np.float64] | None] = [None] * len(union)
-        self.last_error_bounds = None
-        if self.dtype != "float32":
-            units = [powers for powers in exponents if powers is not None]
-            # Half a unit a rank in the sum is half a unit in the mean.
-            if flags is not None:
-                maxima = [maxima_from_parts(*pair) for pair in zip(parts, units, strict=True)]
-            self.last_error_bounds = [
-                float(error_bound(powers, 1).max()) if bound.any() else 0.0
-                for powers, bound in zip(units, maxima, strict=True)
-            ]
-            served = [True] * len(union) if flags is None else [not flagged.any() for flagged in flags]
-            bounds = [bound if good and bound.any() else None for bound, good in zip(maxima, served, strict=True)]
-        self.carried = [Carried(len(rows), bound) for rows, bound in zip(union, bounds, strict=True)]
-
-
-def _maxima(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -> list[NDArray[np.float64]]:
-    """Return the largest magnitude in each group of each table."""
-    return [sketch.maxima(table.rows, _matrix(table)) for sketch, table in zip(sketches, tables, strict=True)]
-
-
-def _matrix(table: RowSparse) -> NDArray[np.float32]:
-    """Return the values of the held rows as one row each, whatever the table's shape."""
-    matrix: NDArray[np.float32] = table.values.reshape(len(table.rows), table.width)
-    return matrix
-
-
-def _encode(
-    sketches: Sequence[ExactSketch], tables: Sequence[RowSparse], exponents: Exponents
-) -> tuple[RowSparse, ...]:
-    """Return the cells of each table, of which a rank fills few."""
-    return tuple(
-        RowSparse(*sketch.encode_touched(table.rows, _matrix(table), powers), (sketch.table.cells, sketch.width))
-        for sketch, table, powers in zip(sketches, tables, exponents, strict=True)
-    )
-
-
-def _range_parts(
-    maxima: Sequence[NDArray[np.float64]], exponents: Exponents, dtype: CellType
-) -> tuple[NDArray[Any], ...]:
-    """Return how much of the range a rank needs in each group of each table."""
-    return tuple(
-        range_parts(own, powers, dtype) for own, powers in zip(maxima, exponents, strict=True) if powers is not None
-    )
-
-
-def _unserved(parts: Sequence[NDArray[Any]], exponents: Exponents) -> list[NDArray[np.bool_]] | None:
-    """Return the groups of each table whose keys must be sent again; None if units are the step's own."""
-    if not parts:
-        return None
-    return [unserved(used, powers) for used, powers in zip(parts, exponents, strict=True) if powers is not None]
-
-
-def _rounds(sketch: ExactSketch, rows: NDArray[np.int64]) -> int:
-    """Return the rounds that wait for each other when ``rows`` are peeled; blocks are peeled side by side.
-
-    As many as nearly always suffice, because the host does not wait for the GPU to say when it has come to an end; more
-    where the hash functions at hand need more.
-    """
-    blocks, cells = sketch.table.blocks, sketch.table.block_cells
-    needed = max(peel_order(columns, cells).rounds for _, columns in sketch.table.by_block(as_keys(rows)))
-    return max(needed, enough_rounds(len(rows) / blocks, cells, chance=_CHANCE / blocks))
-
-
-def _decode(
-    sketches: Sequence[ExactSketch],
-    cells: Sequence[NDArray[Any]],
-    rows: Sequence[NDArray[np.int64]],
-    exponents: Exponents,
-) -> list[Decoded]:
-    """Return what can be read of some rows of each table."""
-    with refuse_overflow():
-        return [
-            sketch.decode(total.reshape(sketch.shape), keys, powers)
-            for sketch, total, keys, powers in zip(sketches, cells, rows, exponents, strict=True)
-        ]
-
-
-def _rows_to_send_again(
-    sketches: Sequence[ExactSketch],
-    union: Sequence[NDArray[np.int64]],
-    decoded: Sequence[Decoded],
-    flags: Sequence[NDArray[np.bool_]] | None,
-) -> list[NDArray[np.int64]]:
-    """Return the rows of each table that could not be read, or are in a group that its units did not serve."""
-    again = []
-    for index, (sketch, rows, found) in enumerate(zip(sketches, union, decoded, strict=True)):
-        chosen = np.zeros(len(rows), np.bool_)
-        chosen[found.left] = True
-        if flags is not None and flags[index].any():
-            chosen |= flags[index][sketch.group_of(rows)]
-        again.append(rows[chosen])
-    return again
-
-
-def _rows_of(table: RowSparse, rows: NDArray[np.int64]) -> RowSparse:
-    """Return the held ones among some ``rows`` of a table, at their places among these."""
-    held = np.isin(table.rows, rows, assume_unique=True)
-    return RowSparse(np.searchsorted(rows, table.rows[held]), table.values[held], (len(rows), *table.shape[1:]))
-
-
-def _with_exact(
-    tables: Sequence[RowSparse],
-    rows: Sequence[NDArray[np.int64]],
-    decoded: Sequence[Decoded],
-    again: Sequence[NDArray[np.int64]],
-    exact: Sequence[NDArray[np.float32]] | None,
-) -> list[RowSparse]:
-    """Return the decoded ``rows`` of each table, those that were sent ``again`` with their ``exact`` values."""
-    result = []
-    for index, (table, keys, found) in enumerate(zip(tables, rows, decoded, strict=True)):
-        values = found.values.reshape(len(keys), *table.shape[1:])
-        if exact is not None:
-            values[np.searchsorted(keys, again[index])] = exact[index]
-        result.append(RowSparse(keys, values, table.shape))
-    return result
