@@ -11,31 +11,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from s2sim.codecs.compiled import backend_for
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hashing import HashKind  # noqa: TC001  (options are built from annotations)
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import RowSparse, as_row_sparse
 from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
-from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
-from s2sim.reducers.sketching import cost
+from s2sim.reducers.sketching import cost, union_size
+from s2sim.reducers.sketching import sketch_tables as sketched
 from s2sim.reducers.sketching.settings import Preset, Settings, make_settings
 from s2sim.reducers.sketching.sizing import ROW_CHOICES, SEEDS, Sizing, size_for_error
-from s2sim.reducers.sketching.union_size import estimate_rows
 from s2sim.reducers.systems.dense import Dense
-from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
-    from numpy.typing import NDArray
-
-    from s2sim.gradients.gradient import Gradient
+    from s2sim.gradients.gradient import Gradient, RowSparse
     from s2sim.reducers.rank import Pending, Program, Rank
 
 
@@ -127,7 +119,7 @@ class S2(Reducer):
 
         rank.work(cost.encode(tables, sketch, self.settings))
         # The cells are handed over at once: those of all ranks need not be alive together.
-        cells = rank.all_reduce(encode(sketch, tables), label="cells", size_from_data=estimated)
+        cells = rank.all_reduce(sketched.encode(sketch, tables), label="cells", size_from_data=estimated)
         if one_by_one:
             yield cells
         support = post_support(rank, tables, bitmap)
@@ -137,10 +129,10 @@ class S2(Reducer):
         yield cells & support
 
         union = rank.replicated(lambda: union_rows(support.value, tables, bitmap))
-        self.last_union = _values_in(union, tables)
+        self.last_union = sketched.values_in(union, tables)
         self.last_columns = sketch.columns
         rank.work(cost.decode(tables, union, sketch, self.settings))
-        sums = rank.replicated(lambda: decode(sketch, cells.value, tables, union))
+        sums = rank.replicated(lambda: sketched.decode(sketch, cells.value, tables, union))
         if dense is not None:
             yield dense
         mean = rank.replicated(lambda: split.mean(sums, dense, rank.size))
@@ -148,7 +140,7 @@ class S2(Reducer):
         def sent() -> Gradient:
             rank.work(cost.decode_own(tables, sketch))
             own_rows = [table.rows for table in tables]
-            return split.join(decode(sketch, encode(sketch, tables), tables, own_rows), split.dense)
+            return split.join(sketched.decode(sketch, sketched.encode(sketch, tables), tables, own_rows), split.dense)
 
         return Reduced(mean, sent)
 
@@ -159,7 +151,7 @@ class S2(Reducer):
             support = post_support(rank, tables, self.settings.bitmap)
             yield support
             union = rank.replicated(lambda: union_rows(support.value, tables, self.settings.bitmap))
-            self.last_union = _values_in(union, tables)
+            self.last_union = sketched.values_in(union, tables)
 
     @property
     def traits(self) -> Traits:
@@ -174,7 +166,7 @@ class S2(Reducer):
         """Return the sketch that has the error asked for on the sum of these gradients."""
         if self.error is None:
             return self
-        values = _union_sums(gradients, compressed_layers(gradients[0], self.layers))
+        values = sketched.union_sums(gradients, compressed_layers(gradients[0], self.layers))
         sized = replace(self)
         if len(values) and values.any():
             rows = ROW_CHOICES if self.rows is None else (self.rows,)
@@ -224,9 +216,7 @@ class S2(Reducer):
         if settings.published is not None:
             columns = settings.published.columns(tables)
             return CountSketch(settings.rows, columns, settings.published.seed, settings.hash), False
-        # Other hash functions in each step, so that keys which collide in one part in the next; with the same ones,
-        # error feedback would add up what collides and never deliver it.
-        seed = rank.replicated(lambda: int(named_generator(rank.seed, "count sketch", rank.step).integers(2**63)))
+        seed = rank.replicated(lambda: sketched.seed_of(rank.seed, rank.step))
         estimated = False
         if settings.columns is not None:
             columns = settings.columns
@@ -234,55 +224,7 @@ class S2(Reducer):
             columns = settings.columns_after(self.last_union)
         else:
             estimated = True
-            rows = yield from estimate_rows(rank, tables)
+            rows = yield from union_size.estimate_rows(rank, tables)
             columns = settings.columns_for(sum(count * table.width for count, table in zip(rows, tables, strict=True)))
         hashes = rank.size * settings.rows * sum(table.values.size for table in tables)
-        backend = backend_for(hashes) if settings.hash == "mix" else "numpy"
-        return CountSketch(settings.rows, columns, seed, settings.hash, backend=backend), estimated
-
-
-def _values_in(union: Sequence[NDArray[np.int64]], tables: Sequence[RowSparse]) -> int:
-    """Return the elements of the union's rows in all tables."""
-    return sum(len(rows) * table.width for rows, table in zip(union, tables, strict=True))
-
-
-def _union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> NDArray[np.float32]:
-    """Return the sums over ranks of all elements of the union's rows, float32 of shape (values,)."""
-    parts = [np.zeros(0, np.float32)]
-    for index in compressed:
-        layers = [gradient.layers[index] for gradient in gradients]
-        tables = [layer if isinstance(layer, RowSparse) else as_row_sparse(layer.reshape(-1)) for layer in layers]
-        rows, place = np.unique(np.concatenate([table.rows for table in tables]), return_inverse=True)
-        sums = np.zeros((len(rows), tables[0].width))
-        np.add.at(sums, place, np.concatenate([table.values.reshape(len(table.rows), table.width) for table in tables]))
-        with refuse_overflow():
-            parts.append(sums.astype(np.float32).reshape(-1))
-    return np.concatenate(parts)
-
-
-def encode(sketch: CountSketch, tables: Sequence[RowSparse]) -> NDArray[np.float32]:
-    """Return the cells of one sketch of all tables, float32 of shape (rows, columns)."""
-    cells = sketch.empty()
-    for table, offset in _with_offsets(tables):
-        values = table.values.reshape(len(table.rows), table.width)
-        sketch.encode_rows(table.rows, values, offset=offset, out=cells)
-    return cells
-
-
-def decode(
-    sketch: CountSketch, cells: NDArray[np.float32], tables: Sequence[RowSparse], rows: Sequence[NDArray[np.int64]]
-) -> list[RowSparse]:
-    """Return the estimates of all elements of some rows of each table."""
-    decoded = []
-    for (table, offset), chosen in zip(_with_offsets(tables), rows, strict=True):
-        values = sketch.decode_rows(cells, chosen, table.width, offset=offset)
-        decoded.append(RowSparse(chosen, values.reshape(len(chosen), *table.shape[1:]), table.shape))
-    return decoded
-
-
-def _with_offsets(tables: Sequence[RowSparse]) -> Iterator[tuple[RowSparse, int]]:
-    """Yield each table with the key of its first element: keys number the elements of all tables in order."""
-    offset = 0
-    for table in tables:
-        yield table, offset
-        offset += table.size
+        return sketched.make_sketch(settings, columns, seed, hashes), estimated
