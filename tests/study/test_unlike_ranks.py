@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from types import SimpleNamespace
 
 import numpy as np
@@ -250,6 +252,49 @@ def test_launches_of_groups_that_share_links_share_their_rate(ring_of_hosts, gpu
     for library in ("ideal", "nccl"):
         found = replay(ran.recording, Timer(ring_of_hosts(3)), gpu, make_plan(ran.recording, choose_library(library)))
         assert found.total_ps == pytest.approx(1e6 + 2 * BYTES / RATE_BPS * PS, rel=1e-6)
+
+
+def test_a_launch_of_a_later_group_takes_its_share_of_one_in_flight(ring_of_hosts, gpu):
+    """Rank 1 sends to 0 at once and to 2 when that has worked for a while: its port is busy from then to the end."""
+
+    @dataclass(slots=True)
+    class Later(Reducer):
+        about = Traits("later", "two broadcasts from one rank, one after a while", "a test", agrees=False)
+
+        def reduce(self, rank, gradient):
+            if rank.index == 2:
+                rank.work(Work("encode", 2 * 10**6, launches=0))
+            handles = [
+                rank.subgroup(pair).broadcast(gradient, root=pair.index(1), label=f"to {pair}")
+                for pair in ((0, 1), (1, 2))
+                if rank.index in pair
+            ]
+            yield reduce(and_, handles)
+            return Reduced(gradient, sent=lambda: gradient)
+
+    ran = run_reducer(Later(), gradients_of(3))
+    for library in ("ideal", "nccl"):
+        plan = make_plan(ran.recording, choose_library(library))
+        found = replay(ran.recording, Timer(ring_of_hosts(3)), gpu, plan)
+        assert 0 < found.launches[1].start_ps < BYTES / RATE_BPS * PS
+        assert found.total_ps == pytest.approx(1e6 + 2 * BYTES / RATE_BPS * PS, rel=1e-6)
+
+
+def test_the_bound_of_a_group_is_that_of_its_own_ranks(nodes_of):
+    """Leaders of two nodes all-reduce: all bytes leave a node by its two interfaces."""
+
+    @dataclass(slots=True)
+    class Leaders(Reducer):
+        about = Traits("leaders", "an all-reduce of two leaders", "a test", agrees=False)
+
+        def reduce(self, rank, gradient):
+            if rank.index % 2 == 0:
+                yield rank.subgroup([0, 2]).all_reduce(gradient, label="among leaders")
+            return Reduced(gradient, sent=lambda: gradient)
+
+    recording = run_reducer(Leaders(), gradients_of(4)).recording
+    bound = communication_bound(recording, make_plan(recording), nodes_of(4, 2), assisted=False)
+    assert bound.seconds == pytest.approx(BYTES / (2 * RATE_BPS), rel=1e-6)
 
 
 def test_a_timeline_names_the_ranks_themselves(nodes_of, gpu):
