@@ -13,6 +13,7 @@ from s2sim.collectives.schedules.checker import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import Timer, link_bytes
 from s2sim.errors import ContendedError, OptionError, S2SimError
 from s2sim.topology.cluster import build_cluster
@@ -89,7 +90,7 @@ def test_nodes_exchange_every_byte_once(text):
     demand = Demand("all_reduce", (1_000_000,) * 16, 4)
     schedule = make_algorithm(text, "all_reduce").schedule(demand, cluster)
     out = cluster.fabric.blocks["nic.out"]
-    carried = link_bytes(schedule, cluster)[out.start : out.start + 16].reshape(4, 4)
+    carried = link_bytes(schedule, RoundTimes(cluster))[out.start : out.start + 16].reshape(4, 4)
     np.testing.assert_allclose(carried.sum(axis=1), 2 * 3 / 4 * 4e6)
     busy = (carried > 0).sum(axis=1)
     assert (busy == (4 if text == "hierarchical" else 1)).all()

@@ -10,6 +10,7 @@ from s2sim.collectives.schedules.checker import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import link_bytes
 from s2sim.errors import TopologyError
 from s2sim.topology.cluster import build_cluster
@@ -29,7 +30,9 @@ def test_every_number_of_ranks(ranks, make_cluster, switch_fabric):
     expected = 1e-6 + 1e6 / RATE_BPS if ranks > 1 else 0.0
     assert simulate_ps(schedule, cluster) / PS == pytest.approx(expected, rel=1e-6)
     assert closed_form_s(schedule, cluster) == pytest.approx(expected, rel=1e-12)
-    np.testing.assert_array_equal(link_bytes(schedule, cluster), np.full(2 * ranks, 1e6 if ranks > 1 else 0.0))
+    np.testing.assert_array_equal(
+        link_bytes(schedule, RoundTimes(cluster)), np.full(2 * ranks, 1e6 if ranks > 1 else 0.0)
+    )
 
 
 def test_no_switch_above_all_ranks():

@@ -11,7 +11,7 @@ from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.schedule import Pattern, Round
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.timing.timer import Timer, sent_by_pattern
 from s2sim.collectives.timing.ways import Ways
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
@@ -99,3 +99,47 @@ def test_a_switch_takes_one_message():
     times = RoundTimes(cluster)
     (step,) = schedule.steps
     assert times.time_ps(step.round) == times.message_ps(step.round)[1].max()
+
+
+@pytest.mark.parametrize("algorithm", ["pairwise", "spread"])
+def test_messages_of_some_pairs_are_those_of_all_that_are_asked_for(algorithm, monkeypatch):
+    """Also where patterns are put together, and where too many are open to wait for their next round."""
+    cluster = build_cluster(load_shape("leaf-spine"), 24)
+    timed = Timer(cluster, algorithm).time(Demand("all_to_all", tuple(range(24, 48)), 4))
+
+    def wanted(src, dst):
+        return (src + 2 * dst) % 3 == 0
+
+    def sent(only=None):
+        found = np.zeros((24, 24))
+        for pattern, sizes_bytes in sent_by_pattern(timed.schedule, only):
+            np.add.at(found, (pattern.src, pattern.dst), sizes_bytes)
+        return found
+
+    every = sent()
+    chosen = np.where(wanted(*np.indices((24, 24))), every, 0)
+    assert every.sum() == pytest.approx(sum(range(24, 48)) * 4 * 23 / 24)
+    np.testing.assert_array_equal(sent(wanted), chosen)
+    monkeypatch.setattr("s2sim.collectives.timing.timer._MESSAGES_GATHERED", 30)
+    np.testing.assert_array_equal(sent(wanted), chosen)
+    np.testing.assert_array_equal(sent(), every)
+
+
+def test_patterns_that_take_turns_are_told_once():
+    cluster = build_cluster(load_shape("leaf-spine"), 16)
+    timed = Timer(cluster, "ring:chunks=4,release=sent").time(Demand("all_reduce", (2**20,) * 16, 4))
+    assert len({id(step.round.pattern) for step in timed.schedule.steps}) == 4
+    ((_, sizes_bytes),) = sent_by_pattern(timed.schedule)
+    assert sizes_bytes == pytest.approx(np.full(16, 2 * 15 / 16 * 2**22))
+
+
+def test_a_part_of_a_pattern_has_its_routes():
+    cluster = build_cluster(load_shape("leaf-spine"), 32, placement="random")
+    whole, chosen = Pattern(np.arange(31), np.arange(1, 32)), np.array([3, 4, 17])
+    ways = Ways(cluster)
+    ways.of(whole)
+    part, plain = whole.part(chosen), Pattern(whole.src[chosen], whole.dst[chosen])
+    assert len({whole.key, part.key, whole.part(chosen[:2]).key}) == 3
+    for name in ("offsets", "links", "weights", "latency_ps"):
+        np.testing.assert_array_equal(getattr(ways.routes(part), name), getattr(Ways(cluster).routes(plain), name))
+    assert ways.searches == 1

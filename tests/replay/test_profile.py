@@ -79,7 +79,7 @@ def test_a_profile_adds_latency_inflates_caps_charges_a_launch_and_chooses(clust
     assert lower_bound([ALL_REDUCE], cluster.cuts()).seconds < RING_PS / 1e12
     assert Timer(cluster).time(ALL_REDUCE).schedule.algorithm.startswith("double-binary-tree")
     # Twice the bytes cross the network, and no more than were cross NVLink.
-    carried = dict(zip(cluster.fabric.link_names, link_bytes(timed.schedule, cluster), strict=True))
+    carried = dict(zip(cluster.fabric.link_names, link_bytes(timed.schedule, timed.times), strict=True))
     assert (carried["node0.nic0.out"], carried["node0.gpu0.nvlink.out"]) == (12e6, 6e6)
     # What ranks have to send is the same.
     assert timed.schedule.traffic()[0].tolist() == [6_000_000] * WORKERS

@@ -40,7 +40,10 @@ def series(fabric: Fabric, links: Ints, counts: Ints) -> Stage:
 
 def single(fabric: Fabric, key: str, index: Ints, mask: Mask) -> Stage:
     """Return one link of block ``key`` for each transfer in ``mask``."""
-    return series(fabric, fabric.blocks[key].start + index[mask], mask.astype(np.int64))
+    links = fabric.blocks[key].start + index[mask]
+    latency_ps = np.zeros(len(mask), np.int64)
+    latency_ps[mask] = fabric.latency_ps[links]
+    return Stage(mask.astype(np.int64), links, 1.0, latency_ps)
 
 
 def fan(fabric: Fabric, key: str, first: Ints, width: int, mask: Mask) -> Stage:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.collectives.schedules.groups import cut, group_of_all, schedule_of
-from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Stage, Step
+from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError, OptionError
 from s2sim.units import PS_PER_S
 
@@ -206,34 +206,34 @@ def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
     middle = begin + (end - begin) // 2
     first, last = np.stack([begin, middle], axis=1), np.stack([middle, end], axis=1)
     chunk_bytes = groups.bytes.sum(axis=1) / 2 / chunks
-    # Rounds with the same pairs at work are one step.
+    # Rounds with the same pairs at work are one step, made when asked for.
     rounds = trees.rounds(chunks)
     if rounds * len(trees.delay) > _MOST_PLACES:
         raise OptionError(
             f"double-binary-tree: chunks={chunks} over {groups.members} ranks make {rounds:,} rounds of up to "
             f"{len(trees.delay):,} messages: take fewer chunks"
         )
-    busy = (np.arange(rounds)[:, None] >= trees.delay) & (np.arange(rounds)[:, None] < trees.delay + chunks)
-    changes = (busy[1:] != busy[:-1]).any(axis=1)
-    starts: list[int] = np.flatnonzero(np.concatenate([np.ones(min(rounds, 1), bool), changes])).tolist()
-    working = [np.flatnonzero(busy[k]) for k in starts]
-    lengths = np.diff([*starts, rounds])
-    steps = [
-        Step(
-            Round(
-                Pattern(groups.ranks[:, trees.sender[at]].reshape(-1), groups.ranks[:, trees.receiver[at]].reshape(-1)),
-                np.repeat(chunk_bytes, len(at)),
-            ),
-            int(length),
-        )
-        for at, length in zip(working, lengths, strict=True)
-    ]
+    # Pairs begin and end with a round in which others go on.
+    begins = np.unique(trees.delay)
+    starts: list[int] = np.union1d(begins, begins + chunks)[:-1].tolist() if rounds else []
+    lengths = np.diff([*starts, rounds]).tolist()
+    every = Pattern(groups.ranks[:, trees.sender].reshape(-1), groups.ranks[:, trees.receiver].reshape(-1))
+    first_of_group = np.arange(len(groups.ranks))[:, None] * len(trees.delay)
+
+    def working(step: int) -> Ints:
+        """Return the pairs that are at work."""
+        return np.flatnonzero((trees.delay <= starts[step]) & (trees.delay > starts[step] - chunks))
+
+    def make(step: int) -> Step:
+        at = working(step)
+        pattern = every.part((first_of_group + at).reshape(-1))
+        return Step(Round(pattern, np.repeat(chunk_bytes, len(at))), lengths[step])
 
     def pieces(step: int, time: int) -> Pieces:
-        at = working[step]
+        at = working(step)
         chunk = starts[step] + time - trees.delay[at]
         start, stop = cut(first[:, trees.tree[at]], last[:, trees.tree[at]], chunk, chunks)
         adds = np.tile(trees.adds[at], len(groups.ranks))
         return Pieces(np.arange(start.size), start.reshape(-1), stop.reshape(-1), adds)
 
-    return Stage(steps, pieces)
+    return Stage(LazySteps(len(starts), make), pieces)

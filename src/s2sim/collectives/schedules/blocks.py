@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from s2sim.arrays import Floats, Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Blocks:
     """The blocks that make up each rank's stretch, one for each rank, in rank order.
 
@@ -28,18 +29,22 @@ class Blocks:
     demand: Demand
     cuts: Ints | None
 
+    @cached_property
+    def _stretches(self) -> tuple[Ints, Ints]:
+        return self.demand.stretches()
+
     def bounds(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         """Return where each block begins and ends, int64 of the common shape of ``source`` and ``target``."""
         if self.cuts is not None:
             return self.cuts[source, target], self.cuts[source, target + 1]
-        begin, end = (side[source] for side in self.demand.stretches())
+        begin, end = (side[source] for side in self._stretches)
         return cut(begin, end, target, self.demand.ranks)
 
     def bytes(self, source: Ints, target: Ints) -> Floats:
         """Return what each block counts on the network, float64: its size, or an even share of its stretch."""
         if self.cuts is None:
-            elements = np.asarray(self.demand.elements, np.float64)
-            return elements[source] * self.demand.itemsize / self.demand.ranks
+            begin, end = self._stretches
+            return (end - begin)[source] * self.demand.itemsize / self.demand.ranks
         begin, end = self.bounds(source, target)
         return (end - begin).astype(np.float64) * self.demand.itemsize
 

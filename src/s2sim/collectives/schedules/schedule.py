@@ -40,12 +40,19 @@ class Pattern:
         Whether a switch sums what all ``src`` send and multicasts it to all ``dst``: one message for all of them.
     overheads : Overheads or None
         What a library adds to each message; patterns that differ in it are different patterns.
+    part_of : (Pattern, int64 array of shape (m,)) or None
+        A pattern of which this one has some messages, and which: it has their routes.
     """
 
     src: Ints
     dst: Ints
     through_switch: bool = False
     overheads: Overheads | None = None
+    part_of: tuple[Pattern, Ints] | None = None
+
+    def part(self, chosen: Ints) -> Pattern:
+        """Return the pattern of some of its messages, int64 of shape (k,)."""
+        return Pattern(self.src[chosen], self.dst[chosen], part_of=(self, chosen))
 
     @property
     def messages(self) -> int:
@@ -54,10 +61,14 @@ class Pattern:
 
     @cached_property
     def key(self) -> bytes:
-        """What tells it from others by its content, so that routes are found once, whoever made it."""
-        digest = blake2b(self.src.astype(np.int64).tobytes(), digest_size=16, key=b"switch" * self.through_switch)
-        digest.update(self.dst.astype(np.int64).tobytes())
-        digest.update(len(self.src).to_bytes(8, "little"))
+        """What tells it from others by its content, or that of which it is a part: its routes are found once."""
+        if self.part_of is not None:
+            whole, chosen = self.part_of
+            digest = blake2b(chosen.tobytes(), digest_size=16, key=whole.key)
+        else:
+            digest = blake2b(self.src.astype(np.int64).tobytes(), digest_size=16, key=b"switch" * self.through_switch)
+            digest.update(self.dst.astype(np.int64).tobytes())
+            digest.update(len(self.src).to_bytes(8, "little"))
         if self.overheads is not None:
             digest.update(self.overheads.key)
         return digest.digest()

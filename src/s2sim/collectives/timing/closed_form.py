@@ -23,8 +23,10 @@ _Ways: TypeAlias = frozenset[tuple[bool, int, float]]  # inside a node, latency 
 _ROUNDING = 1e-12
 
 
-def closed_form_s(schedule: Schedule, cluster: Cluster) -> float:
+def closed_form_s(schedule: Schedule, cluster: Cluster, times: RoundTimes | None = None) -> float:
     """Return the closed form of a schedule's algorithm for the ways that its messages take.
+
+    With ``times`` what these know of routes serves.
 
     Raises
     ------
@@ -35,7 +37,7 @@ def closed_form_s(schedule: Schedule, cluster: Cluster) -> float:
     launch_s = schedule.launch_ps / PS_PER_S
     if schedule.rounds == 0:
         return launch_s
-    times = RoundTimes(cluster, schedule.release)
+    times = times or RoundTimes(cluster, schedule.release)
     ways: set[_Ways] = set()
     uneven = False
     for sent in (step.round for step in schedule.steps if step.round.pattern.messages):

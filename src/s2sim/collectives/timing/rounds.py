@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Times:
-    """What is known of a round, in picoseconds: bounds first, then times when they are asked for."""
+    """What is known of a round, in picoseconds: a bound, and times where bounds tell or when they are asked for."""
 
     at_least: int
-    left: int | None = None
     delivered: int | None = None
+    left: int | None = None
 
 
 class RoundTimes:
@@ -52,6 +52,8 @@ class RoundTimes:
 
     Attributes
     ----------
+    links : int
+        Of the cluster.
     solved : int
         Rounds for which rates had to be solved.
     """
@@ -60,12 +62,13 @@ class RoundTimes:
         self._release = release
         self._ways = ways or Ways(cluster)
         self._capacity = cluster.fabric.rate_Bps / PS_PER_S  # bytes per picosecond
+        self.links = len(cluster.fabric)
         self._known: dict[bytes, _Times] = {}
         self.solved = 0
 
     def routes(self, pattern: Pattern) -> Routes:
         """Return the routes of a pattern's messages."""
-        return self._ways.of(pattern).given
+        return self._ways.routes(pattern)
 
     def alone(self, pattern: Pattern) -> NDArray[np.bool_]:
         """Return which messages of a pattern share no link with another of them, bool of shape (m,)."""
@@ -126,17 +129,25 @@ class RoundTimes:
             way = self._ways.of(sent.pattern)
             busiest_ps = float((way.carried(sent.bytes) / self._capacity_of(way)[way.used]).max())
             known = self._known[key] = _Times(int(way.routes.latency_ps.min() + busiest_ps))
+            at_most_ps, at_least_ps = self._bounds(way, sent, delivered=True)
+            if at_most_ps.max() <= at_least_ps:
+                known.delivered = int(at_most_ps.max())
         return known
 
-    def _latest_ps(self, sent: Round, known: _Times, *, delivered: bool) -> int:
-        """Return when the last message of a round is delivered, or has left; what else a solution tells is noted."""
-        way = self._ways.of(sent.pattern)
+    def _bounds(self, way: Way, sent: Round, *, delivered: bool) -> tuple[NDArray[np.int64], int]:
+        """Return when each message is there (delivered, or gone) at the latest, and when the last is at the soonest."""
         latency_ps, soonest_ps = (way.routes.latency_ps, way.soonest_ps) if delivered else (np.int64(0), np.int64(0))
         share = self._capacity_of(way)[way.used] / way.load
         at_most_ps = latency_ps + whole_ps(sent.bytes / np.minimum.reduceat(share[way.place], way.routes.offsets[:-1]))
         mean_bytes = sent.bytes[0] if alike(sent.bytes) else way.carried(sent.bytes) / way.load
-        at_least_ps = int((soonest_ps + whole_ps(mean_bytes / share)).max())
-        if at_most_ps.max() <= at_least_ps or way.alone.all():
+        return at_most_ps, int((soonest_ps + whole_ps(mean_bytes / share)).max())
+
+    def _latest_ps(self, sent: Round, known: _Times, *, delivered: bool) -> int:
+        """Return when the last message of a round is delivered, or has left; what else a solution tells is noted."""
+        way = self._ways.of(sent.pattern)
+        at_most_ps, at_least_ps = self._bounds(way, sent, delivered=delivered)
+        alone = way.alone
+        if at_most_ps.max() <= at_least_ps or alone.all():
             return int(at_most_ps.max())
         if self._release == "sent":
             left_ps, delivered_ps = self.message_ps(sent)
@@ -144,13 +155,13 @@ class RoundTimes:
             return known.delivered if delivered else known.left
         # Whatever ends last ends no sooner than the busiest link.
         chosen = way.sharing_with(at_most_ps >= at_least_ps)
-        shared = np.flatnonzero(chosen & ~way.alone)
+        shared = np.flatnonzero(chosen & ~alone)
         ends_ps = self._solve(way, sent, shared) if len(shared) else np.zeros(0, np.int64)
-        return max(int(ends_ps.max(initial=0)), int(at_most_ps[chosen & way.alone].max(initial=0)))
+        return max(int(ends_ps.max(initial=0)), int(at_most_ps[chosen & alone].max(initial=0)))
 
 
 def _digest(sent: Round) -> bytes:
     """Return what tells a round from others by its content."""
     digest = blake2b(sent.pattern.key, digest_size=16)
-    digest.update(sent.bytes.tobytes())
+    digest.update((sent.bytes[:1] if alike(sent.bytes) else sent.bytes).tobytes())
     return digest.digest()

@@ -79,7 +79,7 @@ class Running:
         self._late_ps = late_ps
         self._on_routes = on_routes
         self._owner = network.add_owner(self._arrived)
-        self._numbers: dict[Pattern, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._numbers: dict[bytes, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self._flying: dict[int, _Flying] = {}
         self._open = len(schedule.steps)
         self._missing, self._dependents = _dependencies(schedule)
@@ -152,17 +152,17 @@ class Running:
 
     def _routes_of(self, pattern: Pattern) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the network's numbers of a pattern's routes, and the latency that passes after their bytes."""
-        if pattern not in self._numbers:
+        if pattern.key not in self._numbers:
             routes = find_routes(self._cluster, pattern)
             nothing = np.zeros_like(routes.latency_ps)
             if self._schedule.release == "sent":
                 numbers, after_ps = self._network.add_routes(replace(routes, latency_ps=nothing)), routes.latency_ps
             else:
                 numbers, after_ps = self._network.add_routes(routes), nothing
-            self._numbers[pattern] = numbers, after_ps
+            self._numbers[pattern.key] = numbers, after_ps
             if self._on_routes is not None:
                 self._on_routes(numbers, pattern.src[: len(numbers)], pattern.dst[: len(numbers)])
-        return self._numbers[pattern]
+        return self._numbers[pattern.key]
 
     def _send(self, index: int, time: int, send: Callable[..., None] | None = None) -> None:
         """Send a round, now or as of a time that has passed."""

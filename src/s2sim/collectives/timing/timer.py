@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
 import numpy as np
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.libraries.profile import PLAIN, as_sent
-from s2sim.collectives.schedules.schedule import Release
+from s2sim.collectives.schedules.schedule import Pattern, Release
 from s2sim.collectives.timing.duration import at_least_ps, duration_ps
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.ways import Ways, find_routes
+from s2sim.collectives.timing.ways import Ways
 from s2sim.errors import OptionError, TopologyError
 from s2sim.units import PS_PER_S, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from s2sim.collectives.libraries.profile import Profile
     from s2sim.collectives.schedules.demand import Demand
-    from s2sim.collectives.schedules.schedule import Pattern, Schedule
+    from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.topology.cluster import Cluster
-    from s2sim.topology.routes import Routes
+
+    Wanted: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
 
 AUTO = "auto"
+# Bytes of so many messages are added up before their links are told, so that patterns that take turns count as one.
+_MESSAGES_GATHERED = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,20 +56,60 @@ class Timed:
     times: RoundTimes
 
 
-def sent_by_pattern(schedule: Schedule, cluster: Cluster) -> Iterator[tuple[Pattern, Routes, NDArray[np.float64]]]:
-    """Yield the patterns of a schedule, their routes, and the bytes of each message over all rounds in a row."""
-    for pattern, steps in groupby(schedule.steps, key=lambda step: step.round.pattern):
-        if pattern.messages:
-            sizes_bytes = np.zeros(pattern.messages)
-            for step in steps:
-                sizes_bytes += step.times * step.round.bytes
-            yield pattern, find_routes(cluster, pattern), sizes_bytes
+def sent_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterator[tuple[Pattern, NDArray[np.float64]]]:
+    """Yield the patterns of a schedule, and the bytes of each message over many rounds.
+
+    A pattern is yielded once, or more often where there are too many others between its rounds. With ``wanted`` only
+    those messages count for whose ranks ``wanted(src, dst)`` is true, those of many patterns as one, and what passes a
+    switch.
+    """
+    parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
+    messages = 0
+    for pattern, sizes_bytes in _gathered(schedule):
+        if wanted is None or pattern.through_switch:
+            yield pattern, sizes_bytes
+            continue
+        chosen = np.flatnonzero(wanted(pattern.src, pattern.dst))
+        parts.append((pattern.src[chosen], pattern.dst[chosen], sizes_bytes[chosen]))
+        messages += len(chosen)
+        if messages > _MESSAGES_GATHERED:
+            yield _joined(parts)
+            parts, messages = [], 0
+    if messages:
+        yield _joined(parts)
 
 
-def link_bytes(schedule: Schedule, cluster: Cluster) -> NDArray[np.float64]:
+def _joined(
+    parts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]],
+) -> tuple[Pattern, NDArray[np.float64]]:
+    src, dst, sizes_bytes = (np.concatenate(side) for side in zip(*parts, strict=True))
+    return Pattern(src, dst), sizes_bytes
+
+
+def _gathered(schedule: Schedule) -> Iterator[tuple[Pattern, NDArray[np.float64]]]:
+    """Yield patterns with the bytes of their messages, as long as not too many others are between their rounds."""
+    gathered: dict[bytes, tuple[Pattern, NDArray[np.float64]]] = {}
+    messages = 0
+    for step in schedule.steps:
+        pattern = step.round.pattern
+        if pattern.messages == 0:
+            continue
+        if pattern.key not in gathered:
+            gathered[pattern.key] = pattern, np.zeros(pattern.messages)
+            messages += pattern.messages
+            while messages > _MESSAGES_GATHERED and len(gathered) > 1:
+                first, sizes_bytes = gathered.pop(next(iter(gathered)))
+                messages -= first.messages
+                yield first, sizes_bytes
+        gathered[pattern.key][1][:] += step.times * step.round.bytes
+    yield from gathered.values()
+
+
+def link_bytes(schedule: Schedule, times: RoundTimes) -> NDArray[np.float64]:
     """Return the bytes that every link carries, float64 of shape (links,)."""
-    carried = np.zeros(len(cluster.fabric))
-    for _, routes, sizes_bytes in sent_by_pattern(schedule, cluster):
+    carried = np.zeros(times.links)
+    for pattern, sizes_bytes in sent_by_pattern(schedule):
+        routes = times.routes(pattern)
         per_crossing = np.repeat(sizes_bytes, np.diff(routes.offsets)) * routes.weights
         carried += np.bincount(routes.links, per_crossing, len(carried))
     return carried

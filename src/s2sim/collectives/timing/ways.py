@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from s2sim.topology.routes import Routes
 
 # Some 32 bytes each.
-_KEPT_CROSSINGS = 1 << 24
+_KEPT_CROSSINGS = 1 << 22
 
 
 def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
@@ -49,8 +49,6 @@ class Way:
         Messages on each; of one that is split over several links, its share on this one.
     soonest_ps : int64 array, shape (k,)
         The least latency of the messages on each.
-    alone : bool array, shape (m,)
-        Which messages share no link with another.
     """
 
     given: Routes
@@ -60,7 +58,13 @@ class Way:
     place: NDArray[np.int64]
     load: NDArray[np.float64]
     soonest_ps: NDArray[np.int64]
-    alone: NDArray[np.bool_]
+
+    @property
+    def alone(self) -> NDArray[np.bool_]:
+        """Which messages share no link with another, bool of shape (m,)."""
+        users = np.bincount(self.place)[self.place]
+        alone: NDArray[np.bool_] = np.maximum.reduceat(users, self.routes.offsets[:-1]) == 1
+        return alone
 
     def carried(self, sizes_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the bytes on each used link, float64 of shape (k,), for messages of some sizes, shape (m,)."""
@@ -112,18 +116,30 @@ class Ways:
 
     def of(self, pattern: Pattern) -> Way:
         """Return the way of a pattern's messages."""
-        way = self._found.get(pattern.key)
+        way = self._found.pop(pattern.key, None)
         if way is None:
             way = self._search(pattern)
             self._crossings += len(way.place)
             while self._found and self._crossings > _KEPT_CROSSINGS:
                 self._crossings -= len(self._found.pop(next(iter(self._found))).place)
-            self._found[pattern.key] = way
+        # The last in order is the last used.
+        self._found[pattern.key] = way
         return way
 
-    def _search(self, pattern: Pattern) -> Way:
+    def routes(self, pattern: Pattern) -> Routes:
+        """Return the routes of a pattern's messages, without keeping them."""
+        way = self._found.get(pattern.key)
+        if way is not None:
+            return way.given
+        if pattern.part_of is not None:
+            whole, chosen = pattern.part_of
+            routes = self.of(whole).given.take(chosen)
+            return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
         self.searches += 1
-        given = find_routes(self._cluster, pattern)
+        return find_routes(self._cluster, pattern)
+
+    def _search(self, pattern: Pattern) -> Way:
+        given = self.routes(pattern)
         routes, limits_Bps = given.with_limits_as_links(len(self._cluster.fabric))
         users = np.bincount(routes.links)
         used = np.flatnonzero(users)
@@ -133,6 +149,5 @@ class Ways:
         soonest_ps = np.full(len(used), routes.latency_ps.max())
         if soonest_ps.any() and routes.latency_ps.min() < soonest_ps[0]:
             np.minimum.at(soonest_ps, place, np.repeat(routes.latency_ps, np.diff(routes.offsets)))
-        alone = np.maximum.reduceat(users[routes.links], routes.offsets[:-1]) == 1
         load = np.bincount(place, routes.weights).astype(np.float64)
-        return Way(given, routes, limits_Bps, used, place, load, soonest_ps, alone)
+        return Way(given, routes, limits_Bps, used, place, load, soonest_ps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from s2sim.study.break_even.root import find_root
 from s2sim.study.measuring.result import Crossing
 
 if TYPE_CHECKING:
@@ -56,14 +57,12 @@ def find_crossings(
     Between two scanned rates with different signs the crossing is refined by Brent's method on the inverse rate, in
     which replayed times are nearly piecewise linear.
     """
-    from scipy.optimize import brentq
-
     crossings = []
     ends = {}
     for reducer in reducers:
 
-        def gain_at(inverse: float, reducer: str = reducer) -> float:
-            return float(dense_at(1 / inverse) - time_at(1 / inverse, reducer))
+        def gain_at(rate_Bps: float, reducer: str = reducer) -> float:
+            return float(dense_at(rate_Bps) - time_at(rate_Bps, reducer))
 
         def own_at(place: int, reducer: str = reducer) -> int:
             return time_at(rates[place], reducer)
@@ -74,10 +73,16 @@ def find_crossings(
         for (low, sign_low), (high, sign_high) in pairwise(signed):
             if sign_low == sign_high:
                 continue
-            inverse = brentq(gain_at, 1 / high, 1 / low, xtol=_PRECISION / high, rtol=_PRECISION)
-            crossings.append(Crossing(reducer, field, "below" if sign_low > 0 else "above", 1 / inverse))
+            crossing_Bps = _sign_change(gain_at, low, high)
+            crossings.append(Crossing(reducer, field, "below" if sign_low > 0 else "above", crossing_Bps))
         on_reducer()
     return tuple(crossings), ends
+
+
+def _sign_change(gain_at: Callable[[float], float], low: float, high: float) -> float:
+    """Return the rate between two at which a gain is 0."""
+    ends = [(1 / rate, gain_at(rate)) for rate in (high, low)]
+    return 1 / find_root(lambda inverse: gain_at(1 / inverse), *ends, xtol=_PRECISION / high, rtol=_PRECISION)
 
 
 def _signs(rates: Sequence[float], dense: Sequence[int], own_at: Callable[[int], int]) -> list[int]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from s2sim.collectives.timing.timer import Wanted
     from s2sim.replay.faults.fault import Effect
     from s2sim.study.collective.both_networks import CollectiveCheck
     from s2sim.study.collective.plan import PlannedCollective
@@ -31,7 +32,7 @@ class Carried:
 
     duration_ps: int
     ends_ps: NDArray[np.int64]
-    sent: Callable[[], Iterable[Sent]]
+    sent: Callable[[Wanted | None], Iterable[Sent]]
     check: CollectiveCheck | None
     effects: tuple[Effect, ...]
 
@@ -42,9 +43,9 @@ def carry(planned: PlannedCollective, progress: Progress | None = None) -> Carri
     schedule, check = timed.schedule, None
     effects = permanent_effects(scenario.faults, planned.healthy, sent_both_ways(schedule, planned.healthy, cluster))
 
-    def sent() -> Iterable[Sent]:
-        for pattern, routes, sizes_bytes in sent_by_pattern(schedule, cluster):
-            yield Sent(routes, pattern.src, pattern.dst, sizes_bytes)
+    def sent(wanted: Wanted | None) -> Iterable[Sent]:
+        for pattern, sizes_bytes in sent_by_pattern(schedule, wanted):
+            yield Sent(timed.times.routes(pattern), pattern.src, pattern.dst, sizes_bytes)
 
     if spec.as_packets:
         packets_ps, packet_ends_ps = run_as_packets(schedule, cluster, spec, progress)
@@ -55,6 +56,6 @@ def carry(planned: PlannedCollective, progress: Progress | None = None) -> Carri
     if scenario.disturbed:
         disturbed = disturb_collective(schedule, cluster, scenario.faults)
         both = in_order([*effects, *disturbed.effects], scenario.faults)
-        return Carried(disturbed.duration_ps, disturbed.ends_ps, lambda: [disturbed.sent], check, both)
+        return Carried(disturbed.duration_ps, disturbed.ends_ps, lambda _: [disturbed.sent], check, both)
     ends_ps = rank_ends_ps(schedule, cluster, timed.times)
     return Carried(timed.duration_ps, ends_ps, sent, check, in_order(effects, scenario.faults))

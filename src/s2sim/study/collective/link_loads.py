@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.collectives.timing.timer import Wanted
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.routes import Routes
 
@@ -85,15 +86,14 @@ class Sent:
         return np.repeat(self.bytes, np.diff(self.routes.offsets)) * self.routes.weights
 
 
-def carried_bytes(fabric: Fabric, traffic: Iterable[Sent]) -> NDArray[np.float64]:
-    """Return the bytes that every link carried, float64 of shape (links,)."""
-    carried = np.zeros(len(fabric))
-    for sent in traffic:
-        carried += np.bincount(sent.routes.links, sent.on_links(), len(carried))
-    return carried
+def _part(ranks: NDArray[np.int64], fabric: Fabric) -> NDArray[np.uint64]:
+    """Return one of 64 bits for each rank: that of its part of all ranks."""
+    return np.uint64(1) << (ranks * 64 // fabric.gpus).astype(np.uint64)
 
 
-def busiest_links(fabric: Fabric, traffic: Callable[[], Iterable[Sent]], seconds: float) -> tuple[LinkLoad, ...]:
+def busiest_links(
+    fabric: Fabric, traffic: Callable[[Wanted | None], Iterable[Sent]], seconds: float
+) -> tuple[LinkLoad, ...]:
     """Return the links that were busiest, the busiest first, links in order where they tie.
 
     Parameters
@@ -101,17 +101,33 @@ def busiest_links(fabric: Fabric, traffic: Callable[[], Iterable[Sent]], seconds
     fabric : Fabric
         Links.
     traffic : callable
-        Returns what was sent; called twice, because all of it may not fit in memory.
+        Returns what was sent; called twice, because all of it may not fit in memory. The second time only those pairs
+        of ranks count for which ``wanted(src, dst)`` is true.
     seconds : float
         In how long.
     """
     if seconds == 0:
         return ()
-    carried = carried_bytes(fabric, traffic())
+    carried = np.zeros(len(fabric))
+    # Which parts of the ranks each link has bytes from, and which it has bytes for.
+    parts = np.zeros((2, len(fabric)), np.uint64)
+    for sent in traffic(None):
+        carried += np.bincount(sent.routes.links, sent.on_links(), len(carried))
+        for side, ranks in zip(parts, (sent.src, sent.dst), strict=True):
+            part = _part(ranks[: len(sent.bytes)], fabric)
+            np.bitwise_or.at(side, sent.routes.links, np.repeat(part, np.diff(sent.routes.offsets)))
     utilisation = carried / (fabric.rate_Bps * seconds)
     order = np.lexsort((np.arange(len(utilisation)), -utilisation))[:_BUSIEST_LINKS]
     busiest = [int(link) for link in order if carried[link]]
-    users = _users(busiest, traffic())
+
+    def wanted(src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.bool_]:
+        from_part, to_part = (
+            parts[side, busiest, None] & _part(ranks, fabric) for side, ranks in enumerate((src, dst))
+        )
+        found: NDArray[np.bool_] = ((from_part != 0) & (to_part != 0)).any(axis=0)
+        return found
+
+    users = _users(busiest, traffic(wanted))
     return tuple(
         LinkLoad(
             fabric.link_names[link],

@@ -52,7 +52,7 @@ def result_of(planned: PlannedCollective, progress: Progress | None = None) -> C
     carried = carry(planned, progress)
     time_s = carried.duration_ps / PS_PER_S
     try:
-        closed = None if planned.scenario.disturbed else closed_form_s(timed.schedule, cluster)
+        closed = None if planned.scenario.disturbed else closed_form_s(timed.schedule, cluster, timed.times)
     except ContendedError:
         closed = None
     bound = lower_bound([demand], cluster.cuts(), assisted=timed.schedule.assisted)

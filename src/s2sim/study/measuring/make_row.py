@@ -46,7 +46,7 @@ def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
     carried = np.zeros(len(cluster.fabric.rate_Bps))
     # What ran before the gradients were there takes no time of this phase.
     for launch in (launch for launch in replay.launches if launch.end_ps > 0):
-        carried += link_bytes(launch.timed.schedule, cluster.within(launch.ranks) if launch.ranks else cluster)
+        carried += link_bytes(launch.timed.schedule, launch.timed.times)
     busy_s = carried / cluster.fabric.rate_Bps
     if replay.communication_ps == 0 or not busy_s.any():
         return text
