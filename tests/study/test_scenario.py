@@ -25,7 +25,7 @@ SPEC = RunSpec(
     (9, 16),
     ("dense", "union", "s2:rows=3,cells=2"),
     SMALL,
-    collective="ring",
+    collective="ring:chunks=2",
     library="nccl:or=owners",
     compute="1ms",
     overrides=("nic.rate=25Gbps",),
@@ -39,6 +39,7 @@ PARSERS = {
     "gpu": "s2sim.study.scenario.reducers.load_gpu",
     "trace": "s2sim.study.scenario.reducers.load_trace",
     "reducer": "s2sim.study.scenario.asked.make_reducer",
+    "algorithm": "s2sim.collectives.algorithms.registry.read_algorithm",
     "cluster": "s2sim.study.scenario.cluster.build_cluster",
 }
 
@@ -55,7 +56,8 @@ def parses(monkeypatch):
         real = getattr(importlib.import_module(module), name)
 
         def counted(*arguments, _what=what, _real=real, **options):
-            counts[_what] += 1
+            # Names that auto tries are no option strings.
+            counts[_what] += _what != "algorithm" or ":" in arguments[0]
             return _real(*arguments, **options)
 
         for each in [each for key, each in sys.modules.items() if key.startswith("s2sim.")]:
@@ -66,13 +68,14 @@ def parses(monkeypatch):
 
 def test_a_run_looks_everything_up_once(parses):
     s2sim.run(spec=SPEC, break_even=False)
-    assert parses == {
+    assert +parses == {
         "topology": 1,
         "fault": len(FAULTS),
         "library": 1,
         "gpu": 1,
         "trace": 1,
         "reducer": len(SPEC.reducers),
+        "algorithm": 1,
         "cluster": len(SPEC.workers),
     }
 
@@ -80,24 +83,26 @@ def test_a_run_looks_everything_up_once(parses):
 def test_break_even_builds_clusters_and_looks_nothing_up(parses):
     s2sim.run(spec=SPEC)
     assert parses.pop("cluster") > len(SPEC.workers)
-    assert set(parses.values()) == {1, len(FAULTS), len(SPEC.reducers)}
+    assert set((+parses).values()) == {1, len(FAULTS), len(SPEC.reducers)}
 
 
 def test_a_collective_and_flows_look_everything_up_once(parses):
     faults = (*FAULTS[:1], "slow-rank:rank=1,delay=1us")
-    s2sim.run_collective("all_reduce", "leaf-spine", workers=16, size_bytes=4096, algorithm="ring", faults=faults)
-    assert parses == {"topology": 1, "fault": 2, "cluster": 1}
+    s2sim.run_collective(
+        "all_reduce", "leaf-spine", workers=16, size_bytes=4096, algorithm="ring:chunks=2", faults=faults
+    )
+    assert +parses == {"topology": 1, "fault": 2, "algorithm": 1, "cluster": 1}
     parses.clear()
     transfers = Transfers(*(np.array([value]) for value in (0, 0, 9, 1e6)))
     run_flows(FlowsSpec("leaf-spine", workers=16, faults=faults[:1]), transfers)
-    assert parses == {"topology": 1, "fault": 1, "cluster": 1}
+    assert +parses == {"topology": 1, "fault": 1, "cluster": 1}
 
 
 def test_a_map_looks_everything_up_once_and_the_topology_once_a_network(parses):
     axes = {"densities": (0.01, 0.05), "overlaps": (1.0,), "rates": ("10Gbps", "100Gbps"), "latencies": ("1us",)}
     reducers = ("dense", "union")
     run_regimes(RegimeSpec("fat-tree", 8, rows=600, width=4, reducers=reducers, library="nccl", **axes))
-    assert parses == {"topology": 2, "library": 1, "gpu": 1, "reducer": 2, "cluster": 2}
+    assert +parses == {"topology": 2, "library": 1, "gpu": 1, "reducer": 2, "cluster": 2}
 
 
 def test_a_scenario_pickles():

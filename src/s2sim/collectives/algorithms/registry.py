@@ -71,32 +71,28 @@ class NeedsHelpers(Protocol):
         """Return how many GPUs a cluster needs beside the ranks."""
 
 
-def canonical_algorithm(text: str) -> str:
-    """Return an option string, ``auto`` apart, with its options in order and defaults left out.
-
-    Raises
-    ------
-    S2SimError
-        If it names no algorithm or gives it a wrong option.
-    """
-    if text == "auto":
-        return text
+def read_algorithm(text: str) -> Algorithm:
+    """Return the algorithm of an option string."""
     name, options = split_option_string(text)
-    return join_option_string(name, non_default(build(ALGORITHMS.get(name), options, name)))
+    return cast("Algorithm", build(ALGORITHMS.get(name), options, name))
 
 
-def make_algorithm(text: str, kind: str) -> Algorithm:
-    """Return the algorithm of an option string, able to run ``kind``.
+def algorithm_text(algorithm: Algorithm) -> str:
+    """Return the option string of an algorithm, defaults left out; the inverse of `read_algorithm`."""
+    return join_option_string(algorithm.name, non_default(algorithm))
+
+
+def make_algorithm(asked: str | Algorithm, kind: str) -> Algorithm:
+    """Return an algorithm, of an option string or as it is, that has to be able to run ``kind``.
 
     >>> make_algorithm("double-binary-tree:chunks=8", "all_reduce").chunks
     8
     """
-    name, options = split_option_string(text)
-    cls = ALGORITHMS.get(name)
-    if kind not in cls.kinds:
+    algorithm = read_algorithm(asked) if isinstance(asked, str) else asked
+    if kind not in algorithm.kinds:
         able = [other for other in ALGORITHMS.names() if kind in ALGORITHMS.get(other).kinds]
-        raise OptionError(f"{name} does not run {kind}; these do: {', '.join(able)}")
-    return cast("Algorithm", build(cls, options, name))
+        raise OptionError(f"{algorithm.name} does not run {kind}; these do: {', '.join(able)}")
+    return algorithm
 
 
 def helpers_of(algorithm: Algorithm, ranks: int, gpus_per_node: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 
 import numpy as np
 
-from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
+from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm, read_algorithm
 from s2sim.collectives.libraries.profile import PLAIN, as_sent
 from s2sim.collectives.schedules.schedule import Pattern, Release
 from s2sim.collectives.timing.duration import at_least_ps, duration_ps
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.collectives.algorithms.registry import Algorithm
     from s2sim.collectives.libraries.profile import Profile
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.schedule import Schedule
@@ -122,9 +123,9 @@ class Timer:
     ----------
     cluster : Cluster
         Where they run.
-    algorithm : str
-        Option string of an algorithm, or ``auto`` for the fastest of those that libraries choose among for the kind.
-        An algorithm that does not run a kind leaves that kind to ``auto``.
+    algorithm : str or Algorithm
+        One, its option string, or ``auto`` for the fastest of those that libraries choose among for the kind. One
+        that does not run a kind leaves that kind to ``auto``.
     ways : Ways, optional
         Routes already found on this cluster, or on one that differs from it in rates alone.
     profile : Profile
@@ -132,11 +133,11 @@ class Timer:
     """
 
     def __init__(
-        self, cluster: Cluster, algorithm: str = AUTO, ways: Ways | None = None, profile: Profile = PLAIN
+        self, cluster: Cluster, algorithm: str | Algorithm = AUTO, ways: Ways | None = None, profile: Profile = PLAIN
     ) -> None:
         self.cluster = cluster
         self.profile = profile
-        self._algorithm = algorithm
+        self._algorithm = read_algorithm(algorithm) if isinstance(algorithm, str) and algorithm != AUTO else algorithm
         self._known: dict[Demand, Timed] = {}
         self._by_profile: dict[Profile, Timer] = {profile: self}
         self._within: dict[tuple[int, ...], Timer] = {}
@@ -170,7 +171,7 @@ class Timer:
         return self._by_profile[profile]
 
     def _choose(self, demand: Demand) -> Timed:
-        if self._algorithm != AUTO and demand.kind in ALGORITHMS.get(self._algorithm.partition(":")[0]).kinds:
+        if not isinstance(self._algorithm, str) and demand.kind in self._algorithm.kinds:
             return self._run(self._algorithm, demand, "asked for")
         own = self.profile.choose(demand, self.cluster) if demand.ranks > 1 else None
         return self._fastest(demand) if own is None else self._run(own, demand, "the library's own choice")
@@ -208,10 +209,10 @@ class Timer:
         why = f"fastest: {format_seconds(best.duration_ps / PS_PER_S)} against {', '.join(slower_ones)}"
         return replace(best, why=why)
 
-    def _run(self, algorithm: str, demand: Demand, why: str) -> Timed:
+    def _run(self, algorithm: str | Algorithm, demand: Demand, why: str) -> Timed:
         return self._timed(self._schedule(algorithm, demand), why)
 
-    def _schedule(self, algorithm: str, demand: Demand) -> Schedule:
+    def _schedule(self, algorithm: str | Algorithm, demand: Demand) -> Schedule:
         schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
         return as_sent(schedule, self.cluster, self.profile)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
-from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import S2SimWarning
 from s2sim.study.collective.sizes import make_demand
 from s2sim.study.scenario.cluster import resolve_cluster
@@ -43,8 +42,8 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
     scenario = resolve_cluster(spec, spec.algorithm)
     check_fluid(scenario.faults, as_packets=spec.as_packets)
     places = spec.workers
-    if spec.algorithm != AUTO:
-        places += helpers_of(make_algorithm(spec.algorithm, spec.kind), places, scenario.shape.gpus_per_node)
+    if not isinstance(scenario.algorithm, str):
+        places += helpers_of(make_algorithm(scenario.algorithm, spec.kind), places, scenario.shape.gpus_per_node)
     healthy = scenario.healthy(places)
     if spec.seed and not (healthy.routing_draws or spec.placement == "random" or draws(scenario.faults)):
         text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.algorithms.registry import ALGORITHMS
-from s2sim.collectives.timing.timer import AUTO
 from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.replay.plan import make_plan
 from s2sim.study.compare.library_notes import library_notes
@@ -57,10 +55,10 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
         notes.append("a relative L2 error of 1 or more never wins; --max-error sets a stricter limit")
     plans = [make_plan(item.recording, library) for item in recorded]
     kinds = sorted({demand.kind for plan in plans for lowered in plan.lowered for demand in lowered.demands})
-    if scenario.algorithm != AUTO:
-        able = ALGORITHMS.get(scenario.algorithm_name).kinds
+    if not isinstance(scenario.algorithm, str):
+        able = scenario.algorithm.kinds
         notes += [
-            f"{scenario.algorithm} does not run {kind}: the fastest that does ran instead"
+            f"{spec.collective} does not run {kind}: the fastest that does ran instead"
             for kind in kinds
             if kind not in able
         ]

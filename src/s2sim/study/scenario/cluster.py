@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.algorithms.registry import canonical_algorithm
+from s2sim.collectives.algorithms.registry import read_algorithm
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.replay.faults.permanent import damaged_cluster
 from s2sim.replay.faults.registry import make_faults
@@ -13,6 +13,7 @@ from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 
 if TYPE_CHECKING:
+    from s2sim.collectives.algorithms.registry import Algorithm
     from s2sim.collectives.timing.ways import Ways
     from s2sim.replay.faults.fault import Fault
     from s2sim.study.cluster_spec import ClusterSpec
@@ -45,8 +46,8 @@ class Scenario:
         Root of all randomness.
     faults : tuple of Fault
         What goes wrong.
-    algorithm : str
-        Option string of the collectives' algorithm, or ``auto``.
+    algorithm : Algorithm or str
+        Of the collectives; ``auto`` for the fastest.
     """
 
     shape: ClusterShape
@@ -54,7 +55,7 @@ class Scenario:
     placement: str = "linear"
     seed: int = 0
     faults: tuple[Fault, ...] = ()
-    algorithm: str = AUTO
+    algorithm: Algorithm | str = AUTO
     _built: _Built = field(default_factory=_Built, init=False, repr=False, compare=False)
 
     def healthy(self, workers: int) -> Cluster:
@@ -70,14 +71,9 @@ class Scenario:
         return Timer(self.cluster(workers), self.algorithm, ways)
 
     @property
-    def algorithm_name(self) -> str:
-        """The algorithm without its options."""
-        return self.algorithm.partition(":")[0]
-
-    @property
     def counts_as_ring(self) -> bool:
         """Whether bytes are those of rings, the convention, rather than of the algorithm that was asked for."""
-        return self.algorithm_name in (AUTO, "ring")
+        return isinstance(self.algorithm, str) or self.algorithm.name == "ring"
 
     @property
     def disturbed(self) -> bool:
@@ -101,6 +97,6 @@ def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
         For a topology, a field, a fault or an algorithm that does not exist, or cannot be so.
     """
     faults = make_faults(spec.faults)
-    canonical_algorithm(algorithm)
+    asked = algorithm if algorithm == AUTO else read_algorithm(algorithm)
     shape = load_shape(spec.topology, spec.overrides)
-    return Scenario(shape, spec.overrides, spec.placement, spec.seed, faults, algorithm)
+    return Scenario(shape, spec.overrides, spec.placement, spec.seed, faults, asked)
