@@ -24,6 +24,7 @@ WITHIN = 1e-9
 LEFT_OUT = frozenset(
     (
         "provenance",
+        "spec_sha256",
         "cluster",
         "notes",
         "why",

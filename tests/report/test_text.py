@@ -8,6 +8,7 @@ from s2sim.study.collective.spec import CollectiveSpec
 def make_collective(**changes):
     values = {
         "spec": CollectiveSpec("fat-tree", "all_reduce", 64, 104857600),
+        "spec_sha256": "",
         "kind": "all_reduce",
         "algorithm": "ring",
         "why": "asked for",

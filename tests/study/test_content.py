@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
 
 from s2sim.data import data_directory
+from s2sim.errors import OptionError
+from s2sim.study.collective.plan import plan_collective
+from s2sim.study.collective.run import result_of, run_collective
+from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.compare.origin import origin
+from s2sim.study.flows.run import run_flows
+from s2sim.study.flows.spec import FlowsSpec
 from s2sim.study.scenario.reducers import resolve_run
 from s2sim.study.spec import RunSpec
 
@@ -92,3 +99,39 @@ def test_a_placement_counts_by_where_ranks_run(tmp_path):
 )
 def test_whatever_changes_a_number_counts(changes):
     assert sha256(**changes) != sha256()
+
+
+def collective(**changes):
+    asked = {"workers": 8, "size_bytes": 2**20, "overrides": ("nic.rate=100Gbps",)} | changes
+    return run_collective("all_reduce", asked.pop("topology", "fat-tree"), **asked)
+
+
+def test_a_collective_has_a_hash_and_runs_again():
+    result = collective(algorithm="ring:chunks=4,release=sent")
+    again = collective(algorithm="ring:release=sent,chunks=4", overrides=["nic.rate=12.5GB/s"])
+    assert again.spec_sha256 == result.spec_sha256
+    for changes in ({"size_bytes": 2**21}, {"algorithm": "ring"}, {"network": "packet"}, {"workers": 9}):
+        assert collective(**changes).spec_sha256 != result.spec_sha256
+    saved = json.loads(json.dumps(result.to_json()))
+    rerun = result_of(plan_collective(CollectiveSpec.from_json(saved, "it")))
+    assert json.loads(json.dumps(rerun.to_json())) == saved
+
+
+def test_flows_count_by_what_is_sent(tmp_path):
+    texts = (
+        "start_s,src,dst,bytes\n0,0,4,1e6\n",
+        "start_s, src, dst, bytes\n0.0,0,4,1000000\n",
+        "start_s,src,dst,bytes\n",
+    )
+    hashes = []
+    for number, text in enumerate(texts):
+        path = tmp_path / f"{number}.csv"
+        path.write_text(text)
+        result = run_flows(FlowsSpec("fat-tree", file=str(path), workers=8))
+        hashes.append(result.spec_sha256)
+        assert (
+            run_flows(FlowsSpec.from_json(json.loads(json.dumps(result.to_json())), "it")).to_json() == result.to_json()
+        )
+    assert hashes[0] == hashes[1] != hashes[2]
+    with pytest.raises(OptionError, match="names no file"):
+        run_flows(FlowsSpec("fat-tree"))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
 from s2sim.errors import S2SimWarning
 from s2sim.study.collective.sizes import make_demand
-from s2sim.study.scenario.cluster import resolve_cluster
-from s2sim.study.scenario.faults import check_fluid, draws
+from s2sim.study.scenario.faults import draws
 from s2sim.study.scenario.idle_overrides import warn_of_idle_overrides
+from s2sim.study.scenario.traffic import resolve_traffic, traffic_sha256
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand
@@ -35,12 +35,17 @@ class PlannedCollective:
     healthy: Cluster
     cluster: Cluster
 
+    def spec_sha256(self) -> str:
+        """Return the hash of what is computed."""
+        demand = self.demand
+        asked = [demand.kind, self.spec.size_bytes, demand.root]
+        return traffic_sha256(self.spec, self.scenario, self.cluster.workers, *asked)
+
 
 def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
     """Return the schedule of one collective on a cluster, and its time."""
     demand = make_demand(spec.kind, spec.size_bytes, spec.workers, spec.root)
-    scenario = resolve_cluster(spec, spec.algorithm)
-    check_fluid(scenario.faults, as_packets=spec.as_packets)
+    scenario = resolve_traffic(spec, spec.algorithm)
     places = spec.workers
     if not isinstance(scenario.algorithm, str):
         places += helpers_of(make_algorithm(scenario.algorithm, spec.kind), places, scenario.shape.gpus_per_node)

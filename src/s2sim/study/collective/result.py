@@ -23,6 +23,8 @@ class CollectiveResult(JsonForm):
     ----------
     spec : CollectiveSpec
         What was asked for.
+    spec_sha256 : str
+        The hash of its content.
     kind, algorithm, why, headline : str
         What ran, why that algorithm, and where.
     workers, size_bytes : int
@@ -49,7 +51,8 @@ class CollectiveResult(JsonForm):
         What each fault did.
     """
 
-    spec: CollectiveSpec = field(metadata=LEFT_OUT)
+    spec: CollectiveSpec
+    spec_sha256: str
     kind: str
     algorithm: str
     why: str

@@ -60,6 +60,7 @@ def result_of(planned: PlannedCollective, progress: Progress | None = None) -> C
     algbw = size_bytes / time_s if time_s else None
     return CollectiveResult(
         spec=spec,
+        spec_sha256=planned.spec_sha256(),
         kind=demand.kind,
         algorithm=timed.schedule.algorithm,
         why=timed.why,

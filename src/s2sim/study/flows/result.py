@@ -33,6 +33,8 @@ class FlowsResult(JsonForm):
     ----------
     spec : FlowsSpec
         What was asked for.
+    spec_sha256 : str
+        The hash of its content, transfers included.
     transfers : Transfers
         What was asked for.
     headline : str
@@ -51,7 +53,8 @@ class FlowsResult(JsonForm):
         What each fault did.
     """
 
-    spec: FlowsSpec = field(metadata=LEFT_OUT)
+    spec: FlowsSpec
+    spec_sha256: str
     transfers: Transfers = field(metadata=LEFT_OUT)
     headline: str = field(metadata=key("cluster"))
     finish_s: NDArray[np.float64] = field(metadata=LEFT_OUT)

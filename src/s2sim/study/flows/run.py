@@ -11,9 +11,9 @@ from s2sim.study.flows.carry import carry
 from s2sim.study.flows.cross_check import compare_networks
 from s2sim.study.flows.result import FlowsResult
 from s2sim.study.flows.transfers import transfers_of
-from s2sim.study.scenario.cluster import resolve_cluster
-from s2sim.study.scenario.faults import check_fluid
+from s2sim.study.json_form import json_value
 from s2sim.study.scenario.idle_overrides import warn_of_idle_overrides
+from s2sim.study.scenario.traffic import resolve_traffic, traffic_sha256
 from s2sim.topology.describe import first_line
 from s2sim.units import PS_PER_S
 
@@ -29,8 +29,7 @@ def run_flows(spec: FlowsSpec, transfers: Transfers | None = None, progress: Pro
     ``transfers`` are what is sent where the spec names no file.
     """
     transfers = transfers or transfers_of(spec)
-    scenario = resolve_cluster(spec)
-    check_fluid(scenario.faults, as_packets=spec.as_packets)
+    scenario = resolve_traffic(spec)
     workers = spec.workers or transfers.ranks
     warn_of_idle_overrides(scenario, workers)
     carried = carry(spec, scenario, workers, transfers, progress)
@@ -44,6 +43,7 @@ def run_flows(spec: FlowsSpec, transfers: Transfers | None = None, progress: Pro
         )
     return FlowsResult(
         spec=spec,
+        spec_sha256=traffic_sha256(spec, scenario, workers, json_value(transfers)),
         transfers=transfers,
         headline=first_line(cluster),
         finish_s=finish_ps / PS_PER_S,
