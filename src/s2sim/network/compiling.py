@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from s2sim.network.tables import Table
 
-# Visits of links, some ten microseconds each as plain Python.
-_WORTH_COMPILING = 50_000
-# Visits that a flow which meets others causes, at the least.
-_VISITS_A_FLOW = 20
+# Visits of links; as plain Python they take about as long as loading numba does.
+_WORTH_COMPILING = 12_000
+# Visits that a flow causes which shares links with many, at the least.
+_VISITS_A_FLOW = 4
 
 
 class Functions(NamedTuple):
