@@ -44,8 +44,11 @@ def compiled() -> Functions:
 
     for function in flights.INNER:
         register_jitable(function)
-    compile_one = njit(cache=True, nogil=True)
-    return Functions(*(cast("Any", compile_one(function)) for function in PLAIN))
+    try:
+        functions = [njit(cache=True, nogil=True)(function) for function in PLAIN]
+    except RuntimeError:  # there is nowhere to keep what has been compiled
+        functions = [njit(nogil=True)(function) for function in PLAIN]
+    return Functions(*cast("Any", functions))
 
 
 @dataclass(slots=True)
