@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import simpy
@@ -31,11 +33,12 @@ def routes_of(paths, latencies_ps):
     )
 
 
-def finish_times(rates_Bps, transfers):
+def finish_times(rates_Bps, transfers, limit_Bps=None):
     """Run (start_ps, path, latency_ps, bytes) transfers and return when each is delivered."""
     env = simpy.Environment(initial_time=0)
     network = FluidNetwork(env, Links(rates_Bps))
-    numbers = network.add_routes(routes_of([t[1] for t in transfers], [t[2] for t in transfers]))
+    routes = routes_of([t[1] for t in transfers], [t[2] for t in transfers])
+    numbers = network.add_routes(replace(routes, limit_Bps=limit_Bps))
     finish = np.full(len(transfers), -1)
 
     def delivered(tags):
@@ -143,3 +146,22 @@ def test_equals_an_oracle_that_solves_everything_every_time(transfers):
 def test_what_takes_longer_than_can_be_counted_is_refused():
     with pytest.raises(S2SimError, match="over 27 days"):
         finish_times([1.0], [(0, [0], 0, 10**9)])
+
+
+@given(st.data())
+def test_a_limit_is_a_link_that_a_transfer_has_for_itself(data):
+    rates_Bps = data.draw(st.lists(st.sampled_from([1e9, 2e9, 5e9, 1e10]), min_size=3, max_size=3))
+    paths = st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)
+    start, latency, size = st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 10**6)
+    transfers = data.draw(st.lists(st.tuples(start, paths, latency, size), min_size=1, max_size=6))
+    limits = st.sampled_from([3e8, 1e9, 4e9, np.inf])
+    limit_Bps = np.array(data.draw(st.lists(limits, min_size=len(transfers), max_size=len(transfers))))
+    routes, own_Bps = replace(
+        routes_of([t[1] for t in transfers], [t[2] for t in transfers]), limit_Bps=limit_Bps
+    ).with_limits_as_links(3)
+    with_links = [
+        (start, routes.links[routes.offsets[i] : routes.offsets[i + 1]], latency, size)
+        for i, (start, _, latency, size) in enumerate(transfers)
+    ]
+    expected_ps = finish_times([*rates_Bps, *own_Bps], with_links)
+    assert finish_times(rates_Bps, transfers, limit_Bps) == pytest.approx(expected_ps, rel=1e-9, abs=len(transfers))

@@ -27,8 +27,7 @@ class Overheads:
     factor : float64 array, shape (m,)
         Bytes on the network for each byte of the message, at least 1.
     limit_Bps : float64 array, shape (m,)
-        Most that the network carries of a message, its connection's own; infinite where nothing limits it. Messages
-        that follow each other over one connection share it.
+        Most that the network carries of each message; infinite where nothing limits it.
     """
 
     latency_ps: Ints
