@@ -70,12 +70,7 @@ def _capture(arrays: dict[str, NDArray[np.float32]], sparse: frozenset[str]) -> 
 
 
 def _train(
-    task: Task,
-    model: Model,
-    *,
-    workers: int,
-    steps: int,
-    progress: Callable[[int, int], None] | None,
+    task: Task, model: Model, *, workers: int, steps: int, progress: Callable[[int, int], None] | None
 ) -> _Recorded:
     import torch
 

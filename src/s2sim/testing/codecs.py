@@ -56,11 +56,7 @@ def check_codec(codec: Codec) -> None:
         _check_combined(codec, payload)
         _check_forged(codec, payload)
     _check_damage(codec, codec.encode(example_vector(_DAMAGED_LENGTH, density=1.0)))
-    for wrong, what in (
-        (np.zeros(4), "float64"),
-        (np.zeros((2, 2), np.float32), "a matrix"),
-        ([0.0], "a list"),
-    ):
+    for wrong, what in ((np.zeros(4), "float64"), (np.zeros((2, 2), np.float32), "a matrix"), ([0.0], "a list")):
         _refused(f"encode takes {what}, which is no float32 vector", codec.encode, wrong)
 
 

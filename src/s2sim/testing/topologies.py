@@ -124,11 +124,7 @@ def _wrong_levels(cluster: Cluster, routes: Routes, pair: NDArray[np.int64], pai
 
 
 def _wrong_flow(
-    cluster: Cluster,
-    routes: Routes,
-    pair: NDArray[np.int64],
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
+    cluster: Cluster, routes: Routes, pair: NDArray[np.int64], source: NDArray[np.int64], target: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Return the pairs of which not all leaves the source, arrives at the target, and passes what lies between.
 

@@ -52,10 +52,7 @@ class Cluster:
         """Return the same cluster as a group of some ranks sees it, who are numbered from 0 in this order."""
         members = self._checked(ranks)
         return replace(
-            self,
-            workers=len(members),
-            gpu_of_rank=self.gpu_of_rank[members],
-            node_of_rank=self.node_of_rank[members],
+            self, workers=len(members), gpu_of_rank=self.gpu_of_rank[members], node_of_rank=self.node_of_rank[members]
         )
 
     @property

@@ -193,11 +193,5 @@ def import_trace(
         training="unknown: the gradients were imported",
     )
     return write_trace(
-        Path(out),
-        _scan(paths),
-        kind="imported",
-        model=model,
-        origin=origin,
-        max_storage_error=0.0,
-        overwrite=overwrite,
+        Path(out), _scan(paths), kind="imported", model=model, origin=origin, max_storage_error=0.0, overwrite=overwrite
     )

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def _titled(grid: Grid, gap: int) -> Group:
-    table = Table(
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        padding=(0, gap - 1, 0, 0),
-        pad_edge=False,
-    )
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, gap - 1, 0, 0), pad_edge=False)
     for column, width in zip(grid.columns, grid.widths(), strict=True):
         table.add_column(
             Text(column.title, style="bold"),
