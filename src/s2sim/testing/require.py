@@ -1,4 +1,4 @@
-"""What all kits share: how a check fails, and what every plug-in of options has to say about itself."""
+"""The part that all kits share: how a check fails, and what every plug-in of options has to say about itself."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Cluster:
 
     @property
     def router(self) -> Router:
-        """What finds the way between two GPUs."""
+        """The router, which finds the way between two GPUs."""
         return Router(self.layout, self.fabric, self.seed)
 
     def routes(self, src_rank: Ints, dst_rank: Ints) -> Routes:

@@ -134,7 +134,7 @@ class Nodes:
 
     @cached_property
     def meshes(self) -> Meshes:
-        """What joins GPUs directly."""
+        """The links that join GPUs directly."""
         return find_meshes(self.specs, self.spec, self.gpus_in_use)
 
     def local_gpu(self, gpu: Ints) -> Ints:

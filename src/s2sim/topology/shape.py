@@ -99,7 +99,7 @@ class ClusterShape:
 
     @property
     def host_link(self) -> LinkSpec:
-        """What joins a network interface of the first node to the fabric."""
+        """The link between a network interface of the first node and the fabric."""
         return self.host_link_of(self.nodes[0])
 
     def host_link_of(self, node: NodeSpec) -> LinkSpec:

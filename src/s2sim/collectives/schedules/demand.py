@@ -92,7 +92,7 @@ class Demand:
 
     @property
     def sizes_bytes(self) -> Floats:
-        """What each rank's stretch counts on the network, float64 of shape (ranks,).
+        """The bytes that each rank's stretch counts on the network, float64 of shape (ranks,).
 
         Parts of one size that was cut evenly, [i·n//P, (i+1)·n//P), all count its nominal share n/P, so that rounds
         repeat; others their own bytes.

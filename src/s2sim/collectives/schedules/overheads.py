@@ -1,4 +1,4 @@
-"""What a communication library adds to the messages of a pattern."""
+"""Latency, bytes and limits that a communication library adds to the messages of a pattern."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overheads:
-    """What a library adds to each message of a pattern; it makes nothing faster, so that lower bounds stay bounds.
+    """The overheads of each message of a pattern; a library makes nothing faster, so that lower bounds stay bounds.
 
     Attributes
     ----------

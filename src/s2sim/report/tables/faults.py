@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Effect(Protocol):
-        """What a fault did."""
+        """A fault with its effect."""
 
         @property
         def fault(self) -> str:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
         @property
         def did(self) -> str:
-            """In words."""
+            """Its effect in words."""
 
 
 def fault_lines(effects: Sequence[Effect]) -> list[str]:
