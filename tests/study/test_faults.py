@@ -14,8 +14,7 @@ from s2sim.study.collective.run import result_of, run_collective
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.collective.timeline import timeline_of
 from s2sim.study.flows.run import run_flows
-from s2sim.study.flows.spec import FlowsSpec
-from s2sim.study.flows.transfers import Transfers
+from s2sim.study.flows.transfers import FlowsSpec, Transfers
 
 RATE_BPS = 50 * 2**30
 SIZE = 50 * 2**20

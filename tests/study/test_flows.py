@@ -13,8 +13,7 @@ from s2sim.cli.main import main
 from s2sim.errors import S2SimError
 from s2sim.network.flights import whole_ps
 from s2sim.study.flows.run import run_flows
-from s2sim.study.flows.spec import FlowsSpec
-from s2sim.study.flows.transfers import Transfers, read_transfers
+from s2sim.study.flows.transfers import FlowsSpec, Transfers, read_transfers
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 

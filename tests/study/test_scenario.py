@@ -12,8 +12,7 @@ import s2sim
 from s2sim.replay.faults.registry import make_faults
 from s2sim.study.compare.prepare import prepare
 from s2sim.study.flows.run import run_flows
-from s2sim.study.flows.spec import FlowsSpec
-from s2sim.study.flows.transfers import Transfers
+from s2sim.study.flows.transfers import FlowsSpec, Transfers
 from s2sim.study.regimes.run import run_regimes
 from s2sim.study.regimes.spec import RegimeSpec
 from s2sim.study.spec import RunSpec

@@ -82,7 +82,7 @@ def flows_command(
     check_target("--out", out, stdout=False)
 
     from s2sim.study.flows.run import run_flows
-    from s2sim.study.flows.spec import FlowsSpec
+    from s2sim.study.flows.transfers import FlowsSpec
 
     def make() -> FlowsSpec:
         return FlowsSpec.of(

@@ -10,7 +10,6 @@ from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
 from s2sim.errors import S2SimWarning
 from s2sim.study.collective.sizes import make_demand
 from s2sim.study.scenario.faults import draws
-from s2sim.study.scenario.idle_overrides import warn_of_idle_overrides
 from s2sim.study.scenario.traffic import resolve_traffic, traffic_sha256
 
 if TYPE_CHECKING:
@@ -53,6 +52,6 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
     if spec.seed and not (healthy.routing_draws or spec.placement == "random" or draws(scenario.faults)):
         text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
         warnings.warn(text, S2SimWarning, stacklevel=2)
-    warn_of_idle_overrides(scenario, places)
+    scenario.warn_of_idle_overrides(places)
     timed = scenario.timer(places).time(demand)
     return PlannedCollective(spec, scenario, demand, timed, healthy, scenario.cluster(places))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
 from s2sim.study.scenario.asked import warn_of_later_options
-from s2sim.study.scenario.idle_overrides import warn_of_idle_overrides
 from s2sim.study.scenario.reducers import resolve_run
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def prepare(spec: RunSpec) -> ReducerScenario:
     scenario = resolve_run(spec)
     for workers in spec.workers:
         scenario.cluster(workers)
-    warn_of_idle_overrides(scenario, max(spec.workers))
+    scenario.warn_of_idle_overrides(max(spec.workers))
     if spec.steps == 1:
         warn_of_later_options(scenario.reducers, what="a run")
     trace = scenario.trace

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.replay.faults.fault import Effect
-    from s2sim.study.flows.spec import FlowsSpec
-    from s2sim.study.flows.transfers import Transfers
+    from s2sim.study.flows.transfers import FlowsSpec, Transfers
     from s2sim.study.progress import Progress
     from s2sim.study.scenario.cluster import Scenario
 

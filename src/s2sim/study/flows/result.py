@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from s2sim.replay.faults.fault import Effect
     from s2sim.study.collective.link_loads import LinkLoad
     from s2sim.study.flows.cross_check import CrossCheck
-    from s2sim.study.flows.spec import FlowsSpec
-    from s2sim.study.flows.transfers import Transfers
+    from s2sim.study.flows.transfers import FlowsSpec, Transfers
 
 _RESULT_COLUMNS = (*COLUMNS, "finish_s", "slowdown")
 

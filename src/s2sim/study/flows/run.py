@@ -12,14 +12,12 @@ from s2sim.study.flows.cross_check import compare_networks
 from s2sim.study.flows.result import FlowsResult
 from s2sim.study.flows.transfers import transfers_of
 from s2sim.study.json_form import json_value
-from s2sim.study.scenario.idle_overrides import warn_of_idle_overrides
 from s2sim.study.scenario.traffic import resolve_traffic, traffic_sha256
 from s2sim.topology.describe import first_line
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from s2sim.study.flows.spec import FlowsSpec
-    from s2sim.study.flows.transfers import Transfers
+    from s2sim.study.flows.transfers import FlowsSpec, Transfers
     from s2sim.study.progress import Progress
 
 
@@ -31,7 +29,7 @@ def run_flows(spec: FlowsSpec, transfers: Transfers | None = None, progress: Pro
     transfers = transfers or transfers_of(spec)
     scenario = resolve_traffic(spec)
     workers = spec.workers or transfers.ranks
-    warn_of_idle_overrides(scenario, workers)
+    scenario.warn_of_idle_overrides(workers)
     carried = carry(spec, scenario, workers, transfers, progress)
     cluster, start_ps, finish_ps = scenario.cluster(workers), transfers.start_ps, carried.finish_ps[spec.network]
     alone_ps = carried.alone_ps

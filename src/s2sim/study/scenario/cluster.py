@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.algorithms.registry import read_algorithm
 from s2sim.collectives.timing.timer import AUTO, Timer
+from s2sim.errors import S2SimWarning
 from s2sim.replay.faults.permanent import damaged_cluster
 from s2sim.replay.faults.registry import make_faults
 from s2sim.topology.cluster import build_cluster
@@ -79,6 +81,22 @@ class Scenario:
     def disturbed(self) -> bool:
         """Whether something goes wrong while things run."""
         return not all(fault.permanent for fault in self.faults)
+
+    def warn_of_idle_overrides(self, workers: int) -> None:
+        """Warn of each ``field=value`` that cannot matter: nothing crosses the links that it describes."""
+        cluster = self.healthy(workers)
+        one_node = int(cluster.node_of_rank.max()) == 0
+        for override in self.overrides:
+            table = override.partition("=")[0].strip().partition(".")[0]
+            if one_node and (
+                table in ("nic", "fabric", "routing") or (table == "pcie" and not cluster.shape.pcie_joins_gpus)
+            ):
+                reason = f"all {cluster.workers} workers are in one node"
+            elif table == "nvlink" and int(cluster.node_of_rank.max()) + 1 == cluster.workers:
+                reason = "every node holds one worker"
+            else:
+                continue
+            warnings.warn(f"--set {override} changes nothing here: {reason}", S2SimWarning, stacklevel=3)
 
     def _clusters(self, workers: int) -> tuple[Cluster, Cluster]:
         """Return the healthy cluster and the damaged one, which are built once."""
