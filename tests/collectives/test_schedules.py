@@ -14,6 +14,8 @@ from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.algorithms.ring import Ring
 from s2sim.collectives.schedules.checker import check_schedule, run_on_values
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.timer import link_bytes
 from s2sim.errors import OptionError, S2SimError
 from s2sim.reducers.scripts.script import Call
 from s2sim.reducers.scripts.traffic import ring_bytes
@@ -101,6 +103,25 @@ def test_trees_use_every_port_both_ways():
         for tree in (first, second):
             assert (tree < 0).sum() == 1
             assert np.bincount(tree[tree >= 0], minlength=workers).max() <= 2
+
+
+@pytest.mark.parametrize(("workers", "height"), [(2, 1), (3, 1), (4, 2), (8, 3), (9, 3), (16, 4), (17, 4)])
+@pytest.mark.parametrize("chunks", [1, 5])
+def test_chunks_follow_each_other_up_and_down_the_trees(workers, height, chunks, make_cluster, switch_fabric):
+    """K + 2h - 1 rounds: a chunk leaves the deepest member in each of K rounds, and goes up and down h edges."""
+    schedule = DoubleBinaryTree(chunks=chunks).schedule(
+        Demand("all_reduce", (100,) * workers, 4), make_cluster(workers, switch_fabric)
+    )
+    assert schedule.rounds == chunks + 2 * height - 1
+
+
+def test_channels_cross_an_interface_each_where_gpus_do_not_divide_among_them(make_cluster, switch_fabric):
+    nodes = {"node": "gpus = 4", "extra": '[nvlink]\nrate = "1TB/s"', "nic": 'count = 3\nrate = "50GiB/s"'}
+    cluster = make_cluster(8, switch_fabric, **nodes)
+    schedule = Ring().schedule(Demand("all_reduce", (2400,) * 8, 4), cluster)
+    for way in ("in", "out"):
+        carried = link_bytes(schedule, RoundTimes(cluster))[cluster.fabric.blocks[f"nic.{way}"].part]
+        assert carried.tolist() == pytest.approx([2 * 7 / 8 * 9600 / 3] * 6)
 
 
 def test_refusals():

@@ -165,3 +165,10 @@ def test_a_limit_is_a_link_that_a_transfer_has_for_itself(data):
     ]
     expected_ps = finish_times([*rates_Bps, *own_Bps], with_links)
     assert finish_times(rates_Bps, transfers, limit_Bps) == pytest.approx(expected_ps, rel=1e-9, abs=len(transfers))
+
+
+def test_what_ends_within_a_billionth_of_its_duration_ends_with_the_last_of_it():
+    """Three links of their own, for a second, 300 ps and 5 ns more: no byte arrives before its time."""
+    second = 10**12
+    finish = finish_times([1e12] * 3, [(0, [0], 0, 1e12), (0, [1], 0, 1e12 + 300), (0, [2], 0, 1e12 + 5000)])
+    assert finish.tolist() == [second + 300, second + 300, second + 5000]
