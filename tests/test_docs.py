@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[1]
 SLOW = {
     "codec compare --trace ncf --workers 8,64",
     "codec compare --trace lstm-lm --workers 8,64 --png compare.png",
+    "codec compare --trace lstm-lm --workers 8 --png compare.svg",
     "codec regimes --png regimes.png",
+    "run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5 --set nic.rate=25Gbps",
     "run --topology fat-tree --workers 64 --reducer s2:error=0.1 --reducer s2-exact:warm=true --reducer union",
     (
         "run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 20 --reducer topk:density=0.01"
