@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 from measure import measure
 
-from s2sim.network.compiling import PLAIN, compiled, has_numba
-from s2sim.network.flights import VISITS
-from s2sim.network.tables import as_lists, make_table
+from s2sim.network.compiling import EFFORT, has_numba
+from s2sim.network.together import deliver_together_ps
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.units import PS_PER_S
@@ -48,18 +47,13 @@ def solve(topology: str, fields: tuple[str, ...], ranks: int, flows: tuple[np.nd
     cluster = build_cluster(load_shape(topology, fields), ranks)
     start_s, src, dst, sizes = flows
     routes = cluster.routes(src, dst)
-    table = make_table(routes, sizes, cluster.fabric.rate_Bps / PS_PER_S)
-    arrive_ps = np.rint(start_s * PS_PER_S).astype(np.int64) + routes.latency_ps
-    columns = np.argsort(arrive_ps, kind="stable"), arrive_ps, np.zeros(len(sizes), np.int64)
-    functions = PLAIN
+    capacity, start_ps = cluster.fabric.rate_Bps / PS_PER_S, np.rint(start_s * PS_PER_S).astype(np.int64)
     if has_numba():
-        functions = compiled()
-        functions.deliver(table, *columns, 0)
-    else:
-        table, columns = as_lists(table), tuple(column.tolist() for column in columns)
-    begin = time.process_time()
-    functions.deliver(table, *columns, len(sizes))
-    return time.process_time() - begin, int(table.tally[VISITS])
+        # Once before, so that compiling is not counted.
+        deliver_together_ps(routes, start_ps, sizes, capacity)
+    before, begin = EFFORT.visits, time.process_time()
+    deliver_together_ps(routes, start_ps, sizes, capacity)
+    return time.process_time() - begin, EFFORT.visits - before
 
 
 def show(name: str, topology: str, fields: tuple[str, ...], ranks: int, flows: tuple[np.ndarray, ...]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from s2sim.network.flights import TIE, whole_ps
+from s2sim.network.durations import whole_ps
+from s2sim.network.flights import TIE
 
 _TIE = 1e-12
 

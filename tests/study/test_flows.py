@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from s2sim.cli.main import main
 from s2sim.errors import S2SimError
-from s2sim.network.flights import whole_ps
+from s2sim.network.durations import whole_ps
 from s2sim.study.flows.run import run_flows
 from s2sim.study.flows.transfers import FlowsSpec, Transfers, read_transfers
 from s2sim.topology.cluster import build_cluster

@@ -16,7 +16,7 @@ from s2sim.network import flights
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s2sim.network.tables import Table
+    from s2sim.network.tables import Queues, Table
 
 # Visits of links; as plain Python they take about as long as loading numba does.
 _WORTH_COMPILING = 12_000
@@ -30,7 +30,7 @@ class Functions(NamedTuple):
     take_in: Callable[[Table, Any, int], None]
     take_out: Callable[[Table, int], int]
     next_ps: Callable[[Table], int]
-    deliver: Callable[[Table, Any, Any, Any, int], int]
+    deliver: Callable[[Table, Queues, Any, Any, Any, int], int]
 
 
 PLAIN = Functions(flights.take_in, flights.take_out, flights.next_ps, flights.deliver)

@@ -17,21 +17,15 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from s2sim.errors import S2SimError
+from s2sim.network.durations import LONGEST_PS, ROUNDING_PS, TOO_LONG
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from s2sim.network.tables import Table, Wholes
+    from s2sim.network.tables import Queues, Table, Wholes
 
 NEVER = 2**62
 # Completions closer than this share of their duration are one event (DESIGN law 1).
 TIE = 1e-9
-_ROUNDING_PS = 1e-6
-_LONGEST_PS = 2.0**61
-_TOO_LONG = "a transfer would take over 27 days: check its size and the rates of its links"
 _INFINITE = float("inf")
 # Levels within this share of each other are one level, so that equal flows stay equal whatever the rounding.
 _SLACK = 1e-12
@@ -41,18 +35,6 @@ _AGREES = -1.0
 # Places in `s2sim.network.tables.Table.tally`.
 _DIRTY, _MOVED, _ARRIVED, VISITS = range(4)
 TALLIES = 4
-
-
-def whole_ps(durations_ps: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return durations rounded up to whole picoseconds, so that no time falls under its bandwidth lower bound.
-
-    What floating-point division leaves above a whole number, below a millionth, is no part of the duration. Beyond
-    about 27 days picoseconds would no longer fit in 64 bits with room to add: `S2SimError`.
-    """
-    if len(durations_ps) and not durations_ps.max() < _LONGEST_PS:
-        raise S2SimError(_TOO_LONG)
-    whole: NDArray[np.int64] = np.ceil(durations_ps - _ROUNDING_PS).astype(np.int64)
-    return whole
 
 
 def enter(table: Table, flow: int, now: int) -> None:
@@ -116,6 +98,14 @@ def mark(table: Table, link: int) -> None:
         table.tally[_DIRTY] += 1
 
 
+def _whole_ps(size_bytes: float, rate: float) -> int:
+    """Return how long bytes take at a rate, as `s2sim.network.durations.whole_ps` has it."""
+    duration_ps = size_bytes / rate
+    if not duration_ps < LONGEST_PS:
+        raise S2SimError(TOO_LONG)
+    return ceil(duration_ps - ROUNDING_PS)
+
+
 def share(table: Table, now: int) -> None:
     """Give all flows their fair rates again, and those whose rates change new ends."""
     _put_right(table)
@@ -126,11 +116,7 @@ def share(table: Table, now: int) -> None:
         was[flow] = -1.0
         left[flow] = left[flow] - passed if left[flow] > passed else 0.0
         since[flow] = now
-        duration_ps = left[flow] / rate[flow]
-        # As `whole_ps` has it.
-        if not duration_ps < _LONGEST_PS:
-            raise S2SimError(_TOO_LONG)
-        set_finish(table, flow, now + ceil(duration_ps - _ROUNDING_PS))
+        set_finish(table, flow, now + _whole_ps(left[flow], rate[flow]))
     table.tally[_MOVED] = 0
 
 
@@ -351,20 +337,42 @@ def take_out(table: Table, now: int) -> int:
     return count
 
 
-def deliver(table: Table, order: Wholes, arrive_ps: Wholes, delivered_ps: Wholes, most: int) -> int:
-    """Let flows arrive and complete, and return how many have completed: ``most`` or more, or all that are left.
+def _complete(table: Table, queues: Queues, flow: int, now: int, delivered_ps: Wholes) -> int:
+    """Take those members of a flow out that end by now, and return how many they are; the others go on as before."""
+    first, end = queues.place[flow], queues.end[flow]
+    rate, since, size = table.rate[flow], table.since[flow], queues.size
+    left = table.left[flow]
+    place = first
+    while place < end and (place == first or since + _whole_ps(left, rate) <= now):
+        delivered_ps[queues.member[place]] = now
+        place += 1
+        if place < end:
+            left += size[place] - size[place - 1]
+    queues.place[flow] = place
+    if place == end:
+        leave(table, flow)
+        return end - first
+    for crossing in range(table.first[flow], table.last[flow]):
+        here = table.link[crossing]
+        gone = table.weight[crossing] * (place - first) / (end - first)
+        table.weight[crossing] -= gone
+        if table.held[crossing]:
+            table.wide[here] -= gone
+        else:
+            table.load[here] -= gone * rate
+        if table.level[here] < _INFINITE:
+            mark(table, here)
+    table.left[flow], table.was[flow] = left, rate
+    table.moved[table.tally[_MOVED]] = flow
+    table.tally[_MOVED] += 1
+    return place - first
 
-    Parameters
-    ----------
-    table : Table
-        Holds all of them; none in flight at first.
-    order : flows in the order in which they arrive
-    arrive_ps : by flow
-        When its latency has passed.
-    delivered_ps : by flow
-        Filled with when its last byte has gone.
-    most : int
-        After so many it stops; when called again it goes on.
+
+def deliver(table: Table, queues: Queues, order: Wholes, arrive_ps: Wholes, delivered_ps: Wholes, most: int) -> int:
+    """Let flows arrive and complete, and return how many members have completed: ``most`` or more, or all left.
+
+    None is in flight at first, and they arrive in that order, each when its latency has passed. When each member's last
+    byte has gone is noted. What is left goes on when this is called again.
     """
     arrived = table.tally[_ARRIVED]
     completed = 0
@@ -374,10 +382,8 @@ def deliver(table: Table, order: Wholes, arrive_ps: Wholes, delivered_ps: Wholes
             now = min(now, arrive_ps[order[arrived]])
         if now == NEVER:
             break
-        ending = take_out(table, now)
-        for index in range(ending):
-            delivered_ps[table.stack[index]] = now
-        completed += ending
+        for index in range(ended(table, now)):
+            completed += _complete(table, queues, table.stack[index], now, delivered_ps)
         first = arrived
         while arrived < len(order) and arrive_ps[order[arrived]] <= now:
             arrived += 1
@@ -389,5 +395,5 @@ def deliver(table: Table, order: Wholes, arrive_ps: Wholes, delivered_ps: Wholes
 # All that others of them call, for the compiler.
 INNER: tuple[Any, ...] = (
     *(enter, leave, mark, share, _put_right, _queue, _fitting, _set_level, _set_rate),
-    *(set_finish, next_ps, ended, take_in, take_out),
+    *(set_finish, next_ps, ended, take_in, take_out, _complete, _whole_ps),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -99,7 +99,64 @@ class Table(NamedTuple):
     tally: Wholes
 
 
-def make_table(routes: Routes, sizes_bytes: NDArray[np.float64], capacity: NDArray[np.float64]) -> Table:
+class Queues(NamedTuple):
+    """Members of flows that take one way and arrive together: they have one rate, and the smallest is done first.
+
+    Such a flow weighs as much as its members that are left, and its bytes are those of the smallest.
+
+    Attributes
+    ----------
+    member, size : by place
+        Which transfer it is, and its bytes.
+    place, end : by flow
+        The members that are left are those from ``place`` up to ``end``.
+    """
+
+    member: Wholes
+    size: Reals
+    place: Wholes
+    end: Wholes
+
+
+def queue_up(
+    routes: Routes, arrive_ps: NDArray[np.int64], sizes_bytes: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Queues]:
+    """Return which transfer stands for each flow, how many members it has, both int64 (flows,), and the members.
+
+    Parameters
+    ----------
+    routes : Routes
+        One a transfer.
+    arrive_ps : int64 array, shape (transfers,)
+        When the latency of each has passed.
+    sizes_bytes : float64 array, shape (transfers,)
+        Bytes of each.
+    """
+    transfers, lengths = len(sizes_bytes), np.diff(routes.offsets)
+    width = int(lengths.max(initial=0))
+    limit = np.zeros(transfers) if routes.limit_Bps is None else routes.limit_Bps
+    ways = np.full((transfers, 2 * width + 2), -1)
+    row = np.repeat(np.arange(transfers), lengths)
+    column = np.arange(len(row)) - routes.offsets[row]
+    ways[row, column], ways[row, width + column] = routes.links, routes.weights.view(np.int64)
+    ways[:, -2], ways[:, -1] = arrive_ps, limit.view(np.int64)
+    _, chosen, which, counts = np.unique(ways, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    in_order = np.argsort(chosen)
+    member = np.lexsort((sizes_bytes, np.argsort(in_order)[which.reshape(-1)]))
+    end = np.cumsum(counts[in_order])
+    queues = Queues(*(cast("Any", each) for each in (member, sizes_bytes[member], end - counts[in_order], end)))
+    return chosen[in_order], counts[in_order], queues
+
+
+Columns = TypeVar("Columns", Table, Queues)
+
+
+def make_table(
+    routes: Routes,
+    sizes_bytes: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    members: NDArray[np.int64] | None = None,
+) -> Table:
     """Return a table of arrays with one flow a route, none of them in flight.
 
     Parameters
@@ -110,12 +167,14 @@ def make_table(routes: Routes, sizes_bytes: NDArray[np.float64], capacity: NDArr
         Bytes of each.
     capacity : float64 array, shape (links,)
         Bytes per picosecond of every link.
+    members : int64 array, shape (flows,), optional
+        How many transfers each flow stands for; without it one.
     """
     flows, crossings, links = len(sizes_bytes), len(routes.links), len(capacity)
     most = int(np.bincount(routes.links, minlength=1).max(initial=0))
     arrays = {
         "link": routes.links,
-        "weight": routes.weights,
+        "weight": routes.weights if members is None else routes.weights * np.repeat(members, np.diff(routes.offsets)),
         "flow": np.repeat(np.arange(flows), np.diff(routes.offsets)),
         "after": np.full(crossings, -1),
         "before": np.full(crossings, -1),
@@ -176,9 +235,9 @@ def _padded(column: NDArray[Any], length: int, value: float) -> NDArray[Any]:
     return np.concatenate([column, np.full(max(length - len(column), 0), value, column.dtype)])
 
 
-def as_lists(table: Table) -> Table:
+def as_lists(table: Columns) -> Columns:
     """Return a table of arrays as lists, which plain Python reads faster."""
-    return Table(*(cast("Any", column).tolist() for column in table))
+    return type(table)(*(cast("Any", column).tolist() for column in table))
 
 
 def as_arrays(table: Table) -> Table:

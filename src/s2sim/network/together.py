@@ -1,4 +1,4 @@
-"""Flows with nothing else in flight, without the simulation kernel."""
+"""Flows with nothing else in flight, without the simulation kernel; those that do everything alike are one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from s2sim.network.compiling import EFFORT, PLAIN, compiled, expected_visits
 from s2sim.network.flights import VISITS
-from s2sim.network.tables import as_lists, make_table
+from s2sim.network.tables import as_lists, make_table, queue_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,19 +43,18 @@ def deliver_together_ps(
     on_delivered : callable
         Told how many have been delivered, some at a time.
     """
-    flows = len(sizes_bytes)
-    table = make_table(routes, sizes_bytes, capacity)
-    arrive_ps = start_ps + routes.latency_ps
-    functions = compiled() if EFFORT.compiles(expected_visits(flows)) else PLAIN
-    order, delivered_ps = np.argsort(arrive_ps, kind="stable"), np.zeros(flows, np.int64)
-    columns: tuple[Any, Any, Any] = order, arrive_ps, delivered_ps
+    arrive_ps, delivered_ps = start_ps + routes.latency_ps, np.zeros(len(sizes_bytes), np.int64)
+    chosen, members, queues = queue_up(routes, arrive_ps, sizes_bytes)
+    table = make_table(routes.take(chosen), np.asarray(queues.size)[queues.place], capacity, members)
+    functions = compiled() if EFFORT.compiles(expected_visits(len(chosen))) else PLAIN
+    columns: tuple[Any, Any, Any] = np.argsort(arrive_ps[chosen], kind="stable"), arrive_ps[chosen], delivered_ps
     if functions is PLAIN:
-        table, columns = as_lists(table), (order.tolist(), arrive_ps.tolist(), delivered_ps.tolist())
-    left = flows
+        table, queues = as_lists(table), as_lists(queues)
+        columns = columns[0].tolist(), columns[1].tolist(), columns[2].tolist()
+    left = len(sizes_bytes)
     while left:
-        delivered = functions.deliver(table, *columns, _REPORTED)
+        delivered = functions.deliver(table, queues, *columns, _REPORTED)
         on_delivered(delivered)
         left -= delivered
-    if functions is PLAIN:
-        EFFORT.visits += table.tally[VISITS]
+    EFFORT.visits += int(table.tally[VISITS])
     return np.asarray(columns[2], np.int64)

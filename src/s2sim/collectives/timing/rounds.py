@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.timing.ways import Ways, alike
-from s2sim.network.flights import whole_ps
+from s2sim.network.durations import whole_ps
 from s2sim.network.together import deliver_together_ps
 from s2sim.units import PS_PER_S
 
