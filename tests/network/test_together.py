@@ -56,7 +56,7 @@ def test_compiled_and_plain_give_the_same_picoseconds(monkeypatch, routing, mome
     starts, sizes = generator.integers(0, moments, 400) * (10**8 // moments), generator.exponential(1e6, 400)
     asked = routes, starts, sizes
     found = []
-    for effort in (Effort(), Effort(visits=10**9)):
+    for effort in (Effort(), Effort(looks=10**9)):
         monkeypatch.setattr(together, "EFFORT", effort)
         monkeypatch.setattr(in_flight, "EFFORT", effort)
         found.append(deliver_together_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S))

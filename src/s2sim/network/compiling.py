@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from s2sim.network.tables import Queues, Table
 
-# Visits of links; as plain Python they take about as long as loading numba does.
-_WORTH_COMPILING = 12_000
-# Visits that a flow causes which shares links with many, at the least.
-_VISITS_A_FLOW = 4
+# Flows looked at; as plain Python that takes about two seconds: less than compiling, which happens once, and more than
+# loading what has been compiled.
+_WORTH_COMPILING = 1_000_000
+# Looks that a transfer causes where it meets many, at the least.
+_LOOKS_A_TRANSFER = 64
 
 
 class Functions(NamedTuple):
@@ -57,15 +58,15 @@ class Effort:
 
     Attributes
     ----------
-    visits : int
-        Links visited until now.
+    looks : int
+        Flows looked at until now.
     """
 
-    visits: int = 0
+    looks: int = 0
 
-    def compiles(self, expected: int = 0) -> bool:
-        """Return whether numba is there and worth its loading, with ``expected`` visits to come."""
-        return self.visits + expected > _WORTH_COMPILING and has_numba()
+    def compiles(self, transfers: int = 0) -> bool:
+        """Return whether numba is there and worth its loading, with some transfers to come."""
+        return self.looks + transfers * _LOOKS_A_TRANSFER > _WORTH_COMPILING and has_numba()
 
 
 @cache
@@ -75,8 +76,3 @@ def has_numba() -> bool:
 
 
 EFFORT = Effort()
-
-
-def expected_visits(flows: int) -> int:
-    """Return how many visits of links some flows may cause at the least."""
-    return flows * _VISITS_A_FLOW

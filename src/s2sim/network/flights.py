@@ -33,7 +33,7 @@ _BELOW = 1 - _SLACK
 _ABOVE = 1 + _SLACK
 _AGREES = -1.0
 # Places in `s2sim.network.tables.Table.tally`.
-_DIRTY, _MOVED, _ARRIVED, VISITS = range(4)
+_DIRTY, _MOVED, _ARRIVED, LOOKS = range(4)
 TALLIES = 4
 
 
@@ -130,7 +130,6 @@ def _put_right(table: Table) -> None:
         lower, here = heappop(pending)
         if key[here] != lower:
             continue
-        table.tally[VISITS] += 1
         old, new = level[here], _fitting(table, here, lower)
         target = min(old, new)
         if new == old or abs(new - old) <= target * _SLACK:
@@ -249,6 +248,7 @@ def _fitting(table: Table, here: int, least: float) -> float:
         limits[count] = most
         count += 1
         crossing = after[crossing]
+    table.tally[LOOKS] += count
     found = least
     while True:
         free = found * _BELOW

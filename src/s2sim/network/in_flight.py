@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from s2sim.network.compiling import EFFORT, PLAIN, compiled
-from s2sim.network.flights import NEVER, VISITS, leave, mark
+from s2sim.network.flights import LOOKS, NEVER, leave, mark
 from s2sim.network.tables import as_arrays, as_lists, larger, make_table
 from s2sim.topology.routes import Routes
 
@@ -83,9 +83,9 @@ class InFlight:
         if self._functions is not PLAIN:
             self._functions.take_in(table, np.array(new, np.int64), now)
             return
-        before = table.tally[VISITS]
+        before = table.tally[LOOKS]
         self._functions.take_in(table, new, now)
-        EFFORT.visits += table.tally[VISITS] - before
+        EFFORT.looks += table.tally[LOOKS] - before
         if EFFORT.compiles():
             self._table, self._functions = as_arrays(table), compiled()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Places for what is still to be looked at in a tree, more than it has levels.
 _DEPTH = 128
-_REALS = {"weight", "limit", "rate", "was", "left", "capacity", "level", "load", "wide", "key", "limits"}
+_REALS = {"weight", "limit", "rate", "was", "left", "capacity", "level", "load", "wide", "key", "limits", "size"}
 _FLAGS = {"held", "marked"}
 # What a new crossing and a new flow begin with.
 _BY_CROSSING = {"link": 0, "weight": 0, "flow": 0, "after": -1, "before": -1, "held": 0, "limits": 0}
@@ -67,7 +67,7 @@ class Table(NamedTuple):
     finish : tree
         When each flow ends, in the upper half, each entry below being the smaller of two.
     tally : by `_DIRTY` and so on
-        Entries in ``dirty`` and in ``moved``; flows that have arrived in `deliver`, and links visited, until now.
+        Entries in ``dirty`` and in ``moved``; until now, flows that have arrived in `deliver`, and flows looked at.
     """
 
     link: Wholes
@@ -240,9 +240,9 @@ def as_lists(table: Columns) -> Columns:
     return type(table)(*(cast("Any", column).tolist() for column in table))
 
 
-def as_arrays(table: Table) -> Table:
+def as_arrays(table: Columns) -> Columns:
     """Return a table of lists as arrays, which numba wants."""
     kinds = {**dict.fromkeys(_REALS, np.float64), **dict.fromkeys(_FLAGS, np.bool_)}
     columns: dict[str, Any] = table._asdict()
     arrays: dict[str, Any] = {name: np.array(column, kinds.get(name, np.int64)) for name, column in columns.items()}
-    return Table(**arrays)
+    return type(table)(**arrays)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.network.compiling import EFFORT, PLAIN, compiled, expected_visits
-from s2sim.network.flights import VISITS
-from s2sim.network.tables import as_lists, make_table, queue_up
+from s2sim.network.compiling import EFFORT, PLAIN, compiled
+from s2sim.network.flights import LOOKS
+from s2sim.network.tables import as_arrays, as_lists, make_table, queue_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from s2sim.topology.routes import Routes
 
-# Flows delivered between two reports.
-_REPORTED = 500
+# Flows delivered between two reports, and between two looks at whether compiling pays by now.
+_REPORTED = 200
 
 
 def deliver_together_ps(
@@ -46,15 +46,19 @@ def deliver_together_ps(
     arrive_ps, delivered_ps = start_ps + routes.latency_ps, np.zeros(len(sizes_bytes), np.int64)
     chosen, members, queues = queue_up(routes, arrive_ps, sizes_bytes)
     table = make_table(routes.take(chosen), np.asarray(queues.size)[queues.place], capacity, members)
-    functions = compiled() if EFFORT.compiles(expected_visits(len(chosen))) else PLAIN
-    columns: tuple[Any, Any, Any] = np.argsort(arrive_ps[chosen], kind="stable"), arrive_ps[chosen], delivered_ps
+    left, order = len(sizes_bytes), np.argsort(arrive_ps[chosen], kind="stable")
+    columns: tuple[Any, Any, Any, Any, Any] = table, queues, order, arrive_ps[chosen], delivered_ps
+    functions = compiled() if EFFORT.compiles(left) else PLAIN
     if functions is PLAIN:
-        table, queues = as_lists(table), as_lists(queues)
-        columns = columns[0].tolist(), columns[1].tolist(), columns[2].tolist()
-    left = len(sizes_bytes)
+        columns = as_lists(table), as_lists(queues), *(column.tolist() for column in columns[2:])
+    looks = 0
     while left:
-        delivered = functions.deliver(table, queues, *columns, _REPORTED)
+        if functions is PLAIN and EFFORT.compiles(left):
+            functions = compiled()
+            columns = as_arrays(columns[0]), as_arrays(columns[1]), *(np.array(column) for column in columns[2:])
+        delivered = functions.deliver(*columns, _REPORTED)
         on_delivered(delivered)
         left -= delivered
-    EFFORT.visits += int(table.tally[VISITS])
-    return np.asarray(columns[2], np.int64)
+        before, looks = looks, int(columns[0].tally[LOOKS])
+        EFFORT.looks += looks - before
+    return np.asarray(columns[-1], np.int64)
