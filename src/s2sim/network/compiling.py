@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from s2sim.network.tables import Queues, Table
 
-# Flows looked at; as plain Python that takes about two seconds: less than compiling, which happens once, and more than
-# loading what has been compiled.
-_WORTH_COMPILING = 1_000_000
+# Flows looked at; as plain Python that takes about three seconds: less than compiling, which happens once, and more
+# than loading what has been compiled.
+_WORTH_COMPILING = 1_500_000
 # Looks that a transfer causes where it meets many, at the least.
-_LOOKS_A_TRANSFER = 64
+_LOOKS_A_TRANSFER = 400
 
 
 class Functions(NamedTuple):
