@@ -11,8 +11,12 @@ from s2sim.errors import S2SimError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ROUNDING_PS = 1e-6
-"""What floating-point division leaves above a whole number, below this, is no part of a duration."""
+ROUNDING_PS = 1e-3
+"""What floating-point arithmetic leaves above a whole number, below this, is no part of a duration.
+
+At the usual rates a byte takes a whole number of picoseconds, and some hundred events round a duration of ten
+milliseconds by as much.
+"""
 
 LONGEST_PS = 2.0**61
 """About 27 days: longer ones would not fit in 64 bits with room to add."""
