@@ -7,21 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import S2SimError
+from s2sim.network.flights import LONGEST_PS, ROUNDING_PS, TOO_LONG
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-ROUNDING_PS = 1e-3
-"""What floating-point arithmetic leaves above a whole number, below this, is no part of a duration.
-
-At the usual rates a byte takes a whole number of picoseconds, and some hundred events round a duration of ten
-milliseconds by as much.
-"""
-
-LONGEST_PS = 2.0**61
-"""About 27 days: longer ones would not fit in 64 bits with room to add."""
-
-TOO_LONG = "a transfer would take over 27 days: check its size and the rates of its links"
 
 
 def whole_ps(durations_ps: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -7,8 +7,8 @@ Gallager, Data Networks, section 6.5.2); links that no longer agree with their f
 lowest level up, as in a shortest-path search after some lengths have changed, and each is visited about twice.
 
 The functions take a `s2sim.network.tables.Table`, of lists or of arrays: they run as they stand, or compiled by numba
-(extra ``numba``), with the same operations in the same order and so the same bits. They stay in one file because
-numba's cache looks at no other when it asks whether a function has changed.
+(extra ``numba``), with the same operations in the same order and so the same bits. They stay in one file, with
+their constants, because numba's cache looks at no other when it asks whether a function has changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import S2SimError
-from s2sim.network.durations import LONGEST_PS, ROUNDING_PS, TOO_LONG
 
 if TYPE_CHECKING:
     from s2sim.network.tables import Queues, Table, Wholes
@@ -26,11 +25,13 @@ if TYPE_CHECKING:
 NEVER = 2**62
 # Completions closer than this share of their duration are one event (DESIGN law 1).
 TIE = 1e-9
+ROUNDING_PS = 1e-3  # left by floating point above whole numbers: some hundred events round 10 ms by that much
+LONGEST_PS = 2.0**61  # about 27 days: longer ones would not fit in 64 bits with room to add
+TOO_LONG = "a transfer would take over 27 days: check its size and the rates of its links"
 _INFINITE = float("inf")
 # Levels within this share of each other are one level, so that equal flows stay equal whatever the rounding.
 _SLACK = 1e-12
-_BELOW = 1 - _SLACK
-_ABOVE = 1 + _SLACK
+_BELOW, _ABOVE = 1 - _SLACK, 1 + _SLACK
 _AGREES = -1.0
 # Places in `s2sim.network.tables.Table.tally`.
 _DIRTY, _MOVED, _ARRIVED, LOOKS = range(4)
