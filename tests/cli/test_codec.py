@@ -46,7 +46,7 @@ def test_quiet_prints_the_verdict_alone(s2sim):
     assert len(out.splitlines()) == 1
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
+@pytest.mark.parametrize("suffix", ["svg", pytest.param("png", marks=pytest.mark.slow)])
 def test_a_picture_is_written(s2sim, tmp_path, suffix):
     target = tmp_path / f"compare.{suffix}"
     code, _, err = s2sim("codec", "compare", *TRACE, "--workers", "1,8", *FEW, "--png", str(target), "-q")

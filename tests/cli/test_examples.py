@@ -33,8 +33,13 @@ SLOW = {
     "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
     "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 12 --reducer topk --reducer s2:cells=2",
     "s2sim run --spec result.json",
+    "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
     "s2sim codec compare --trace lstm-lm --workers 1,8,64",
     "s2sim codec compare --trace ncf --workers 16 --set nic.rate=25Gbps --png compare.png",
+    (
+        "s2sim codec regimes --workers 16 --density 0.01,0.1 --overlap 0.5 --reducer union --reducer owner-reduce "
+        "--reducer fp16 --library nccl --png regimes.png"
+    ),
 }
 
 

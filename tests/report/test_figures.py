@@ -222,7 +222,9 @@ def test_texts_do_not_overlap(figures):
         ] == []
 
 
-@pytest.mark.parametrize("name", ["breakdown", "break-even", "error"])
+@pytest.mark.parametrize(
+    "name", ["error", *(pytest.param(name, marks=pytest.mark.slow) for name in ("breakdown", "break-even"))]
+)
 def test_figures_become_the_same_files_each_time(figures, name):
     with one_look():
         for file_format in FORMATS:

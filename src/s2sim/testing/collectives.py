@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RANK_COUNTS = (*range(1, 18), 33, 65)
 """One rank, all small counts up to one more than a power of two, and two more of those."""
 
-FEW_RANK_COUNTS = (1, 2, 3, 4, 5, 7, 8, 9)
+FEW_RANK_COUNTS = (1, 2, 3, 5, 8)
 """Those of a check that is not exhaustive."""
 
 TOPOLOGIES = {"fat-tree": ("node.gpus=4",), "single-switch": ()}
