@@ -48,12 +48,12 @@ def deliver_together_ps(
     table = make_table(routes.take(chosen), np.asarray(queues.size)[queues.place], capacity, members)
     left, order = len(sizes_bytes), np.argsort(arrive_ps[chosen], kind="stable")
     columns: tuple[Any, Any, Any, Any, Any] = table, queues, order, arrive_ps[chosen], delivered_ps
-    functions = compiled() if EFFORT.compiles(left) else PLAIN
+    functions = compiled() if EFFORT.compiles(len(chosen)) else PLAIN
     if functions is PLAIN:
         columns = as_lists(table), as_lists(queues), *(column.tolist() for column in columns[2:])
     looks = 0
     while left:
-        if functions is PLAIN and EFFORT.compiles(left):
+        if functions is PLAIN and EFFORT.compiles():
             functions = compiled()
             columns = as_arrays(columns[0]), as_arrays(columns[1]), *(np.array(column) for column in columns[2:])
         delivered = functions.deliver(*columns, _REPORTED)
