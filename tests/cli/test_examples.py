@@ -14,7 +14,7 @@ from s2sim.cli.main import app
 
 def examples(command, name="s2sim"):
     """Return (command, its example lines) of a command and of all below it."""
-    lines = [line.replace("\\[", "[") for line in (command.epilog or "").split("\n\n") if line.startswith("s2sim ")]
+    lines = [line for line in (command.epilog or "").splitlines() if line.startswith("s2sim ")]
     found = [(name, lines)]
     for child, below in getattr(command, "commands", {}).items():
         found += examples(below, f"{name} {child}")

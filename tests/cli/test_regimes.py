@@ -17,7 +17,7 @@ TINY = (
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    app = typer.Typer(rich_markup_mode="rich")
+    app = typer.Typer()
     app.command("regimes")(regimes_command)
     monkeypatch.setattr("s2sim.cli.main.app", app)
 

@@ -35,7 +35,7 @@ _EXAMPLES = examples(
 
 app = typer.Typer(
     help="Compare compressors: error against bytes and time, and where which of them wins.",
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     epilog=examples(
         "s2sim codec compare --trace ncf --workers 8",
         "s2sim codec regimes --workers 8 --density 0.01 --overlap 1 --rate 10Gbps,100Gbps --latency 50us",
@@ -48,7 +48,7 @@ def _root(context: typer.Context) -> None:
     help_without_command(context)
 
 
-@app.command("compare", epilog=_EXAMPLES)
+@app.command("compare", epilog=_EXAMPLES, short_help="Tabulate error against bytes and time.")
 def compare_command(
     trace: TraceOption = "lstm-lm",
     workers: Annotated[
@@ -103,7 +103,7 @@ def compare_command(
         raise typer.Exit(130)
 
 
-app.command("regimes", epilog=regimes.EXAMPLES)(regimes.regimes_command)
+app.command("regimes", epilog=regimes.EXAMPLES, short_help="Map which compressor wins where.")(regimes.regimes_command)
 
 
 def _by_workers(result: Result) -> dict[int, list[Row]]:

@@ -74,7 +74,7 @@ def collective_command(
         str,
         typer.Option(
             help="Option string such as ring or double-binary-tree:chunks=8 "
-            "(see [bold]s2sim list collectives[/bold]), or auto for the fastest."
+            "(see s2sim list collectives), or auto for the fastest."
         ),
     ] = "auto",
     placement: PlacementOption = "linear",

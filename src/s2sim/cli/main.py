@@ -25,7 +25,7 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="s2sim",
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(
@@ -36,11 +36,13 @@ app = typer.Typer(
         "s2sim list reducers",
     ),
 )
-app.command("run", epilog=run.EXAMPLES)(run.run_command)
-app.command("collective", epilog=collective.EXAMPLES)(collective.collective_command)
-app.command("flows", epilog=flows.EXAMPLES)(flows.flows_command)
-app.command("list", epilog=listing.EXAMPLES)(listing.list_command)
-app.add_typer(codec.app, name="codec")
+app.command("run", epilog=run.EXAMPLES, short_help="Compare gradient reducers on a cluster.")(run.run_command)
+app.command("collective", epilog=collective.EXAMPLES, short_help="Time one collective on a cluster.")(
+    collective.collective_command
+)
+app.command("flows", epilog=flows.EXAMPLES, short_help="Replay any traffic on a cluster.")(flows.flows_command)
+app.command("list", epilog=listing.EXAMPLES, short_help="List what there is to choose from.")(listing.list_command)
+app.add_typer(codec.app, name="codec", short_help="Compare compressors.")
 app.add_typer(trace.app, name="trace")
 app.add_typer(topology.app, name="topology")
 

@@ -17,8 +17,8 @@ DEFAULT_WORKERS = 64
 
 
 def examples(*lines: str) -> str:
-    """Return an epilog that shows command lines, one a line, with nothing read as markup."""
-    return "\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", "\\[") for line in lines)])
+    """Return an epilog that shows command lines, each on one line, so that it can be copied."""
+    return "\n".join(["Examples:", "", "\b", *lines])
 
 
 def help_without_command(context: typer.Context) -> None:
@@ -60,7 +60,7 @@ def parse_size(text: str | None) -> int | None:
     return None if text is None else parse_size_bytes(text)
 
 
-TOPOLOGY_HELP = "Name of a shipped topology (see [bold]s2sim list topologies[/bold]) or path of a TOML file."
+TOPOLOGY_HELP = "Name of a shipped topology (see s2sim list topologies) or path of a TOML file."
 
 TopologyOption = Annotated[str, typer.Option(help=TOPOLOGY_HELP)]
 
@@ -79,7 +79,7 @@ ReducerOption = Annotated[
     typer.Option(
         metavar="NAME[:KEY=VALUE,...]",
         help="A reducer to compare with dense, for example topk:density=0.01,ef=true; repeatable "
-        "(see [bold]s2sim list reducers[/bold]).",
+        "(see s2sim list reducers).",
         show_default="many that cover the field",
     ),
 ]
@@ -87,7 +87,8 @@ ReducerOption = Annotated[
 TraceOption = Annotated[
     str,
     typer.Option(
-        help="Gradients: name of a shipped trace, path of one, or synthetic:density=0.01,overlap=0.5,tail=2.5."
+        help="Gradients: name of a shipped trace (see s2sim list traces), path of one, or "
+        "synthetic:density=0.01,overlap=0.5,tail=2.5 (also rows, width, layers, dense, steps)."
     ),
 ]
 
@@ -160,8 +161,8 @@ FaultOption = Annotated[
     typer.Option(
         "--fault",
         metavar="NAME:KEY=VALUE,...",
-        help="Let something go wrong, for example slow-link:link=node1.nic0.out,factor=0.5 (see [bold]s2sim list "
-        "faults[/bold]); repeatable.",
+        help="Let something go wrong, for example slow-link:link=node1.nic0.out,factor=0.5 (see s2sim list "
+        "faults); repeatable.",
         show_default="nothing",
     ),
 ]
@@ -174,11 +175,11 @@ LibraryOption = Annotated[
     str,
     typer.Option(
         metavar="NAME[:KEY=VALUE,...]",
-        help="Communication library that executes the collectives (see [bold]s2sim list libraries[/bold]).",
+        help="Communication library that executes the collectives (see s2sim list libraries).",
     ),
 ]
 
-GpuOption = Annotated[str, typer.Option(help="GPU that encodes and decodes (see [bold]s2sim list hardware[/bold]).")]
+GpuOption = Annotated[str, typer.Option(help="GPU that encodes and decodes (see s2sim list hardware).")]
 
 RootSeedOption = Annotated[int, typer.Option(help="Root of all randomness, a whole number from 0.")]
 

@@ -73,7 +73,7 @@ def run_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Scale the trace's statistics to the layers of a known model (see [bold]s2sim list models[/bold]) or "
+            help="Scale the trace's statistics to the layers of a known model (see s2sim list models) or "
             "of a TOML file.",
             show_default="the trace's own layers",
         ),
@@ -84,7 +84,7 @@ def run_command(
         str,
         typer.Option(
             metavar="ALGORITHM",
-            help="Algorithm of the collectives (see [bold]s2sim list collectives[/bold]), or auto for the fastest.",
+            help="Algorithm of the collectives (see s2sim list collectives), or auto for the fastest.",
         ),
     ] = "auto",
     library: LibraryOption = "ideal",
@@ -116,8 +116,8 @@ def run_command(
         list[str] | None,
         typer.Option(
             metavar="WHAT",
-            help="Show more: [bold]collectives[/bold] lists every collective as it ran, and each bottleneck; "
-            "[bold]lowering[/bold] what the library executes for what is asked, and what that costs; repeatable.",
+            help="Show more: collectives lists every collective as it ran, and each bottleneck; "
+            "lowering what the library executes for what is asked, and what that costs; repeatable.",
             show_default="nothing more",
         ),
     ] = None,

@@ -12,6 +12,7 @@ from s2sim.cli.options import (
     DEFAULT_WORKERS,
     TOPOLOGY_HELP,
     JsonOption,
+    PlacementOption,
     SetOption,
     examples,
     help_without_command,
@@ -36,7 +37,7 @@ EXAMPLES = examples(
 _TEXTS = ("name", "description", "source")
 _RANKS_SHOWN = 16
 
-app = typer.Typer(help="Look at a cluster description: show.", rich_markup_mode="rich", epilog=EXAMPLES)
+app = typer.Typer(help="Look at a cluster description.", rich_markup_mode=None, epilog=EXAMPLES)
 
 
 @app.callback(invoke_without_command=True)
@@ -44,12 +45,12 @@ def _group(context: typer.Context) -> None:
     help_without_command(context)
 
 
-@app.command("show", epilog=EXAMPLES)
+@app.command("show", epilog=EXAMPLES, short_help="Show what a cluster looks like.")
 def show_command(
     topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help=TOPOLOGY_HELP)],
     workers: Annotated[str, typer.Option(metavar="N", help="Number of workers (ranks, GPUs).")] = str(DEFAULT_WORKERS),
     overrides: SetOption = None,
-    placement: Annotated[str, typer.Option(help="Ranks to GPUs: linear, round-robin, random, or a file.")] = "linear",
+    placement: PlacementOption = "linear",
     seed: Annotated[int, typer.Option(min=0, help="Seed of random placement, a whole number.")] = 0,
     png: Annotated[
         str | None,

@@ -23,16 +23,14 @@ _IMPORT = (
 )
 
 app = typer.Typer(
-    help="Look at, check, record and import gradients: show, check, record, import.",
-    rich_markup_mode="rich",
+    help="Look at, check, record and import gradients.",
+    rich_markup_mode=None,
     epilog=examples(_SHOW[0], _CHECK[0], _RECORD[0], _IMPORT[0]),
 )
 
 TraceArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="TRACE", help="Name of a shipped trace (see [bold]s2sim list traces[/bold]) or path of a directory."
-    ),
+    typer.Argument(metavar="TRACE", help="Name of a shipped trace (see s2sim list traces) or path of a directory."),
 ]
 OutOption = Annotated[str, typer.Option(metavar="DIR", help="Directory to write; its parent must exist.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")]
@@ -44,7 +42,7 @@ def _group(context: typer.Context) -> None:
     help_without_command(context)
 
 
-@app.command("show", epilog=examples(*_SHOW))
+@app.command("show", epilog=examples(*_SHOW), short_help="Show what a trace says about itself.")
 def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
     """Show what a trace says about itself: model, layers, density, union growth and its law, tail, origin, sizes."""
     from s2sim.cli.output import STDOUT, check_target, show_grids, show_lines, write_json
@@ -71,7 +69,7 @@ def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
         show_grids([law_grid(law)])
 
 
-@app.command("check", epilog=examples(*_CHECK))
+@app.command("check", epilog=examples(*_CHECK), short_help="Read every gradient with all checks.")
 def check_command(trace: TraceArgument, quiet: QuietOption = False) -> None:
     """Read every gradient of a trace with all checks, and measure its statistics again; exit code 2 if one fails."""
     from s2sim.cli.output import show_lines, working
@@ -84,7 +82,7 @@ def check_command(trace: TraceArgument, quiet: QuietOption = False) -> None:
         show_lines([f"trace {opened.name} is sound: {len(opened.manifest.files)} files checked"])
 
 
-@app.command("record", epilog=examples(*_RECORD))
+@app.command("record", epilog=examples(*_RECORD), short_help="Train a model and record every rank's gradient.")
 def record_command(
     model: Annotated[
         str,
