@@ -153,3 +153,12 @@ def format_rate(rate_Bps: float) -> str:
     '100 Gbps'
     """
     return _scaled(rate_Bps * 8, [(1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"), (1.0, "bps")])
+
+
+def format_count(number: int) -> str:
+    """Return a number of things for reading, in powers of 1000.
+
+    >>> format_count(38282), format_count(25557032), format_count(640)
+    ('38.28 k', '25.56 M', '640')
+    """
+    return _scaled(number, [(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")]).rstrip()

@@ -26,6 +26,7 @@ LEFT_OUT = frozenset(
         "provenance",
         "spec_sha256",
         "cluster",
+        "gradients",
         "notes",
         "why",
         "lower_bound_why",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from s2sim.reducers.measure import Error
+from s2sim.study.measuring.gradients import Gradients
 from s2sim.study.measuring.result import Crossing, Result, Row, Verdict
 from s2sim.study.measuring.row_parts import BoundRow, CollectiveRow, LoweringRow
 from s2sim.study.spec import RunSpec
@@ -65,6 +66,21 @@ def result():
     return Result(
         spec=RunSpec(topology="fat-tree", workers=(4, 8), reducers=("dense", "topk:density=0.01")),
         headline="<fat-tree> & co",
+        gradients=Gradients(
+            trace="<mine>",
+            model="a network & a table",
+            kind="recorded",
+            toy=True,
+            recorded_ranks=8,
+            recorded_steps=1,
+            recorded_parameters=38_282,
+            parameters=38_282,
+            bytes=153_128,
+            to_model=None,
+            drawn_ranks=0,
+            density=0.03451,
+            row_density=None,
+        ),
         provenance={},
         rows=rows,
         verdict=Verdict("do not <b>compress</b>", "dense", None, (Crossing("a", "nic.rate", "below", 1e9),), "links"),

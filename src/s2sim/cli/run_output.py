@@ -42,6 +42,7 @@ def show_result(
     show_lines([result.headline])
     if defaults:
         show_paragraph(defaults)
+    show_paragraph(result.gradients.sentence())
     show_grids(rows.comparison_grids(result))
     show_grids(rows.mechanics_grids(result))
     show_lines(["", *(f"Note: {note}." for note in result.notes)])

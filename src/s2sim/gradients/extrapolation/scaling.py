@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ SIZE_LAW = (
     "tail of each layer stay"
 )
 
+_Table = TypeVar("_Table")
 _KEPT = "density, growth of the union and tail stay those of the trace, as if mini-batches grew with the tables"
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGB]?)")
 _FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
@@ -115,7 +116,7 @@ def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
     for what, needed, found in (("row-sparse", tables, sources), ("dense", len(tables) < len(model.layers), dense)):
         if needed and not found:
             raise TraceError(f"model {model.name} has {what} layers and the trace has none to take after: use another")
-    taken = {table.name: sources[number % len(sources)] for number, table in enumerate(tables)}
+    taken = tables_after(model, sources)
     small = _small_rows([layer for layer in model.layers if not layer.sparse], workers)
     make = partial(_like_model, model=model, taken=taken, small=small, dense=dense)
     runs = make(like)
@@ -129,6 +130,12 @@ def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
         notes.append(f"tables of {model.name}: {pairs}")
     weights = tuple(layer.size / ran.size for layer, ran in zip(model.layers, runs.layers, strict=True))
     return Scaling(model.parameters, make, _growths(model, runs, taken, like.names), weights, tuple(notes))
+
+
+def tables_after(model: Model, tables: Sequence[_Table]) -> dict[str, _Table]:
+    """Return which of a trace's row-sparse ``tables`` each of a model's takes its statistics from: these in turn."""
+    sparse = [layer.name for layer in model.layers if layer.sparse]
+    return {name: tables[number % len(tables)] for number, name in enumerate(sparse)}
 
 
 def _growths(model: Model, runs: Gradient, taken: dict[str, int], names: Sequence[str]) -> tuple[Growth, ...]:

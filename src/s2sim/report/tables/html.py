@@ -30,12 +30,13 @@ def _table(grid: Grid) -> str:
 
 
 def result_html(result: Result) -> str:
-    """Return headline, tables, notes and verdict; every text is escaped, nothing is loaded from elsewhere."""
+    """Return what was run, tables, notes and verdict; every text is escaped, nothing is loaded from elsewhere."""
     grids = comparison_grids(result)
     if len(grids) > 1:
         grids.append(scaling_grid(result))
     notes = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
+    about = "".join(f"<p>{escape(line)}</p>" for line in (result.headline, result.gradients.sentence()))
     return (
-        f"<div><p>{escape(result.headline)}</p>{''.join(map(_table, grids))}<ul>{notes}</ul>"
+        f"<div>{about}{''.join(map(_table, grids))}<ul>{notes}</ul>"
         f"<p><strong>{escape(result.verdict.text)}</strong></p></div>"
     )

@@ -10,6 +10,7 @@ from s2sim.study.compare.library_notes import warn_of_idle_library_options
 from s2sim.study.compare.notes import run_notes
 from s2sim.study.compare.origin import origin
 from s2sim.study.compare.verdict import give_verdict
+from s2sim.study.extrapolate.whose import whose_gradients
 from s2sim.study.measuring.result import Result
 from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.topology.describe import first_line
@@ -44,6 +45,7 @@ def answer(
     return Result(
         spec=spec,
         headline=first_line(scenario.cluster(found.largest)),
+        gradients=whose_gradients(scenario, found.largest),
         provenance=origin(spec, scenario, beyond),
         rows=tuple(found.rows),
         verdict=verdict,

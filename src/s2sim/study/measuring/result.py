@@ -11,6 +11,7 @@ from s2sim.study.progress import INTERRUPTED_NOTE
 
 if TYPE_CHECKING:
     from s2sim.reducers.measure import Error
+    from s2sim.study.measuring.gradients import Gradients
     from s2sim.study.measuring.row_parts import BoundRow, CollectiveRow, Extrapolation, LoweringRow, StepRow
     from s2sim.study.spec import RunSpec
 
@@ -188,6 +189,8 @@ class Result(JsonForm):
         What was computed.
     headline : str
         The cluster in one line.
+    gradients : Gradients
+        Whose gradients were reduced, how large and how sparse.
     provenance : dict
         The run record.
     rows : tuple of Row
@@ -200,6 +203,7 @@ class Result(JsonForm):
 
     spec: RunSpec
     headline: str = field(metadata=key("cluster"))
+    gradients: Gradients
     provenance: dict[str, Any]
     rows: tuple[Row, ...] = field(metadata=key("results"))
     verdict: Verdict
