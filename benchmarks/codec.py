@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from measure import cpu_seconds, cpu_seconds_and_ratio, peak_bytes
 
-from s2sim.codecs.bitmap import count_nonzero, pack_nonzero
+from s2sim.codecs.bitmap import count_nonzero
 from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.windows import WindowedSketch, Windows, segment_counts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,13 +76,10 @@ class Calls:
         np.count_nonzero(self.gradient.view(np.int32))
 
 
-def sketch_for(gradient: NDArray[np.float32], backend: Backend, *, windowed: bool) -> CountSketch:
+def sketch_for(gradient: NDArray[np.float32], backend: Backend) -> CountSketch:
     """Return a sketch with `CELLS_PER_NONZERO` cells for each non-zero element."""
     columns = ceil(CELLS_PER_NONZERO * count_nonzero(gradient) / ROWS)
-    if not windowed:
-        return CountSketch(ROWS, columns, backend=backend)
-    windows = Windows.proportional(segment_counts(pack_nonzero(gradient)), columns)
-    return WindowedSketch(ROWS, columns, backend=backend, windows=windows)
+    return CountSketch(ROWS, columns, backend=backend)
 
 
 def extra_megabytes(gradient: NDArray[np.float32], sketch: CountSketch) -> tuple[float, float]:
@@ -140,7 +136,7 @@ def print_torch(density: float, ours: Calls) -> None:
 
 
 def main() -> None:
-    """Print one line for each density, layout and backend, and one for each density of PyTorch."""
+    """Print one line for each density and backend, and one for each density of PyTorch."""
     elements = int(float(sys.argv[1])) if len(sys.argv) > 1 else 10_000_000
     backends: list[Backend] = ["numpy", "numba"] if importlib.util.find_spec("numba") else ["numpy"]
     has_torch = importlib.util.find_spec("torch") is not None and elements <= TORCH_ELEMENTS
@@ -148,27 +144,25 @@ def main() -> None:
     for name in ("numba", "torch"):
         if importlib.util.find_spec(name) is None:
             print(f"{name} is not installed and not measured")
-    print("density backend windows  read ms  encode ms (x read)  decode ms (x read)  into new  extra MB, enc / dec")
+    print("density backend  read ms  encode ms (x read)  decode ms (x read)  into new  extra MB, enc / dec")
     for density in DENSITIES:
         gradient = sparse_gradient(elements, density)
         for backend in backends:
-            for windowed in (False, True):
-                calls = Calls.of(gradient, sketch_for(gradient, backend, windowed=windowed))
-                encode, encode_reads = cpu_seconds_and_ratio(calls.encode, calls.read)
-                decode, decode_reads = cpu_seconds_and_ratio(calls.decode, calls.read)
-                windows = len(calls.sketch.windows.first_keys) if isinstance(calls.sketch, WindowedSketch) else "none"
-                extra = extra_megabytes(gradient, calls.sketch)
-                print(
-                    f"{density:7g} {backend:7s} {windows:>7} "
-                    f"{1e3 * encode / encode_reads:8.2f} {1e3 * encode:10.2f} ({encode_reads:5.1f}) "
-                    f"{1e3 * decode:11.2f} ({decode_reads:5.1f}) {1e3 * cpu_seconds(calls.decode_new):9.2f}"
-                    f"   {extra[0]:8.2f} / {extra[1]:4.2f}"
-                )
+            calls = Calls.of(gradient, sketch_for(gradient, backend))
+            encode, encode_reads = cpu_seconds_and_ratio(calls.encode, calls.read)
+            decode, decode_reads = cpu_seconds_and_ratio(calls.decode, calls.read)
+            extra = extra_megabytes(gradient, calls.sketch)
+            print(
+                f"{density:7g} {backend:7s} "
+                f"{1e3 * encode / encode_reads:8.2f} {1e3 * encode:10.2f} ({encode_reads:5.1f}) "
+                f"{1e3 * decode:11.2f} ({decode_reads:5.1f}) {1e3 * cpu_seconds(calls.decode_new):9.2f}"
+                f"   {extra[0]:8.2f} / {extra[1]:4.2f}"
+            )
     if has_torch:
-        print("PyTorch on one thread, and how many times faster NumPy with windows is")
+        print("PyTorch on one thread, and how many times faster NumPy here is")
         for density in DENSITIES:
             gradient = sparse_gradient(elements, density)
-            print_torch(density, Calls.of(gradient, sketch_for(gradient, "numpy", windowed=True)))
+            print_torch(density, Calls.of(gradient, sketch_for(gradient, "numpy")))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from measure import REPEATS, cpu_seconds, peak_bytes
 from s2sim.codecs.bitmap import pack_positions, unpack_positions
 from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.fixed_point import exponents_for
+from s2sim.codecs.peel_table import PeelTable
+from s2sim.codecs.peeling import peel_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +68,11 @@ def repeated(function: Callable[[], object], count: int) -> float:
 def success(count: int, seeds: int) -> str:
     """Return one line of the table of successes."""
     keys = spread_keys(count)
-    left = [len(ExactSketch.for_keys(count, seed=seed).unreadable(keys)) for seed in range(seeds)]
+    tables = [PeelTable.for_keys(count, seed=seed) for seed in range(seeds)]
+    left = [
+        sum(columns.shape[1] - len(peel_order(columns, table.block_cells).keys) for _, columns in table.by_block(keys))
+        for table in tables
+    ]
     cells = ExactSketch.for_keys(count).table.cells
     read = sum(number == 0 for number in left)
     return f"{count:10,d} {cells / count:10.3f} {seeds:6d}{read / seeds:10.2%}{max(left):10d}"

@@ -9,7 +9,6 @@ from s2sim.codecs.bitmap import (
     BLOCK_ELEMENTS,
     CHUNK_ELEMENTS,
     bitmap_bytes,
-    count,
     count_nonzero,
     pack_nonzero,
     pack_positions,
@@ -38,7 +37,7 @@ def test_all_ways_agree_with_packbits(n, density):
     unpacked = unpack_positions(expected, n)
     assert unpacked.dtype == np.int64
     assert np.array_equal(unpacked, positions)
-    assert count(expected) == count_nonzero(array) == len(positions)
+    assert count_nonzero(array) == len(positions)
 
 
 @given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))

@@ -21,16 +21,12 @@ Combination: TypeAlias = dict[str, Combine]
 
 
 class Codec(Protocol):
-    """A frozen dataclass of options that encodes vectors.
+    """A frozen dataclass of options that encodes vectors, with the name it is registered under.
 
     Attributes
     ----------
-    name : str
-        The name it is registered under.
-    summary : str
-        One line that says what it does.
-    source : str
-        Where it was published.
+    summary, source : str
+        What it does, in one line, and where it was published.
     combine : dict of str to {"sum", "or", "max", "gather"}
         For each array of its payload, how those of several ranks combine.
     """

@@ -48,22 +48,11 @@ def bitmap_bytes(n: int) -> int:
 
 
 def pack_nonzero(array: NDArray[np.float32], *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """Return the bitmap of the non-zero elements of a vector; -0.0 is a zero.
+    """Return the bitmap of the non-zero elements of a vector, float32 of shape (n,); -0.0 is a zero.
 
-    Parameters
-    ----------
-    array : float32 array, shape (n,)
-        The vector; it is streamed through once.
-    out : uint8 array, shape (ceil(n / 8),), optional
-        Where to write the bitmap; it is returned.
+    It is uint8 of shape (ceil(n / 8),), ``out`` if that is given: bit i % 8 of byte i // 8 is set where element i is
+    not zero, and bits beyond n are zero.
 
-    Returns
-    -------
-    uint8 array, shape (ceil(n / 8),)
-        Bit i % 8 of byte i // 8 is set where element i is not zero; bits beyond n are zero.
-
-    Examples
-    --------
     >>> pack_nonzero(np.array([0.0, 1.5, -0.0, -2.0], np.float32))
     array([10], dtype=uint8)
     """
@@ -96,18 +85,9 @@ def count_nonzero(array: NDArray[np.float32]) -> int:
 
 
 def pack_positions(positions: NDArray[np.int64], n: int) -> NDArray[np.uint8]:
-    """Return the bitmap of ``n`` elements with the bits at ``positions`` set.
+    """Return the bitmap of ``n`` elements with the bits at ``positions`` set, uint8 of shape (ceil(n / 8),).
 
-    Parameters
-    ----------
-    positions : int64 array, shape (k,)
-        Which bits to set, strictly increasing, each in [0, n).
-    n : int
-        Number of elements.
-
-    Returns
-    -------
-    uint8 array, shape (ceil(n / 8),)
+    Positions are int64 of shape (k,), strictly increasing, each in [0, n).
     """
     if not len(positions):
         return np.zeros(bitmap_bytes(n), np.uint8)
@@ -143,20 +123,9 @@ def check_size(bitmap: NDArray[np.uint8], n: int) -> None:
 
 
 def unpack_positions(bitmap: NDArray[np.uint8], n: int) -> NDArray[np.int64]:
-    """Return the positions of the set bits, in increasing order.
+    """Return the positions of the set bits of a bitmap of ``n`` elements, int64, in increasing order.
 
     Only the non-zero bytes are unpacked, unless most are: at a density of 1 % that is 8 % of them.
-
-    Parameters
-    ----------
-    bitmap : uint8 array, shape (ceil(n / 8),)
-        As `pack_nonzero` makes it.
-    n : int
-        Number of elements.
-
-    Returns
-    -------
-    int64 array, shape (count(bitmap),)
     """
     check_bitmap(bitmap, n)
     if len(bitmap) <= _SMALL_BYTES:
@@ -168,20 +137,14 @@ def unpack_positions(bitmap: NDArray[np.uint8], n: int) -> NDArray[np.int64]:
 def position_parts(
     bitmap: NDArray[np.uint8], first: int = 0, *, find: Find | None = None
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the positions of the set bits in increasing order, at most `CHUNK_ELEMENTS` at once.
+    """Yield the positions of the set bits in increasing order, int64, at most `CHUNK_ELEMENTS` at once.
 
     Parameters
     ----------
     bitmap : uint8 array, shape (bytes,)
-        A bitmap, or whole bytes of one.
-    first : int
-        Position of its first bit.
+        A bitmap, or whole bytes of one, whose first bit has the position ``first``.
     find : function, optional
         What finds the positions of the set bits of a small bitmap; None takes NumPy.
-
-    Yields
-    ------
-    int64 array, shape (k,)
     """
     find = find or _positions
     for start in range(0, len(bitmap), BLOCK_ELEMENTS // 8):
@@ -217,20 +180,6 @@ def _refined(found: NDArray[np.int64], flags: NDArray[np.bool_]) -> NDArray[np.i
     inner &= 7
     positions += inner
     return positions
-
-
-def count(bitmap: NDArray[np.uint8]) -> int:
-    """Return the number of set bits.
-
-    >>> count(np.array([255, 1], np.uint8))
-    9
-    """
-    # Unpacking and counting booleans are both vectorised; in chunks, because bits unpack to eight times the memory.
-    chunk_bytes = CHUNK_ELEMENTS // 8
-    return sum(
-        int(np.count_nonzero(np.unpackbits(bitmap[start : start + chunk_bytes]).view(np.bool_)))
-        for start in range(0, len(bitmap), chunk_bytes)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,13 +62,11 @@ def add_rows(
     Parameters
     ----------
     cells : float32 array, shape (rows, columns)
-        The sketch, or a window of it.
-    keys : uint32 array, shape (k,)
-        Keys of the values.
+        The sketch.
+    keys, values : uint32 and float32 array, shape (k,)
+        What to add, and its keys.
     seed_word, multipliers : uint32, uint32 array of shape (rows,)
         As `s2sim.codecs.hashing.mix_constants` returns them.
-    values : float32 array, shape (k,)
-        What to add.
     """
     _compiled(_add_rows)(cells, _compiled(_mix)(keys, seed_word), multipliers, values)
 

@@ -8,7 +8,7 @@ shape and seed add up: the sketch of a sum is the sum of the sketches.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -37,12 +37,8 @@ class CountSketch:
     ----------
     rows : int
         Independent estimates of each element, 1 to 16.
-    columns : int
-        Cells in each row.
-    seed : int
-        Chooses the hash functions.
     hash : {"mix", "modulo", "product"}
-        Their family, see `s2sim.codecs.hashing`.
+        Family of hash functions, see `s2sim.codecs.hashing`, of which ``seed`` chooses.
     backend : {"numpy", "numba"}
         What does the work. The extra ``numba`` has the ``mix`` hash only; cells and estimates are the same bit by bit,
         because each cell gets the same additions in the same order.
@@ -97,7 +93,7 @@ class CountSketch:
 
     def encode_keys(self, keys: NDArray[np.uint32], values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the cells of the elements ``keys`` (uint32, shape (k,)) with ``values`` (float32, shape (k,))."""
-        keys = self._checked_keys(keys)
+        keys = as_keys(keys)
         if values.dtype != np.float32 or values.shape != keys.shape:
             raise CodecError(f"{len(keys)} keys need as many float32 values; found {values.dtype} {values.shape}")
         cells = self.empty()
@@ -114,21 +110,9 @@ class CountSketch:
     ) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
         """Return the cells of the non-zero elements of a vector, and their bitmap, which is a by-product.
 
-        Parameters
-        ----------
-        array : float32 array, shape (n,)
-            The vector; its keys are 0 to n - 1. It is streamed through once.
-        out : float32 array, shape (rows, columns), optional
-            Cells to add into.
-        bitmap : uint8 array, shape (ceil(n / 8),), optional
-            Where to write the bitmap.
-
-        Returns
-        -------
-        cells : float32 array, shape (rows, columns)
-            ``out`` if it was given.
-        bitmap : uint8 array, shape (ceil(n / 8),)
-            As `s2sim.codecs.bitmap.pack_nonzero` makes it; ``bitmap`` if it was given.
+        The array, float32 of shape (n,), is streamed through once; its keys are 0 to n - 1. Cells are added into
+        ``out`` if it is given, and the bitmap, as `s2sim.codecs.bitmap.pack_nonzero` makes it, is written to
+        ``bitmap``.
         """
         array = float32_vector(array, "a count sketch")
         n = len(array)
@@ -148,7 +132,7 @@ class CountSketch:
         offset: int = 0,
         out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
-        """Return the cells of the elements of some rows of a matrix.
+        """Return the cells of the elements of some rows of a matrix, added into ``out`` if it is given.
 
         Parameters
         ----------
@@ -158,18 +142,10 @@ class CountSketch:
             Their values; the element in column i of row r has the key offset + r * width + i.
         offset : int
             Key of the matrix's first element: matrices that share a sketch need disjoint keys.
-        out : float32 array, shape (rows, columns), optional
-            Cells to add into.
-
-        Returns
-        -------
-        float32 array, shape (rows, columns)
-            ``out`` if it was given.
         """
         if values.ndim != 2 or values.dtype != np.float32 or len(values) != len(row_ids):
             raise CodecError(f"{len(row_ids)} rows need as many float32 rows; found {values.dtype} {values.shape}")
         cells = self.empty() if out is None else self._check_cells(out)
-        self._check_order(row_ids)
         for rows, columns, keys in row_batches(row_ids, values.shape[1], offset):
             self._add(cells, keys, values[rows, columns].ravel())
         return cells
@@ -177,7 +153,7 @@ class CountSketch:
     def decode_keys(self, cells: NDArray[np.float32], keys: NDArray[np.uint32]) -> NDArray[np.float32]:
         """Return the estimates of the elements ``keys`` (uint32, shape (k,)), float32 of shape (k,)."""
         cells = self._check_cells(cells)
-        keys = self._checked_keys(keys)
+        keys = as_keys(keys)
         values = np.empty(len(keys), np.float32)
         for start in range(0, len(keys), BATCH_KEYS):
             values[start : start + BATCH_KEYS] = self._estimate(cells, keys[start : start + BATCH_KEYS])
@@ -186,25 +162,8 @@ class CountSketch:
     def decode_rows(
         self, cells: NDArray[np.float32], row_ids: NDArray[np.int64], width: int, *, offset: int = 0
     ) -> NDArray[np.float32]:
-        """Return the estimates of all elements of some rows; the inverse of `encode_rows`.
-
-        Parameters
-        ----------
-        cells : float32 array, shape (rows, columns)
-            The sketch.
-        row_ids : int64 array, shape (k,)
-            Which rows of the matrix.
-        width : int
-            Elements in one of its rows.
-        offset : int
-            Key of the matrix's first element.
-
-        Returns
-        -------
-        float32 array, shape (k, width)
-        """
+        """Return the estimates of all elements of some rows, float32 of shape (k, width): `encode_rows` undone."""
         cells = self._check_cells(cells)
-        self._check_order(row_ids)
         values = np.empty((len(row_ids), width), np.float32)
         for rows, columns, keys in row_batches(row_ids, width, offset):
             block = values[rows, columns]
@@ -221,21 +180,8 @@ class CountSketch:
     ) -> NDArray[np.float32]:
         """Return the estimates where ``bitmap`` has a bit set and zeros elsewhere; the inverse of `encode_dense`.
 
-        Parameters
-        ----------
-        cells : float32 array, shape (rows, columns)
-            The sketch, or the sum of several.
-        bitmap : uint8 array, shape (ceil(n / 8),)
-            The support, or the OR of several.
-        n : int
-            Number of elements.
-        out : float32 array, shape (n,), optional
-            Where to write the estimates, whatever it holds; pages of a new array take longer than estimates do.
-
-        Returns
-        -------
-        float32 array, shape (n,)
-            ``out`` if it was given.
+        Cells and bitmap may be the sum and the OR of those of several ranks. The estimates, float32 of shape (n,), are
+        written to ``out`` if it is given, whatever it holds: pages of a new array take longer than estimates do.
         """
         cells = self._check_cells(cells)
         check_bitmap(bitmap, n)
@@ -275,54 +221,27 @@ class CountSketch:
             )
         return cells
 
-    def _checked_keys(self, keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        self._check_order(keys)
-        return as_keys(keys)
-
-    def _check_order(self, keys: NDArray[Any]) -> None:
-        """Raise `CodecError` unless ``keys`` are in an order that the sketch takes: any."""
-
-    def _parts(
-        self, cells: NDArray[np.float32], keys: NDArray[np.uint32]
-    ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-        """Yield (slice of ``keys``, the cells that they go to): all of both."""
-        yield slice(len(keys)), cells
-
     def _add(self, cells: NDArray[np.float32], keys: NDArray[np.uint32], values: NDArray[np.float32]) -> None:
-        for some, window in self._parts(cells, keys):
-            if self.backend == "numba":
-                compiled.add_rows(window, keys[some], *mix_constants(self.rows, self.seed), values[some])
-            else:
-                self._add_vectorised(window, keys[some], values[some])
-
-    def _add_vectorised(
-        self, cells: NDArray[np.float32], keys: NDArray[np.uint32], values: NDArray[np.float32]
-    ) -> None:
+        if self.backend == "numba":
+            compiled.add_rows(cells, keys, *mix_constants(self.rows, self.seed), values)
+            return
         bits = values.view(np.uint32)
-        for row, (columns, sign_bits) in zip(cells, self._hashes(keys, cells.shape[1]), strict=True):
+        for row, (columns, sign_bits) in zip(cells, self._hashes(keys), strict=True):
             signed = np.bitwise_xor(sign_bits, bits, out=sign_bits)
             np.add.at(row, columns, signed.view(np.float32))
 
     def _estimate(self, cells: NDArray[np.float32], keys: NDArray[np.uint32]) -> NDArray[np.float32]:
-        parts = []
-        for some, window in self._parts(cells, keys):
-            if self.backend == "numba":
-                estimates = [*compiled.read_rows(window, keys[some], *mix_constants(self.rows, self.seed))]
-            else:
-                estimates = self._estimates(window, keys[some])
-            parts.append(median(estimates))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def _estimates(self, cells: NDArray[np.float32], keys: NDArray[np.uint32]) -> list[NDArray[np.float32]]:
+        if self.backend == "numba":
+            return median([*compiled.read_rows(cells, keys, *mix_constants(self.rows, self.seed))])
         estimates = []
-        for row, (columns, sign_bits) in zip(cells, self._hashes(keys, cells.shape[1]), strict=True):
+        for row, (columns, sign_bits) in zip(cells, self._hashes(keys), strict=True):
             # No column is out of range; looking for one would double the time.
             signed = np.bitwise_xor(sign_bits, row.take(columns, mode="clip").view(np.uint32), out=sign_bits)
             estimates.append(signed.view(np.float32))
-        return estimates
+        return median(estimates)
 
-    def _hashes(self, keys: NDArray[np.uint32], columns: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
-        return hash_rows(self.hash, keys, self.rows, columns, self.seed)
+    def _hashes(self, keys: NDArray[np.uint32]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
+        return hash_rows(self.hash, keys, self.rows, self.columns, self.seed)
 
 
 def median(estimates: list[NDArray[np.float32]]) -> NDArray[np.float32]:

@@ -124,7 +124,7 @@ class ExactSketch:
     def encode(
         self, keys: NDArray[Any], values: NDArray[np.float32], exponents: NDArray[np.int16] | None = None
     ) -> NDArray[Any]:
-        """Return the cells of some keys; cells of ranks add up.
+        """Return the cells of some keys, of shape (blocks, cells of a block, width); cells of ranks add up.
 
         Parameters
         ----------
@@ -134,10 +134,6 @@ class ExactSketch:
             Their values.
         exponents : int16 array, shape (groups,)
             Binary exponents of the groups' scales, for integers only; see `fixed_point.exponents_for`.
-
-        Returns
-        -------
-        array, shape (blocks, cells of a block, width)
         """
         cells = np.zeros(self.shape, self.dtype)
         keys = as_keys(keys)
@@ -150,13 +146,8 @@ class ExactSketch:
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return which cells, counted over all blocks, some keys go to, and what `encode` has there: all else is zero.
 
-        Where a rank holds few keys of many values this is a small part of the cells.
-
-        Returns
-        -------
-        numbers : int64 array, shape (t,)
-            Strictly increasing.
-        cells : array, shape (t, width)
+        Where a rank holds few keys of many values this is a small part of the cells. The numbers of the cells are int64
+        of shape (t,), strictly increasing; the cells have the shape (t, width).
         """
         keys = as_keys(keys)
         blocks = list(self.table.by_block(keys))
@@ -249,13 +240,6 @@ class ExactSketch:
     def _stuck(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
         # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.
         return peel_order(columns, self.table.block_cells).left(columns.shape[1])
-
-    def unreadable(self, keys: NDArray[Any]) -> NDArray[np.int64]:
-        """Return which of ``keys`` (uint32, shape (k,)) could not be read, int64, increasing; no cells are needed."""
-        left = [np.empty(0, np.int64)]
-        for places, columns in self.table.by_block(as_keys(keys)):
-            left.append(places.take(self._stuck(columns)))
-        return np.sort(np.concatenate(left))
 
     def _exponents(
         self, exponents: NDArray[np.int16], block: int, keys: NDArray[np.uint32], places: NDArray[np.int64] | slice

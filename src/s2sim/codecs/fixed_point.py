@@ -54,7 +54,10 @@ def groups_per_block(block_keys: float, width: int) -> int:
 
 
 def group_maxima(values: NDArray[np.float32], groups: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Return the largest magnitude in each group, which ranks are to all-reduce with sum.
+    """Return the largest magnitude in each group, float64 of shape (count,), which ranks are to all-reduce with sum.
+
+    Zero for groups without keys; `CodecError` for a value that is not finite. Double precision keeps the sum over ranks
+    the same in any order, unless magnitudes differ by a factor of more than 2^23.
 
     Parameters
     ----------
@@ -62,19 +65,6 @@ def group_maxima(values: NDArray[np.float32], groups: NDArray[np.int64], count: 
         The values of each key.
     groups : int64 array, shape (k,)
         The group of each key.
-    count : int
-        Number of groups.
-
-    Returns
-    -------
-    float64 array, shape (count,)
-        Zero for groups without keys. Double precision keeps the sum over ranks the same in any order, unless magnitudes
-        differ by a factor of more than 2^23.
-
-    Raises
-    ------
-    CodecError
-        If a value is not finite.
     """
     maxima = np.zeros(count, np.float32)
     if values.size:
@@ -89,7 +79,9 @@ def group_maxima(values: NDArray[np.float32], groups: NDArray[np.int64], count: 
 
 
 def exponents_for(maxima: NDArray[np.float64], dtype: DTypeLike, headroom: int = 0) -> NDArray[np.int16]:
-    """Return the binary exponent e of each group's scale: a value v is encoded as the integer next to v 2^e.
+    """Return the binary exponent e of each group's scale, int16: a value v is encoded as the integer next to v 2^e.
+
+    Groups without values take the smallest exponent of the others.
 
     Parameters
     ----------
@@ -99,11 +91,6 @@ def exponents_for(maxima: NDArray[np.float64], dtype: DTypeLike, headroom: int =
         Of the cells, int32 or int64.
     headroom : int
         Bits to keep free.
-
-    Returns
-    -------
-    int16 array, shape (groups,)
-        Groups without values take the smallest exponent of the others.
     """
     bits = np.iinfo(dtype).bits - 1
     fraction, exponent = np.frexp(maxima)
@@ -116,18 +103,9 @@ def exponents_for(maxima: NDArray[np.float64], dtype: DTypeLike, headroom: int =
 
 
 def to_fixed(values: NDArray[np.float32], exponents: NDArray[np.int16], dtype: DTypeLike) -> NDArray[Any]:
-    """Return float32 values as integers in units of 2^-exponents.
+    """Return float32 values, shape (k, width), as int32 or int64 in units of 2^-exponents, shape (k,) or (1,).
 
     A value beyond the range becomes the end of the range, which `range_parts` shows.
-
-    Parameters
-    ----------
-    values : float32 array, shape (k, width)
-        The values of each key.
-    exponents : int16 array, shape (k,) or (1,)
-        Those of each key's group.
-    dtype : numpy dtype
-        Of the integers, int32 or int64.
     """
     limit = np.float32(_limit(dtype))
     # Scaling by a power of two is exact, and so is rounding in float32: where it has a fraction to round, it has bits
@@ -155,19 +133,15 @@ def error_bound(exponents: NDArray[np.int16], ranks: int) -> NDArray[np.float64]
 def range_parts(maxima: NDArray[np.float64], exponents: NDArray[np.int16], dtype: DTypeLike) -> NDArray[Any]:
     """Return how many of the `RANGE_PARTS` of the range a rank needs in each group, to be summed over ranks.
 
+    Rounded up; `RANGE_PARTS` stands for at least as many. The result has the type of the cells, ``dtype``: both travel
+    in one message.
+
     Parameters
     ----------
     maxima : float64 array, shape (groups,)
         The rank's own `group_maxima`.
     exponents : int16 array, shape (groups,)
         The units that it encodes with.
-    dtype : numpy dtype
-        Of the cells, int32 or int64, and of the result: both travel in one message.
-
-    Returns
-    -------
-    array of ``dtype``, shape (groups,)
-        Rounded up; `RANGE_PARTS` stands for at least as many.
     """
     parts = np.ceil(np.ldexp(maxima, exponents - _part_bits(dtype)))
     return np.minimum(parts, RANGE_PARTS).astype(dtype)

@@ -33,12 +33,8 @@ _CHUNK_ELEMENTS = 1 << 15
 def to_half(array: NDArray[np.float32]) -> NDArray[np.float16]:
     """Return ``array`` (float32, any shape) in half precision, rounded to nearest even.
 
-    NumPy's own conversion takes ten times as long, and a hundred times where results are subnormal.
-
-    Raises
-    ------
-    CodecError
-        If a finite value is too large for half precision.
+    NumPy's own conversion takes ten times as long, and a hundred times where results are subnormal. `CodecError` for a
+    finite value that is too large.
     """
     half = np.empty(array.shape, np.uint16)
     flat, out = np.ascontiguousarray(array).reshape(-1), half.reshape(-1)

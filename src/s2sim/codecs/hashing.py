@@ -109,18 +109,10 @@ def mix32(keys: NDArray[np.uint32], seed_word: np.uint32) -> NDArray[np.uint32]:
 def hash_rows(
     kind: HashKind, keys: NDArray[np.uint32], rows: int, columns: int, seed: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
-    """Yield, for each row of a sketch, where every key goes.
+    """Yield, for each row of a sketch, where every key goes: its column, and its sign.
 
-    Parameters
-    ----------
-    kind : {"mix", "modulo", "product"}
-        Family of hash functions.
-    keys : uint32 array, shape (k,)
-        Keys of the elements.
-    rows, columns : int
-        Shape of the sketch.
-    seed : int
-        Chooses the functions of the family; the same on all ranks, or their sketches would not add up.
+    Keys are uint32 of shape (k,). The seed, the same on all ranks, or their sketches would not add up, chooses the
+    functions of the family.
 
     Yields
     ------

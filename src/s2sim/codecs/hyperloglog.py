@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import log, sqrt
+from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,12 +49,8 @@ def mix64(keys: NDArray[np.uint32], seed_word: np.uint64) -> NDArray[np.uint64]:
 class HyperLogLog:
     """An estimator of the number of distinct keys.
 
-    Attributes
-    ----------
-    precision : int
-        4 to 16; there are m = 2**precision registers of one byte, for a standard error of 1.04 / sqrt(m).
-    seed : int
-        Chooses the hash function; the same on all ranks.
+    There are m = 2**precision registers of one byte, precision 4 to 16, for a relative standard error of 1.04 / sqrt(m)
+    (theorem 1). ``seed`` chooses the hash function; it is the same on all ranks.
 
     Examples
     --------
@@ -77,11 +73,6 @@ class HyperLogLog:
     def size(self) -> int:
         """Number of registers m, which is also their bytes."""
         return 1 << self.precision
-
-    @property
-    def standard_error(self) -> float:
-        """Relative standard error of the estimate, 1.04 / sqrt(m) (Flajolet et al. 2007, theorem 1)."""
-        return 1.04 / sqrt(self.size)
 
     def registers(self, keys: NDArray[np.uint32]) -> NDArray[np.uint8]:
         """Return the registers of ``keys`` (uint32, shape (k,)), uint8 of shape (2**precision,).

@@ -60,7 +60,7 @@ class Payload:
     codec : str
         Option string of the codec that made it, without which it cannot be decoded.
     elements : int
-        Length n of the vector.
+        Length of the vector.
     arrays : mapping of str to array
         The data, in the order in which they travel.
     """
@@ -100,12 +100,9 @@ class Payload:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview, codec: Codec) -> Payload:
-        """Return the payload that `to_bytes` of a payload of ``codec`` made.
+        """Return the payload that `to_bytes` of a payload of ``codec`` made; `CodecError` for anything else.
 
-        Raises
-        ------
-        CodecError
-            If ``data`` is anything else: cut short, longer, altered in any byte, of another version or codec.
+        That is: cut short, longer, altered in any byte, of another version or codec.
         """
         data = _as_bytes(data)
         if len(data) < FRAME_BYTES:

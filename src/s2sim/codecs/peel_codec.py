@@ -38,8 +38,6 @@ class PeeledSketch:
         Cells for each key; the few that a small sketch needs beyond that are added.
     dtype : {"int32", "int64", "float32"}
         Type of the cells.
-    seed : int
-        Chooses the hash functions.
     """
 
     keys: int = 600
@@ -80,10 +78,7 @@ class PeeledSketch:
     def decode(self, payload: Payload) -> NDArray[np.float32]:
         """Return the non-zero elements, but for rounding, and zeros elsewhere, float32 of shape (n,).
 
-        Raises
-        ------
-        CodecError
-            Also if peeling gets stuck, or if cells and bitmap do not belong together.
+        `CodecError` also if peeling gets stuck, or if cells and bitmap do not belong together.
         """
         cells, support = payload.expect(self, "cells", "support")
         check_key_space(0, payload.elements)

@@ -75,14 +75,10 @@ def _seed_word(seed: int) -> np.uint32:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Numbers of keys, sorted by block in each of several chunks of them.
+    """Numbers of keys, shape (k,), sorted by block in each of several chunks of them.
 
-    Attributes
-    ----------
-    numbers : array, shape (k,)
-        One for each key.
-    stops : int64 array, shape (chunks, blocks + 1)
-        Where in these the first block of each chunk begins, and each ends.
+    ``stops``, int64 of shape (chunks, blocks + 1), says where in these the first block of each chunk begins, and each
+    ends.
     """
 
     numbers: NDArray[Any]
@@ -114,8 +110,6 @@ class PeelTable:
         Independent tables, 1 to 65536; which one a key is in depends on its hash.
     columns : int
         Cells in each third of a block, 1 to 65536.
-    seed : int
-        Chooses the hash functions.
 
     Examples
     --------
@@ -166,12 +160,8 @@ class PeelTable:
     def by_block(self, keys: NDArray[np.uint32]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Yield, for each block in order, which of ``keys`` (uint32, shape (k,)) are in it and where they go there.
 
-        Yields
-        ------
-        places : int64 array, shape (b,)
-            Indices into ``keys``, increasing.
-        columns : int64 array, shape (3, b)
-            The key's cell in each third, as an index into the block's cells.
+        These are indices into ``keys``, int64 of shape (b,), increasing; and the key's cell in each third, as an index
+        into the block's cells, int64 of shape (3, b).
         """
         if self.blocks == 1:
             yield np.arange(len(keys)), self.columns_of(keys)

@@ -40,10 +40,8 @@ class Round(NamedTuple):
 
     Attributes
     ----------
-    keys : int64 array, shape (f,)
-        Their indices.
-    cells : int64 array, shape (f,)
-        The cell that each is read from.
+    keys, cells : int64 array, shape (f,)
+        Their indices, and the cell that each is read from.
     columns : int64 array, shape (3, f)
         All cells of each.
     contents : uint32 or uint64 array, shape (f,)
@@ -62,10 +60,8 @@ class PeelOrder:
 
     Attributes
     ----------
-    keys : int64 array, shape (p,)
-        Indices of the keys that can be read, each once.
-    cells : int64 array, shape (p,)
-        The cell that each is read from.
+    keys, cells : int64 array, shape (p,)
+        Indices of the keys that can be read, each once, and the cell that each is read from.
     stops : tuple of int
         Where in these each round ends; a round needs the ones before it.
     """
@@ -98,10 +94,8 @@ class Sums:
         Of the cells' type; zeros for keys that cannot be read. The next part may overwrite it.
     clean : bool
         Whether nothing is left in the cells. If all keys are read, integers leave nothing unless other keys were added.
-    read : int
-        How many keys were read.
-    rounds : int
-        Rounds that waited for each other.
+    read, rounds : int
+        How many keys were read, in how many rounds that waited for each other.
     """
 
     part: slice
@@ -114,16 +108,8 @@ class Sums:
 def peel_order(columns: NDArray[np.int64], cells: int) -> PeelOrder:
     """Return the order in which the keys of one block are read.
 
-    Parameters
-    ----------
-    columns : int64 array, shape (3, k)
-        The cells of each key.
-    cells : int
-        Cells of the block; at most 2^31 / k keys may share one of them.
-
-    Examples
-    --------
-    Keys 0 and 1 share a cell; key 1 is also alone in one. Keys 2 and 3 share all of theirs.
+    ``columns`` are the cells of each key, int64 of shape (3, k), of so many ``cells``; at most 2^31 / k keys may share
+    one. Here keys 0 and 1 share a cell, key 1 is also alone in one, and keys 2 and 3 share all of theirs:
 
     >>> order = peel_order(np.array([[0, 0, 1, 1], [2, 2, 3, 3], [4, 5, 6, 6]]), 7)
     >>> order.keys, order.left(4)
@@ -173,15 +159,11 @@ def degrees(columns: NDArray[np.int64], cells: int) -> NDArray[np.uint32]:
 
 
 def peel(columns: NDArray[np.int64], numbers: NDArray[Any]) -> Iterator[Round]:
-    """Yield the rounds in which the keys of one block are read.
+    """Yield the rounds in which the keys of one block, whose cells are ``columns``, int64 of shape (3, k), are read.
 
-    Parameters
-    ----------
-    columns : int64 array, shape (3, k)
-        The cells of each key.
-    numbers : uint32 or uint64 array, shape (cells,)
-        What `degrees` gives, from which the keys are subtracted. If it is the low half of a number, then what the high
-        half holds is peeled along, modulo 2^32: the low half never gets negative, and so never borrows.
+    ``numbers``, uint32 or uint64 of shape (cells,), are what `degrees` gives, from which the keys are subtracted. If
+    that is the low half of a number, then what the high half holds is peeled along, modulo 2^32: the low half never
+    gets negative, and so never borrows.
     """
     if columns.shape[1] > _MOST_KEYS_A_CELL * len(numbers):
         return
@@ -217,14 +199,8 @@ def _one(columns: NDArray[np.int64]) -> NDArray[np.uint32]:
 def read_values(columns: NDArray[np.int64], cells: NDArray[Any]) -> Iterator[Sums]:
     """Yield the sums of a block's keys, some of a key's values at a time, so that the work stays in cache.
 
-    Integers wrap around, so that the cells may have done so as often as they like.
-
-    Parameters
-    ----------
-    columns : int64 array, shape (3, k)
-        The cells of each key.
-    cells : array, shape (cells, width)
-        The block; it is not changed.
+    ``columns`` are the cells of each key, int64 of shape (3, k). The block's cells, of shape (cells, width), are not
+    changed; integers wrap around, so that they may have done so as often as they like.
     """
     count, height, width = columns.shape[1], len(cells), cells.shape[1]
     if width == 1 and cells.dtype == np.int32:

@@ -10,17 +10,9 @@ def rms_relative_error(keys: int, columns: int) -> float:
 
     Every other element lands in an element's cell with probability 1 / columns and with a random sign, so the estimate
     is unbiased with variance (sum of the other squares) / columns (Charikar, Chen, Farach-Colton 2002, section 3).
-    Summed over all elements read this is (keys - 1) / columns times the squared norm, whatever the values are.
+    Summed over all elements read, of which ``keys`` counts zeros too, this is (keys - 1) / columns times the squared
+    norm, whatever the values are.
 
-    Parameters
-    ----------
-    keys : int
-        Elements that are read from the sketch, zeros among them included; all non-zero ones must be.
-    columns : int
-        Cells of the row.
-
-    Examples
-    --------
     >>> rms_relative_error(10_000, 40_000)
     0.5
     """
@@ -36,8 +28,6 @@ def tail_probability(rows: int, columns: int, relative_error: float) -> float:
     section 3; K. G. Larsen, R. Pagh, J. Tetek, "CountSketches, Feature Hashing and the Median of Three",
     arXiv:2102.02193).
 
-    Examples
-    --------
     >>> [round(tail_probability(rows, 400, 0.1), 5) for rows in (1, 3, 5)]
     [0.25, 0.15625, 0.10352]
     """

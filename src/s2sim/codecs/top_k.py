@@ -38,24 +38,12 @@ def _check_k(k: int, n: int) -> None:
 
 
 def select_top_k(values: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """Return where the ``k`` elements of largest magnitude are, in increasing order; ties go to the lower index.
+    """Return where the ``k`` of n ``values`` of largest magnitude are, int64, increasing; ties go to the lower index.
 
     Linear in n: the k-th largest magnitude is found by a partition, not by a sort, and of the non-zero elements alone,
-    because zeros would be ties by the million, which make a partition up to thirty times slower.
+    because zeros would be ties by the million, which make a partition up to thirty times slower. The values, float32 of
+    shape (n,), are finite.
 
-    Parameters
-    ----------
-    values : float32 array, shape (n,)
-        Finite values.
-    k : int
-        How many to keep, 0 to n.
-
-    Returns
-    -------
-    int64 array, shape (k,)
-
-    Examples
-    --------
     >>> select_top_k(np.array([1.0, -3.0, 0.0, 1.0], np.float32), 2)
     array([0, 1])
     """
@@ -112,10 +100,7 @@ def as_pairs(positions: NDArray[np.int64], values: NDArray[np.float32], k: int) 
 class TopK:
     """The codec that keeps the elements of largest magnitude as (uint32 index, float32 value) pairs.
 
-    Attributes
-    ----------
-    density : float
-        Fraction of the elements that is kept, in (0, 1].
+    ``density`` is the fraction of the elements that is kept, in (0, 1].
     """
 
     density: float = 0.01
