@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from s2sim.errors import OptionError, S2SimError, nearest
@@ -51,8 +52,7 @@ def join_option_string(name: str, options: Mapping[str, str]) -> str:
 def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
     origin = get_origin(annotation)
     if origin is Literal:
-        if text not in get_args(annotation):
-            raise OptionError(f"{owner}: {key}={text} is not one of {', '.join(map(str, get_args(annotation)))}")
+        _check_choice(text, annotation, key, owner)
         return text
     if origin in (Union, types.UnionType):
         inner = [choice for choice in get_args(annotation) if choice is not type(None)]
@@ -89,6 +89,38 @@ def build(cls: type[T], options: Mapping[str, str], owner: str) -> T:
             raise OptionError(f"{owner} has no option {key!r}{nearest(key, fields)}")
         values[key] = _convert(text, hints[key], key, owner)
     return cls(**values)
+
+
+def option_text(instance: Any) -> str:
+    """Return the option string of a dataclass instance that has a ``name``, defaults left out."""
+    return join_option_string(instance.name, non_default(instance))
+
+
+def check_options(instance: Any, owner: str, **least: int) -> None:
+    """Refuse options of a dataclass instance that are no choice of their type, or less than they must be ``least``."""
+    for key, choices in _literals(instance.__class__).items():
+        if (value := getattr(instance, key)) is not None:
+            _check_choice(value, choices, key, owner)
+    for key, number in least.items():
+        value = getattr(instance, key)
+        if value is not None and value < number:
+            raise OptionError(f"{owner}: {key}={value} must be at least {number}")
+
+
+@cache
+def _literals(cls: type) -> dict[str, Any]:
+    """Return the fields of a dataclass that have choices, with these."""
+    return {
+        key: choices
+        for key, annotation in get_type_hints(cls).items()
+        for choices in (annotation, *get_args(annotation))
+        if get_origin(choices) is Literal
+    }
+
+
+def _check_choice(value: object, choices: Any, key: str, owner: str) -> None:
+    if value not in get_args(choices):
+        raise OptionError(f"{owner}: {key}={value} is not one of {', '.join(map(str, get_args(choices)))}")
 
 
 def _text(value: object) -> str:

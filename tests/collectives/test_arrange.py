@@ -21,14 +21,14 @@ def cluster(make_cluster, switch_fabric):
     return make_cluster(RANKS, switch_fabric)
 
 
-def halves(cluster, ring=None):
+def halves(ring=None):
     demand = Demand("all_reduce", (100_001,) * RANKS, 4)
     ring = ring or Ring()
-    return demand, [ring.stage(kind, group_of_all(demand), cluster) for kind in ("reduce_scatter", "all_gather")]
+    return demand, [ring.stage(kind, group_of_all(demand)) for kind in ("reduce_scatter", "all_gather")]
 
 
 def test_in_a_row_is_joined(cluster):
-    demand, (scatter, gather) = halves(cluster)
+    demand, (scatter, gather) = halves()
     row = schedule_of(demand, "row", arranged([(scatter, ()), (gather, (0,))]))
     chain = schedule_of(demand, "chain", joined([scatter, gather]))
     check_schedule(row)
@@ -38,7 +38,7 @@ def test_in_a_row_is_joined(cluster):
 
 
 def test_side_by_side_shares_links(cluster):
-    demand, (scatter, _) = halves(cluster)
+    demand, (scatter, _) = halves()
     alone = schedule_of(demand, "alone", scatter)
     both = schedule_of(demand, "both", arranged([(scatter, ()), (scatter, ())]))
     assert [step.after for step in both.steps] == [(), ()]
@@ -47,15 +47,15 @@ def test_side_by_side_shares_links(cluster):
     assert simulate_ps(both, cluster) == pytest.approx(2 * bytes_ps + latency_ps, rel=1e-6)
 
 
-def test_to_wait_for_nothing_to_do_is_to_wait_for_what_it_waits_for(cluster):
-    _, (scatter, gather) = halves(cluster)
+def test_to_wait_for_nothing_to_do_is_to_wait_for_what_it_waits_for():
+    _, (scatter, gather) = halves()
     empty = Stage((), scatter.pieces)
     assert [step.after for step in arranged([(scatter, ()), (empty, (0,)), (gather, (1,))]).steps] == [(), (0,)]
     assert [step.after for step in arranged([(empty, ()), (gather, (0,))]).steps] == [()]
 
 
-def test_steps_that_follow_the_last_byte_stay_as_they_are(cluster):
-    demand, (scatter, gather) = halves(cluster, Ring(chunks=2, release="sent"))
+def test_steps_that_follow_the_last_byte_stay_as_they_are():
+    demand, (scatter, gather) = halves(Ring(chunks=2, release="sent"))
     stage = arranged([(scatter, ()), (gather, (0,))])
     check_schedule(schedule_of(demand, "sent", stage))
     first = len(scatter.steps)

@@ -22,7 +22,7 @@ def test_a_reduce_scatter_and_an_all_gather_joined_are_an_all_reduce(release, ra
     demand = Demand("all_reduce", (1000,) * ranks, 4)
     ring = make_algorithm(f"ring:chunks=2,release={release}" if release == "sent" else "ring:chunks=2", "all_reduce")
     whole = ring.schedule(demand, cluster)
-    halves = [ring.stage(kind, group_of_all(demand), cluster) for kind in ("reduce_scatter", "all_gather")]
+    halves = [ring.stage(kind, group_of_all(demand)) for kind in ("reduce_scatter", "all_gather")]
     both = dataclasses.replace(whole, stage=joined(halves))
     check_schedule(both)
     assert both.traffic()[0].sum() == whole.traffic()[0].sum()
@@ -48,7 +48,7 @@ def test_chunks_of_a_group_need_not_lie_side_by_side(text, kind):
     held = np.kron(np.eye(6, dtype=np.int64), np.ones((1, 10), np.int64)) * (1 + np.arange(60))
     if kind == "all_reduce":
         held = np.random.default_rng(0).integers(0, 1000, held.shape)
-    stage = make_algorithm(text, kind).stage(kind, groups, cluster)
+    stage = make_algorithm(text, kind).fitted(groups, cluster).stage(kind, groups)
     result = run_on_values(schedule_of(Demand("all_gather", (10,) * 6, 4), "a part", stage), held)
     for group, own in zip(ranks, begin[:, :, None] + np.arange(10), strict=True):
         part = own.ravel()

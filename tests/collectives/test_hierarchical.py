@@ -156,7 +156,7 @@ def test_a_hundred_thousand_ranks():
 
 
 def test_refusals():
-    with pytest.raises(OptionError, match="mode=tree must be scatter or leader"):
+    with pytest.raises(OptionError, match="mode=tree is not one of scatter, leader"):
         Hierarchical(mode="tree")
     with pytest.raises(OptionError, match="chunks=0 must be at least 1"):
         Hierarchical(chunks=0)

@@ -78,7 +78,7 @@ def test_incast_at_a_server_of_its_own(make_cluster, switch_fabric):
 def test_refusals(make_cluster, switch_fabric):
     with pytest.raises(OptionError, match="servers=0 must be at least 1"):
         ParameterServer(0)
-    with pytest.raises(OptionError, match="on=racks must be ranks or nodes"):
+    with pytest.raises(OptionError, match="on=racks is not one of ranks, nodes"):
         ParameterServer(on="racks")
     algorithm, demand = ParameterServer(2, "nodes"), Demand("all_reduce", (8,) * 6, 4)
     with pytest.raises(OptionError, match="found 1 with 7 workers: build the cluster with 8 and linear placement"):

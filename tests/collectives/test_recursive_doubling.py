@@ -13,8 +13,6 @@ from s2sim.collectives.schedules.groups import even_groups, schedule_of
 from s2sim.collectives.schedules.hops import Hop, Hops
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import ContendedError, OptionError
-from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
 
 RATE_BPS = 50 * 2**30
 PS = 1e12
@@ -55,9 +53,8 @@ def test_a_barrier_is_latency(ranks, rounds, make_cluster, switch_fabric):
 def test_groups_work_on_their_own_parts_at_once(members):
     ranks = np.arange(2 * members).reshape(members, 2).T
     groups = even_groups(ranks, np.array([0, 15]), np.array([15, 30]), 60.0)
-    cluster = build_cluster(load_shape("single-switch"), 2 * members)
     values = np.random.default_rng(0).integers(0, 1000, (2 * members, 30))
-    stage = RecursiveDoubling().stage("all_reduce", groups, cluster)
+    stage = RecursiveDoubling().stage("all_reduce", groups)
     demand = Demand("all_reduce", (30,) * 2 * members, 4)
     result = run_on_values(schedule_of(demand, "a part", stage), values)
     for group, part in zip(ranks, (slice(0, 15), slice(15, 30)), strict=True):

@@ -117,7 +117,7 @@ def test_groups_work_at_once_from_their_first_member(name, kind):
     cluster = build_cluster(load_shape("single-switch"), 6)
     held = np.arange(120).reshape(6, 20)
     algorithm = Chain(chunks=2) if name == "chain" else ALGORITHMS[name]()
-    stage = algorithm.stage(kind, groups, cluster)
+    stage = algorithm.fitted(groups, cluster).stage(kind, groups)
     result = run_on_values(schedule_of(Demand(kind, (20,) * 6, 4), "a part", stage), held)
     for group, part in zip(ranks, (slice(0, 7), slice(7, 20)), strict=True):
         if kind == "broadcast":

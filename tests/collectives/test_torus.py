@@ -152,7 +152,7 @@ def test_refusals(clusters, make_torus):
     for size in ("4x", "0x4", "4*4", "x4", "4x-1"):
         with pytest.raises(OptionError, match="must be whole numbers with x between them"):
             Torus(size)
-    with pytest.raises(OptionError, match="split=yes must be off, dimensions or both-ways"):
+    with pytest.raises(OptionError, match="split=yes is not one of off, dimensions, both-ways"):
         Torus(split="yes")
     with pytest.raises(OptionError, match="size=3x4 needs 12 ranks or nodes, found 16 ranks on 16"):
         run(clusters[16], "3x4")

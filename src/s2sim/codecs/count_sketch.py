@@ -20,6 +20,7 @@ from s2sim.codecs.compiled import Backend  # noqa: TC001  (options are built fro
 from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
 from s2sim.codecs.payload import Payload
 from s2sim.errors import CodecError, OptionError
+from s2sim.options import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,10 +71,7 @@ class CountSketch:
             raise OptionError(f"a count sketch of {self.columns} columns was asked for; it can have 1 to 2^32 - 1")
         if self.seed < 0:
             raise OptionError(f"seed {self.seed} of a count sketch is negative; it must be 0 or more")
-        if self.hash not in ("mix", "modulo", "product"):
-            raise OptionError(f"hash {self.hash!r} of a count sketch is not one of mix, modulo, product")
-        if self.backend not in ("numpy", "numba"):
-            raise OptionError(f"backend {self.backend!r} of a count sketch is not one of numpy, numba")
+        check_options(self, "count sketch")
         if self.backend == "numba" and self.hash != "mix":
             raise OptionError(f"backend numba has the mix hash only: hash {self.hash} needs backend numpy")
 

@@ -7,7 +7,7 @@ signs and no median, and loses nothing but what fixed point rounds off. A key is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from s2sim.codecs.hashing import as_keys
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.codecs.peeling import add_values, peel_order, read_values, squeezed
 from s2sim.errors import CodecError, OptionError
+from s2sim.options import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -78,8 +79,7 @@ class ExactSketch:
     dtype: CellType = "int32"
 
     def __post_init__(self) -> None:
-        if self.dtype not in get_args(CellType):
-            raise OptionError(f"cells of an exact sketch are {', '.join(get_args(CellType))}; found {self.dtype!r}")
+        check_options(self, "exact sketch")
         if self.width < 1:
             raise OptionError(f"keys of {self.width} values were asked for; a key has at least 1")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from s2sim.errors import CodecError
-from s2sim.options import join_option_string, non_default
+from s2sim.options import option_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,11 +46,6 @@ _DTYPES = {
 }
 
 
-def codec_id(codec: Codec) -> str:
-    """Return the option string that a payload of ``codec`` carries: name and options that differ from the default."""
-    return join_option_string(codec.name, non_default(codec))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
     """An encoded vector: named arrays.
@@ -72,7 +67,7 @@ class Payload:
     @classmethod
     def of(cls, codec: Codec, elements: int, **arrays: NDArray[Any]) -> Payload:
         """Return the payload that ``codec`` makes of a vector of ``elements``."""
-        return cls(codec_id(codec), elements, arrays)
+        return cls(option_text(codec), elements, arrays)
 
     @property
     def body_bytes(self) -> int:
@@ -122,12 +117,12 @@ class Payload:
         if zlib.crc32(body, zlib.crc32(frame)) != checksum:
             raise CodecError("the payload's checksum does not match: its bytes were altered")
         _check_codec(_untext(codec_text, "codec"), codec)
-        return cls(codec_id(codec), elements, _read_arrays(frame[_HEAD.size :], count, body))
+        return cls(option_text(codec), elements, _read_arrays(frame[_HEAD.size :], count, body))
 
 
 def _check_codec(found: str, codec: Codec) -> None:
-    if found != codec_id(codec):
-        raise CodecError(f"the payload was made by {found!r} and cannot be read by {codec_id(codec)!r}")
+    if found != option_text(codec):
+        raise CodecError(f"the payload was made by {found!r} and cannot be read by {option_text(codec)!r}")
 
 
 def _as_bytes(data: object) -> bytes:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Stage
-    from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class BinaryTree(OverGroups):
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "broadcast", "reduce")
     auto: ClassVar[tuple[str, ...]] = ()
 
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (another tree needs it)
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part, the first member at the root."""
         down = []
         for depth in range(1, groups.members.bit_length()):

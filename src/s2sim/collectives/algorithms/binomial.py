@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Stage
-    from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Binomial(OverGroups):
     kinds: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
     auto: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
 
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part, from or to its first member."""
         moves = []
         for j in reversed(range((groups.members - 1).bit_length())):

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Stage
-    from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Bruck(OverGroups):
     kinds: ClassVar[tuple[str, ...]] = ("all_gather", "reduce_scatter", "barrier")
     auto: ClassVar[tuple[str, ...]] = ("barrier",)
 
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part."""
         member = np.arange(groups.members)
         moves = [

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, sqrt
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.doubling import require_one_way
-from s2sim.collectives.schedules.groups import cut, group_from_root, schedule_of
+from s2sim.collectives.schedules.groups import cut
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step, traffic_between
-from s2sim.errors import OptionError
+from s2sim.options import check_options
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
-    from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.topology.cluster import Cluster
 
 # Beyond so many chunks the fill of the pipeline is below a per cent up to dozens of ranks, and rounds cost time here.
@@ -27,7 +27,7 @@ _MOST_CHUNKS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(OverGroups):
     """Every rank passes chunks on to the next, in rank order from the root on: for large messages.
 
     Chunk c crosses the pair number i in round c + i, so that there are P - 2 + K rounds. All ranks together send
@@ -46,18 +46,15 @@ class Chain:
     chunks: int | None = None
 
     def __post_init__(self) -> None:
-        if self.chunks is not None and self.chunks < 1:
-            raise OptionError(f"chain: chunks={self.chunks} must be at least 1")
+        check_options(self, self.name, chunks=1)
 
-    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule for this demand; the rates of the cluster choose the chunks."""
-        groups = group_from_root(demand)
-        chunks = self._chunks(groups, cluster)
-        return schedule_of(demand, f"{self.name}:chunks={chunks}", _pipelined(demand.kind, groups, chunks))
+    def fitted(self, groups: Groups, cluster: Cluster) -> Chain:
+        """Return the chain with the chunks that the rates of the cluster choose."""
+        return replace(self, chunks=self._chunks(groups, cluster))
 
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part, from or to its first member."""
-        return _pipelined(kind, groups, self._chunks(groups, cluster))
+        return _pipelined(kind, groups, self.chunks or 1)
 
     def _chunks(self, groups: Groups, cluster: Cluster) -> int:
         """Return the K that minimises (P - 2 + K)(L + b·D/K), at most one a position.

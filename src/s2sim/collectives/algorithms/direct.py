@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
-    from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Direct(OverGroups):
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
     auto: ClassVar[tuple[str, ...]] = ()
 
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part; member i owns chunk i."""
         members = groups.members
         check_at_once(self.name, len(groups.ranks) * members * (members - 1), "ring or halving-doubling")

@@ -7,15 +7,17 @@ which takes part in the tree over nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.groups import cut, group_of_all, schedule_of
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError, OptionError
+from s2sim.options import check_options
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -121,8 +123,13 @@ def _trees(parents: list[Ints]) -> _Trees:
     return _Trees(*(np.concatenate(parts) for parts in (sender, receiver, tree, delay, adds)))
 
 
+def _over_members(members: int) -> _Trees:
+    tree = _binary_tree(members)
+    return _trees([tree, _second_tree(tree)])
+
+
 @dataclass(frozen=True, slots=True)
-class DoubleBinaryTree:
+class DoubleBinaryTree(OverGroups):
     """Two pipelined binary trees over nodes, chains inside: latency logarithmic in nodes.
 
     Attributes
@@ -138,8 +145,7 @@ class DoubleBinaryTree:
     chunks: int | None = None
 
     def __post_init__(self) -> None:
-        if self.chunks is not None and self.chunks < 1:
-            raise OptionError(f"double-binary-tree: chunks={self.chunks} must be at least 1")
+        check_options(self, self.name, chunks=1)
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule; the cluster tells which ranks share a node, and the rates that choose the chunks."""
@@ -154,11 +160,13 @@ class DoubleBinaryTree:
         chunks = self._chunks(groups, trees, cluster)
         return schedule_of(demand, f"{self.name}:chunks={chunks}", _pipelined(groups, trees, chunks))
 
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (one kind alone)
+    def fitted(self, groups: Groups, cluster: Cluster) -> DoubleBinaryTree:
+        """Return it with the chunks that the rates of the cluster choose."""
+        return replace(self, chunks=self._chunks(groups, _over_members(groups.members), cluster))
+
+    def stage(self, kind: Kind, groups: Groups) -> Stage:  # noqa: ARG002  (one kind alone)
         """Return the rounds in which each group does an all-reduce on its part, by trees over its members."""
-        tree = _binary_tree(groups.members)
-        trees = _trees([tree, _second_tree(tree)])
-        return _pipelined(groups, trees, self._chunks(groups, trees, cluster))
+        return _pipelined(groups, _over_members(groups.members), self.chunks or 1)
 
     def _chunks(self, groups: Groups, trees: _Trees, cluster: Cluster) -> int:
         """Return the K that minimises (K - 1)(L + c·b2) + 2h·(L + c·b1), with c = D/2K.
@@ -195,9 +203,8 @@ class DoubleBinaryTree:
             raise ContendedError(f"{self.name} has a closed form for one rank a node: simulate it instead")
         if demand.ranks == 1:
             return 0.0
-        tree = _binary_tree(demand.ranks)
         chunks = self.chunks or 1
-        return _trees([tree, _second_tree(tree)]).rounds(chunks) * hops.round_s(demand.buffer_bytes / 2 / chunks)
+        return _over_members(demand.ranks).rounds(chunks) * hops.round_s(demand.buffer_bytes / 2 / chunks)
 
 
 def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:

@@ -7,7 +7,7 @@ High Performance Computing Applications 19(1), 2005; the all-reduce is Rabenseif
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -22,14 +22,13 @@ from s2sim.collectives.schedules.doubling import (
     require_one_way,
 )
 from s2sim.collectives.schedules.groups import even_groups
-from s2sim.errors import OptionError
+from s2sim.options import check_options
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Stage
-    from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +61,12 @@ class HalvingDoubling(OverGroups):
     source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "reduce_scatter", "all_gather")
     auto: ClassVar[tuple[str, ...]] = ()
-    distance: str | None = None
+    distance: Literal["near-first", "far-first"] | None = None
 
     def __post_init__(self) -> None:
-        if self.distance not in (None, "near-first", "far-first"):
-            raise OptionError(f"halving-doubling: distance={self.distance} must be near-first or far-first")
+        check_options(self, self.name)
 
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part."""
         gathers_near_first = self._halves_far_first(kind)
         if kind == "reduce_scatter":

@@ -9,22 +9,22 @@ and alone talks to other nodes (Karonis et al., IPDPS 2000).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.schedules.arrange import arranged
 from s2sim.collectives.schedules.groups import even_groups, joined, schedule_of
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import join_option_string, non_default
+from s2sim.options import check_options, option_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.arrays import Ints
-    from s2sim.collectives.algorithms.over_groups import OverGroups
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
@@ -56,13 +56,10 @@ class Hierarchical:
     local: str | None = None
     across: str = "ring"
     chunks: int = 1
-    mode: str = "scatter"
+    mode: Literal["scatter", "leader"] = "scatter"
 
     def __post_init__(self) -> None:
-        if self.mode not in ("scatter", "leader"):
-            raise OptionError(f"hierarchical: mode={self.mode} must be scatter or leader")
-        if self.chunks < 1:
-            raise OptionError(f"hierarchical: chunks={self.chunks} must be at least 1")
+        check_options(self, self.name, chunks=1)
         if self.mode == "leader" and self.local is not None:
             raise OptionError(
                 f"hierarchical: local={self.local} has no effect with mode=leader, where a binomial tree leads to the "
@@ -87,7 +84,7 @@ class Hierarchical:
             pairs = zip(lane, lanes[0] if lanes else lane, strict=True)
             lanes.append([replace(stage, steps=first.steps) for stage, first in pairs])
         stage = joined(lanes[0]) if self.chunks == 1 else _pipelined(lanes)
-        return schedule_of(demand, join_option_string(self.name, non_default(self)), stage)
+        return schedule_of(demand, option_text(self), stage)
 
     def _scattered(self, nodes: _Nodes, begin: int, end: int, size_bytes: float, cluster: Cluster) -> list[Stage]:
         """Return a reduce-scatter in nodes, an all-reduce of each part between nodes, an all-gather in nodes."""
@@ -120,8 +117,7 @@ class Hierarchical:
             return 0.0
         if (self.local or "ring", self.across, self.chunks, self.mode) != ("ring", "ring", 1, "scatter"):
             raise ContendedError(
-                f"{join_option_string(self.name, non_default(self))} has no closed form, which is for rings and one "
-                "chunk: simulate it instead"
+                f"{option_text(self)} has no closed form, which is for rings and one chunk: simulate it instead"
             )
         gpus = demand.ranks // hops.nodes
         inside_s = hops.within_nodes().round_s(demand.buffer_bytes / gpus)
@@ -132,23 +128,20 @@ class Hierarchical:
 def _part(option: str, name: str, kind: str) -> OverGroups:
     """Return the algorithm that an option names."""
     algorithm = make_algorithm(name, kind)
-    if not hasattr(algorithm, "stage"):
-        able = [
-            other
-            for other in ALGORITHMS.names()
-            if kind in ALGORITHMS.get(other).kinds and hasattr(ALGORITHMS.get(other), "stage")
-        ]
+    if not isinstance(algorithm, OverGroups):
+        known = {other: ALGORITHMS.get(other) for other in ALGORITHMS.names()}
+        able = [other for other, cls in known.items() if kind in cls.kinds and issubclass(cls, OverGroups)]
         raise OptionError(
             f"hierarchical: {option}={name} cannot run over several groups at once; these can: {', '.join(able)}"
         )
-    return cast("OverGroups", algorithm)
+    return algorithm
 
 
 def _run(option: str, name: str, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
     """Return the rounds of the algorithm that an option names; a group of one has nothing to send."""
     if groups.members == 1:
         return Stage((), _nothing)
-    return _part(option, name, kind).stage(kind, groups, cluster)
+    return _part(option, name, kind).fitted(groups, cluster).stage(kind, groups)
 
 
 def _nothing(step: int, time: int) -> Pieces:

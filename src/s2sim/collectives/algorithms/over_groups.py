@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from s2sim.collectives.schedules.groups import group_from_root, schedule_of
-from s2sim.options import join_option_string, non_default
+from s2sim.options import option_text
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
@@ -21,11 +21,16 @@ class OverGroups(ABC):
     __slots__ = ()
     name: ClassVar[str]
 
+    def fitted(self, groups: Groups, cluster: Cluster) -> Self:  # noqa: ARG002  (for those that choose)
+        """Return the algorithm with the options that the cluster's rates choose; most choose none."""
+        return self
+
     @abstractmethod
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part, the first member at the root."""
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule for this demand."""
-        text = join_option_string(self.name, non_default(self))
-        return schedule_of(demand, text, self.stage(demand.kind, group_from_root(demand), cluster))
+        groups = group_from_root(demand)
+        fitted = self.fitted(groups, cluster)
+        return schedule_of(demand, option_text(fitted), fitted.stage(demand.kind, groups))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from s2sim.collectives.schedules.doubling import require_one_way
 from s2sim.collectives.schedules.groups import schedule_of
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import OptionError
-from s2sim.options import join_option_string, non_default
+from s2sim.options import check_options, option_text
 
 if TYPE_CHECKING:
     from s2sim.arrays import Ints
@@ -39,14 +39,11 @@ class Pairwise:
     source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
     kinds: ClassVar[tuple[str, ...]] = ("all_to_all",)
     auto: ClassVar[tuple[str, ...]] = ()
-    partners: str = "shift"
-    release: str = "delivered"
+    partners: Literal["shift", "xor"] = "shift"
+    release: Literal["delivered", "sent"] = "delivered"
 
     def __post_init__(self) -> None:
-        if self.partners not in ("shift", "xor"):
-            raise OptionError(f"pairwise: partners={self.partners} must be shift or xor")
-        if self.release not in ("delivered", "sent"):
-            raise OptionError(f"pairwise: release={self.release} must be delivered or sent")
+        check_options(self, self.name)
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:  # noqa: ARG002  (a tree needs it)
         """Return the schedule; rounds are made when asked for, because there are P - 1 of P pairs each."""
@@ -69,7 +66,7 @@ class Pairwise:
             return block_pieces(blocks, source, self._targets(source, index + 1))
 
         stage = Stage(LazySteps(ranks - 1, step), pieces, chain=self.release == "delivered")
-        return schedule_of(demand, join_option_string(self.name, non_default(self)), stage)
+        return schedule_of(demand, option_text(self), stage)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time on a fabric where messages share nothing, b_k the largest block of round k.

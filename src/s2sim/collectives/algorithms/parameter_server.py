@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from s2sim.collectives.schedules.groups import schedule_of
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import OptionError
-from s2sim.options import join_option_string, non_default
+from s2sim.options import check_options, option_text
 
 if TYPE_CHECKING:
     from s2sim.arrays import Ints
@@ -36,13 +36,10 @@ class ParameterServer:
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
     auto: ClassVar[tuple[str, ...]] = ()
     servers: int = 1
-    on: str = "ranks"
+    on: Literal["ranks", "nodes"] = "ranks"
 
     def __post_init__(self) -> None:
-        if self.servers < 1:
-            raise OptionError(f"parameter-server: servers={self.servers} must be at least 1")
-        if self.on not in ("ranks", "nodes"):
-            raise OptionError(f"parameter-server: on={self.on} must be ranks or nodes")
+        check_options(self, self.name, servers=1)
 
     def helpers(self, ranks: int, gpus_per_node: int) -> int:
         """Return how many workers a cluster needs beside the ranks, so that servers have nodes of their own.
@@ -70,9 +67,7 @@ class ParameterServer:
 
         steps = (Step(Round(push, sizes_bytes)), Step(Round(pull, sizes_bytes)))
         helpers = max(int(places.max()) + 1 - ranks, 0)
-        return schedule_of(
-            demand, join_option_string(self.name, non_default(self)), Stage(steps, pieces), helpers=helpers
-        )
+        return schedule_of(demand, option_text(self), Stage(steps, pieces), helpers=helpers)
 
     def _places(self, ranks: int, cluster: Cluster) -> Ints:
         """Return the worker of the cluster that each server is, int64 of shape (servers,)."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Stage
-    from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Pat(OverGroups):
         if limit is not None and (limit < 1 or limit & (limit - 1)):
             raise OptionError(f"pat: aggregation={limit} must be a power of two, 1 or more: trees join in pairs")
 
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part."""
         moves = self._moves(groups.members)
         if kind == "reduce_scatter":

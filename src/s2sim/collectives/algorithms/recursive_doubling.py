@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Stage
-    from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class RecursiveDoubling(OverGroups):
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "barrier")
     auto: ClassVar[tuple[str, ...]] = ()
 
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part."""
         if kind != "all_reduce":
             return all_gather(groups, near_first=True)

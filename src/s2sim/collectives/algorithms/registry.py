@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast, runtime_checkable
 
 from s2sim.errors import OptionError
-from s2sim.options import build, join_option_string, non_default, split_option_string
+from s2sim.options import build, split_option_string
 from s2sim.registry import Registry
 
 if TYPE_CHECKING:
@@ -75,11 +75,6 @@ def read_algorithm(text: str) -> Algorithm:
     """Return the algorithm of an option string."""
     name, options = split_option_string(text)
     return cast("Algorithm", build(ALGORITHMS.get(name), options, name))
-
-
-def algorithm_text(algorithm: Algorithm) -> str:
-    """Return the option string of an algorithm, defaults left out; the inverse of `read_algorithm`."""
-    return join_option_string(algorithm.name, non_default(algorithm))
 
 
 def make_algorithm(asked: str | Algorithm, kind: str) -> Algorithm:

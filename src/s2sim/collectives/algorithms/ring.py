@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.groups import Groups, cut, even_groups, group_of_all, joined, schedule_of
 from s2sim.collectives.schedules.schedule import (
     LazySteps,
@@ -20,6 +21,7 @@ from s2sim.collectives.schedules.schedule import (
     traffic_of,
 )
 from s2sim.errors import OptionError
+from s2sim.options import check_options, option_text
 
 if TYPE_CHECKING:
     from s2sim.arrays import Ints
@@ -35,7 +37,7 @@ _MOST_CHUNKS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class Ring(OverGroups):
     """Ring in rank order: bandwidth-optimal, latency linear in ranks.
 
     Attributes
@@ -58,18 +60,13 @@ class Ring:
     channels: int | None = None
     chunks: int = 1
     in_flight: int | None = None
-    release: str = "delivered"
+    release: Literal["delivered", "sent"] = "delivered"
 
     def __post_init__(self) -> None:
-        for field in ("channels", "chunks", "in_flight"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise OptionError(f"ring: {field}={value} must be at least 1")
+        check_options(self, self.name, channels=1, chunks=1, in_flight=1)
         for field in ("channels", "chunks"):
             if (getattr(self, field) or 1) > _MOST_CHUNKS:
                 raise OptionError(f"ring: {field}={getattr(self, field)} is more than {_MOST_CHUNKS}: take fewer")
-        if self.release not in ("delivered", "sent"):
-            raise OptionError(f"ring: release={self.release} must be delivered or sent")
         if self.in_flight is not None and self.in_flight > self.chunks:
             raise OptionError(f"ring: in_flight={self.in_flight} is more than chunks={self.chunks}: give more chunks")
         if self.chunks == 1 and (self.release == "sent" or self.in_flight is not None):
@@ -86,18 +83,10 @@ class Ring:
         """
         channels = self.channels or (cluster.shape.nics_per_node if len(np.unique(cluster.node_of_rank)) > 1 else 1)
         orders = np.stack([_order(cluster.node_of_rank, channel, channels) for channel in range(channels)])
-        stage = self.stage(demand.kind, _cut_for(demand, orders), cluster)
-        return schedule_of(demand, self._option_string(channels), stage)
+        text = option_text(replace(self, channels=channels if channels > 1 else None))
+        return schedule_of(demand, text, self.stage(demand.kind, _cut_for(demand, orders)))
 
-    def _option_string(self, channels: int) -> str:
-        options = [f"channels={channels}"] if channels > 1 else []
-        if self.chunks > 1:
-            options.append(f"chunks={self.chunks}")
-            options += [] if self.in_flight is None else [f"in_flight={self.in_flight}"]
-            options += [] if self.release == "delivered" else [f"release={self.release}"]
-        return ":".join([self.name, *([",".join(options)] if options else [])])
-
-    def stage(self, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:  # noqa: ARG002  (a tree needs it)
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part: one ring a group, all at once."""
         return _once_round(kind, groups) if self.chunks == 1 else self._in_flight(kind, groups)
 

@@ -13,7 +13,7 @@ from s2sim.collectives.schedules.doubling import require_one_way
 from s2sim.collectives.schedules.groups import check_at_once, schedule_of
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import join_option_string, non_default
+from s2sim.options import check_options, option_text
 
 if TYPE_CHECKING:
     from s2sim.arrays import Ints, Mask
@@ -49,8 +49,7 @@ class Spread:
     partners: int | None = None
 
     def __post_init__(self) -> None:
-        if self.partners is not None and self.partners < 1:
-            raise OptionError(f"spread: partners={self.partners} must be at least 1")
+        check_options(self, self.name, partners=1)
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule: each rank sends its stretch to the next, or each of its blocks to its owner."""
@@ -61,7 +60,7 @@ class Spread:
         partners = self.partners
         if partners is None and demand.blocks and _held(demand).sum(axis=1).max() > _UNEQUAL_PARTNERS:
             partners = _UNEQUAL_PARTNERS
-        text = join_option_string(self.name, non_default(replace(self, partners=partners)))
+        text = option_text(replace(self, partners=partners))
         return schedule_of(demand, text, _exchange(demand, cluster.node_of_rank, partners or demand.ranks))
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:

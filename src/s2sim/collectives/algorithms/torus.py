@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isqrt, prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from s2sim.collectives.algorithms.ring import Ring
 from s2sim.collectives.schedules.arrange import arranged
 from s2sim.collectives.schedules.groups import even_groups, joined, schedule_of
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import join_option_string, non_default
+from s2sim.options import check_options, option_text
 from s2sim.topology.kinds.torus import TorusDimensions
 
 if TYPE_CHECKING:
@@ -52,11 +52,10 @@ class Torus:
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
     auto: ClassVar[tuple[str, ...]] = ()
     size: str | None = None
-    split: str = "off"
+    split: Literal["off", "dimensions", "both-ways"] = "off"
 
     def __post_init__(self) -> None:
-        if self.split not in ("off", "dimensions", "both-ways"):
-            raise OptionError(f"torus: split={self.split} must be off, dimensions or both-ways")
+        check_options(self, self.name)
         if self.size is not None and not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*", self.size):
             raise OptionError(f"torus: size={self.size} must be whole numbers with x between them, such as 4x4")
 
@@ -74,11 +73,11 @@ class Torus:
         ]
         cuts = [part * demand.buffer_elements // len(ways) for part in range(len(ways) + 1)]
         lanes = [
-            _lane(grid, order, (begin, end), demand.buffer_bytes / len(ways), cluster, back=back)
+            _lane(grid, order, (begin, end), demand.buffer_bytes / len(ways), back=back)
             for (order, back), (begin, end) in zip(ways, pairwise(cuts), strict=True)
         ]
         stage = lanes[0] if self.split == "off" else arranged([(lane, ()) for lane in lanes])
-        return schedule_of(demand, join_option_string(self.name, non_default(full)), stage)
+        return schedule_of(demand, option_text(full), stage)
 
     def _sizes(self, ranks: int, cluster: Cluster) -> tuple[int, ...]:
         """Return the dimensions of a number of ranks, the innermost last."""
@@ -135,9 +134,7 @@ def _read(size: str) -> tuple[int, ...]:
     return tuple(map(int, size.split("x")))
 
 
-def _lane(
-    grid: Ints, order: Sequence[int], part: tuple[int, int], size_bytes: float, cluster: Cluster, *, back: bool
-) -> Stage:
+def _lane(grid: Ints, order: Sequence[int], part: tuple[int, int], size_bytes: float, *, back: bool) -> Stage:
     """Return the rounds of one part of the buffer, which takes the axes of the grid in this order, and back again."""
     begin, end = (np.full(grid.size, cut, np.int64) for cut in part)
     scatters, gathers = [], []
@@ -146,8 +143,8 @@ def _lane(
         if back:
             rows = rows[:, ::-1]
         groups = even_groups(rows, begin[rows[:, 0]], end[rows[:, 0]], size_bytes)
-        scatters.append(Ring().stage("reduce_scatter", groups, cluster))
-        gathers.append(Ring().stage("all_gather", groups, cluster))
+        scatters.append(Ring().stage("reduce_scatter", groups))
+        gathers.append(Ring().stage("all_gather", groups))
         begin[rows], end[rows] = groups.begin, groups.end
         size_bytes /= grid.shape[axis]
     return joined([*scatters, *reversed(gathers)])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import to_dense
+from s2sim.options import check_options
 from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.row_sparse import cost as row_cost
@@ -95,9 +96,7 @@ class S2Exact(Reducer):
     def __post_init__(self) -> None:
         if not (self.margin > 0 and isfinite(self.margin)):
             raise OptionError(f"s2-exact: margin={self.margin} is not a number above 0")
-        for key, choices in (("dtype", CellType), ("bitmap", BitmapFormat), ("layers", Layers)):
-            if getattr(self, key) not in get_args(choices):
-                raise OptionError(f"s2-exact: {key}={getattr(self, key)} is not one of {', '.join(get_args(choices))}")
+        check_options(self, "s2-exact")
         PeelTable.for_keys(0, cells_per_key=self.cells)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from s2sim.options import join_option_string, non_default
+from s2sim.options import option_text
 from s2sim.units import parse_size_bytes, parse_time_ps
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Fault:
     @property
     def text(self) -> str:
         """Its option string, which `make_fault` reads back."""
-        return join_option_string(self.name, non_default(self))
+        return option_text(self)
 
     @property
     def permanent(self) -> bool:

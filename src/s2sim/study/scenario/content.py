@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from s2sim.collectives.algorithms.registry import algorithm_text
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks
 from s2sim.gradients.extrapolation.models import Model
 from s2sim.gradients.traces.synthetic import SyntheticTrace
+from s2sim.options import option_text
 from s2sim.provenance import content_hash
 from s2sim.replay.faults.fault import Size, Time
 from s2sim.topology.placement import PLACEMENTS
@@ -66,7 +66,7 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
         else [item.gpu_of_rank.tolist() for _, item in clusters],
         "seed": scenario.seed,
         "faults": in_any_order(map(_fault_content, scenario.faults)),
-        "algorithm": scenario.algorithm if isinstance(scenario.algorithm, str) else algorithm_text(scenario.algorithm),
+        "algorithm": scenario.algorithm if isinstance(scenario.algorithm, str) else option_text(scenario.algorithm),
     }
 
 
