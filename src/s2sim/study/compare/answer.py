@@ -41,7 +41,7 @@ def answer(
     ]
     if beyond is not None:
         verdict = replace(verdict, text=f"{verdict.text} Mind that this is {beyond.sentence()}.")
-        notes = [beyond.sentence(), *beyond.notes, *notes]
+        notes = [*beyond.all_notes(), *notes]
     return Result(
         spec=spec,
         headline=first_line(scenario.cluster(found.largest)),

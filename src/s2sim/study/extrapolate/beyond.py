@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf, log
 from typing import TYPE_CHECKING
 
 from s2sim.gradients.extrapolation.law import LAW
@@ -11,8 +12,10 @@ from s2sim.gradients.extrapolation.models import Model
 from s2sim.gradients.extrapolation.scaling import SIZE_LAW, scale_to, scale_to_model
 from s2sim.study.extrapolate.hold_out import HoldOut, hold_out
 from s2sim.study.extrapolate.scaled_scripts import record_scaled
+from s2sim.study.extrapolate.transfer import measure_transfer
+from s2sim.study.extrapolate.whose import is_toy
 from s2sim.study.measuring.record import Recorded, record
-from s2sim.study.measuring.row_parts import Extrapolation
+from s2sim.study.measuring.row_parts import Extrapolation, Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
 
 # The check predicts a whole from its half.
 _CHECKED_REACH = 2
+# Sizes grow alike at any number of ranks.
+_RANKS_TO_CHECK_SIZES = 8
+# A factor that is told as none.
+_AS_RECORDED = 1.01
 
 
 def make_scaling(target: Model | int | None, like: Gradient, workers: int) -> Scaling | None:
@@ -67,8 +74,12 @@ class Beyond:
         Parameters of the trace and of the run.
     model : str or None
         Model whose layers were asked for.
+    toy : bool
+        Whether a small model's gradients stand for others.
     checks : tuple of HoldOut
         One a reducer.
+    transfers : dict of str to tuple of Transfer
+        By reducer, what the trace's statistics are worth for other models, where sizes were scaled.
     notes : tuple of str
         What a reader must know.
     """
@@ -78,7 +89,9 @@ class Beyond:
     from_parameters: int
     to_parameters: int
     model: str | None
+    toy: bool
     checks: tuple[HoldOut, ...]
+    transfers: dict[str, tuple[Transfer, ...]]
     notes: tuple[str, ...]
 
     @property
@@ -102,38 +115,69 @@ class Beyond:
             hold_out=check.what,
             hold_out_error_bytes=check.error_bytes,
             hold_out_error_time=check.error_time,
+            transfer=self.transfers.get(row.option_string, ()),
         )
 
     def sentence(self) -> str:
-        """Return in one sentence how far the run reaches and what the check found."""
+        """Return in one sentence how far the run reaches, and what was found of how far off that may be."""
         reach = []
         if self.workers > self.recorded_ranks:
             reach.append(f"{self.workers} workers from {self.recorded_ranks} recorded ranks")
         if self.scaled:
-            reach.append(f"{self.to_parameters} parameters{self._of_model()} from {self.from_parameters} recorded ones")
+            toy = ", which are toy gradients" if self.toy else ""
+            model = "" if self.model is None else f" of {self.model}"
+            reach.append(f"{self.to_parameters} parameters{model} from {self.from_parameters} recorded ones{toy}")
+        return f"extrapolated: {' and '.join(reach)}; {self._transferred() or self._held_out()}"
+
+    def all_notes(self) -> tuple[str, ...]:
+        """Return the sentence and what else a reader must know."""
+        inside = (f"{self._held_out()}: a check of how they grow, not of other models' gradients",)
+        return (self.sentence(), *(inside if self._transferred() else ()), *self.notes)
+
+    def _held_out(self) -> str:
         worst = max(self.checks, key=lambda check: abs(check.error_bytes))
         slowest = max(abs(check.error_time) for check in self.checks)
         return (
-            f"extrapolated: {' and '.join(reach)}; where {worst.what}, bytes are off by at most "
-            f"{abs(worst.error_bytes):.1%} ({worst.reducer}) and times by at most {slowest:.1%}"
+            f"where {worst.what}, bytes are off by at most {abs(worst.error_bytes):.1%} ({worst.reducer}) and times by "
+            f"at most {slowest:.1%}"
         )
 
-    def _of_model(self) -> str:
-        return "" if self.model is None else f" of {self.model}"
+    def _transferred(self) -> str | None:
+        """Return how far off the same is for other models; None where nothing of the kind was measured."""
+        found = [(reducer, item) for reducer, transfers in self.transfers.items() for item in transfers]
+        if not found:
+            return None
+        names = " and ".join(dict.fromkeys(item.to for _, item in found))
+        parts = [
+            _worst("bytes are off", [(item.error_bytes, reducer) for reducer, item in found]),
+            _worst("times", [(item.error_time, reducer) for reducer, item in found]),
+            _worst("errors", [(item.error_l2, reducer) for reducer, item in found if item.error_l2 is not None]),
+        ]
+        return f"where the recorded gradients of {names} are predicted like this, {', '.join(filter(None, parts))}"
+
+
+def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
+    """Return the largest factor between predicted and recorded, with its reducer; None of nothing."""
+    factors = [(abs(log(1 + error)) if error > -1 else inf, error, reducer) for error, reducer in errors]
+    if not factors:
+        return None
+    _, error, reducer = max(factors)
+    factor = max(1 + error, 1 / (1 + error)) if error > -1 else inf
+    return f"{what} by {'less than 1 %' if factor < _AS_RECORDED else f'up to {factor:.2g}x ({reducer})'}"
 
 
 def look_beyond(scenario: ReducerScenario, workers: int, progress: Progress) -> Beyond | None:
-    """Return what of a run is extrapolated, after checking its law on a held-back half; None if all was recorded."""
+    """Return what of a run is extrapolated, after checking its laws on what was recorded; None if all was recorded."""
     trace, asked = scenario.trace, scenario.target
     recorded_ranks = trace.source.world_size if isinstance(trace, MoreRanks) else trace.world_size
     scaling = make_scaling(asked, trace.gradient(0, 0), workers)
     if workers <= recorded_ranks and scaling is None:
         return None
-    progress.start(1, "predicting what was held back")
-    ranks = min(workers, recorded_ranks)
-    checks = hold_out(scenario, ranks)
+    more = workers > recorded_ranks
+    progress.start(1, "predicting what was recorded")
+    checks = hold_out(scenario, recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES))
     notes: tuple[str, ...] = () if scaling is None else scaling.notes
-    if workers > recorded_ranks:
+    if more:
         notes = (f"ranks beyond the {recorded_ranks} recorded ones are drawn: {LAW}", *notes)
     if workers > _CHECKED_REACH * recorded_ranks:
         further = (
@@ -142,6 +186,14 @@ def look_beyond(scenario: ReducerScenario, workers: int, progress: Progress) -> 
         )
         notes = (*notes, further)
     parameters = trace.manifest.parameters
-    target = parameters if scaling is None else scaling.parameters
-    model = asked.name if isinstance(asked, Model) else None
-    return Beyond(recorded_ranks, workers, parameters, target, model, checks, notes)
+    return Beyond(
+        recorded_ranks=recorded_ranks,
+        workers=workers,
+        from_parameters=parameters,
+        to_parameters=parameters if scaling is None else scaling.parameters,
+        model=asked.name if isinstance(asked, Model) else None,
+        toy=is_toy(trace, scaled=scaling is not None),
+        checks=checks,
+        transfers={} if scaling is None else measure_transfer(scenario, workers),
+        notes=notes,
+    )

@@ -24,22 +24,24 @@ _TOY_PARAMETERS = 10_000_000
 _FLOAT32_BYTES = 4
 
 
-def whose_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
-    """Return what a run of at most ``workers`` ranks says of its gradients.
+def is_toy(trace: AnyTrace, *, scaled: bool) -> bool:
+    """Return whether a small model's gradients stand for others: scaled, or those that come with s2sim."""
+    small = trace.manifest.kind != "synthetic" and trace.manifest.parameters < _TOY_PARAMETERS
+    return small and (scaled or trace.name in shipped_directories())
 
-    They are a toy's where those of a small model were scaled, or come with s2sim: then they stand for others.
-    """
+
+def whose_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
+    """Return what a run of at most ``workers`` ranks says of its gradients."""
     trace, target = scenario.trace, scenario.target
     manifest = trace.manifest
     recorded_ranks = trace.source.world_size if isinstance(trace, MoreRanks) else manifest.world_size
     parameters = target.parameters if isinstance(target, Model) else target or manifest.parameters
     density, row_density = _densities(manifest, _statistics(trace), target)
-    stands_for_others = target is not None or trace.name in shipped_directories()
     return Gradients(
         trace=trace.name,
         model=manifest.model,
         kind=manifest.kind,
-        toy=stands_for_others and manifest.kind != "synthetic" and manifest.parameters < _TOY_PARAMETERS,
+        toy=is_toy(trace, scaled=target is not None),
         recorded_ranks=recorded_ranks,
         recorded_steps=manifest.steps,
         recorded_parameters=manifest.parameters,

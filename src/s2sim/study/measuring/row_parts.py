@@ -85,6 +85,29 @@ class BoundRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """How far off the statistics of a trace are for another model, whose own gradients are recorded.
+
+    Attributes
+    ----------
+    to : str
+        Name of the trace of the other model.
+    workers : int
+        Ranks that ran.
+    error_bytes, error_time : float
+        Predicted over recorded less 1, for one reducer: bytes of the rank that sends most, and total time.
+    error_l2 : float or None
+        The same of the relative L2 error of a lossy reducer.
+    """
+
+    to: str
+    workers: int
+    error_bytes: float
+    error_time: float
+    error_l2: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Extrapolation:
     """The mark of a row that goes beyond what was recorded.
 
@@ -102,6 +125,8 @@ class Extrapolation:
         What the law was made to predict from what.
     hold_out_error_bytes, hold_out_error_time : float
         Predicted over recorded less 1 there, for this reducer: bytes of the rank that sends most, and total time.
+    transfer : tuple of Transfer
+        What statistics scaled like this are worth for other models, where sizes were scaled.
     """
 
     law: str
@@ -113,6 +138,7 @@ class Extrapolation:
     hold_out: str
     hold_out_error_bytes: float
     hold_out_error_time: float
+    transfer: tuple[Transfer, ...]
 
 
 @dataclass(frozen=True, slots=True)
