@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Payload: TypeAlias = "NDArray[Any] | RowSparse | Gradient | tuple[Payload, ...]"
+Contribution: TypeAlias = "NDArray[Any] | RowSparse | Gradient | tuple[Contribution, ...]"
 """What a collective carries: an array, a row-sparse array (which travels as its dense form), or several of them
 packed into one buffer."""
 
@@ -58,13 +58,13 @@ class Rank(Protocol):
     seed: int
 
     def all_reduce(
-        self, payload: Payload, op: str = "sum", *, label: str, size_from_data: bool = False, wraps: bool = False
+        self, payload: Contribution, op: str = "sum", *, label: str, size_from_data: bool = False, wraps: bool = False
     ) -> Pending:
         """Post an all-reduce ("sum", "max" or "or"); its value has the payload's structure, all arrays dense."""
 
     def reduce(
         self,
-        payload: Payload,
+        payload: Contribution,
         op: str = "sum",
         *,
         root: int,
@@ -76,7 +76,7 @@ class Rank(Protocol):
 
     def reduce_scatter(
         self,
-        payloads: Sequence[Payload],
+        payloads: Sequence[Contribution],
         op: str = "sum",
         *,
         label: str,
@@ -88,19 +88,21 @@ class Rank(Protocol):
         Sizes may differ from payload to payload, not from rank to rank; types may not differ.
         """
 
-    def broadcast(self, payload: Payload | None, *, root: int, label: str, size_from_data: bool = False) -> Pending:
+    def broadcast(
+        self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False
+    ) -> Pending:
         """Post a broadcast; its value is the payload of ``root``, and those of all others are not looked at."""
 
-    def all_gather(self, payload: Payload, *, label: str, size_from_data: bool = False) -> Pending:
+    def all_gather(self, payload: Contribution, *, label: str, size_from_data: bool = False) -> Pending:
         """Post an all-gather; its value is the tuple of all ranks' payloads, in rank order."""
 
-    def all_to_all(self, payloads: Sequence[Payload], *, label: str, size_from_data: bool = False) -> Pending:
+    def all_to_all(self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False) -> Pending:
         """Post an all-to-all of one payload for each rank; its value is the tuple of what all ranks have for this one.
 
         Sizes may differ from payload to payload, types and structure may not.
         """
 
-    def exchange(self, payloads: Mapping[int, Payload], *, label: str, size_from_data: bool = False) -> Pending:
+    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> Pending:
         """Post sends to some members and receives from those that send to this one, all at once.
 
         Its value is what came, by sender, in rank order. Every member of the group posts, be it without a payload.

@@ -41,10 +41,9 @@ class BinaryTree(OverGroups):
         return stage_of_moves(groups.ranks, whole_part(groups), moves)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time where every pair of ranks has links of its own, all alike: h·(L + D/B), h = floor(log2 P).
+        """Return h·(L + D/B), h = floor(log2 P), or twice that, where every pair of ranks has links of its own.
 
-        Twice that for an all-reduce. On any fabric where a rank has one port, two children share it and this form does
-        not hold.
+        On any fabric where a rank has one port, two children share it and this form does not hold.
         """
         require_one_way(self.name, hops)
         levels = demand.ranks.bit_length() - 1

@@ -31,12 +31,7 @@ class Chain(OverGroups):
     """Every rank passes chunks on to the next, in rank order from the root on: for large messages.
 
     Chunk c crosses the pair number i in round c + i, so that there are P - 2 + K rounds. All ranks together send
-    (P - 1)·D bytes.
-
-    Attributes
-    ----------
-    chunks : int or None
-        Pieces that the buffer is cut into; None takes the number that the closed form makes fastest.
+    (P - 1)·D bytes. Unless the number of ``chunks`` is given, it is the one that the closed form makes fastest.
     """
 
     name: ClassVar[str] = "chain"

@@ -79,18 +79,16 @@ def _depth(parent: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Trees:
-    """Two trees over the members of a group, every edge used up and down.
+    """Two trees over the members of a group, every edge used up and down: int64 and bool arrays of shape (pairs,).
 
     Attributes
     ----------
-    sender, receiver : int64 arrays, shape (pairs,)
+    sender, receiver
         Members of each pair: for each tree its edges upwards, then downwards.
-    tree : int64 array, shape (pairs,)
-        Which tree a pair belongs to, 0 or 1.
-    delay : int64 array, shape (pairs,)
+    tree, adds
+        Which tree a pair belongs to, 0 or 1, and whether it leads up.
+    delay
         Rounds after which a pair carries its first chunk.
-    adds : bool array, shape (pairs,)
-        Whether it leads up.
     """
 
     sender: Ints
@@ -132,10 +130,8 @@ def _over_members(members: int) -> _Trees:
 class DoubleBinaryTree(OverGroups):
     """Two pipelined binary trees over nodes, chains inside: latency logarithmic in nodes.
 
-    Attributes
-    ----------
-    chunks : int or None
-        Pieces that each half of the buffer is cut into; None takes the number that the closed form makes fastest.
+    ``chunks`` are the pieces that each half of the buffer is cut into; unless given, as many as the closed form makes
+    fastest.
     """
 
     name: ClassVar[str] = "double-binary-tree"

@@ -38,10 +38,9 @@ class Hierarchical:
 
     Attributes
     ----------
-    local : str or None
-        Name of the algorithm that scatters and gathers inside nodes; None takes ``ring``.
-    across : str
-        Name of the all-reduce between nodes.
+    local, across : str
+        Names of the algorithm that scatters and gathers inside nodes, ``ring`` unless given, and of the all-reduce
+        between.
     chunks : int
         Pieces of the buffer that go through the three parts one behind the other.
     mode : {"scatter", "leader"}

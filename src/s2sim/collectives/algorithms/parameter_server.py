@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 class ParameterServer:
     """Two rounds, push and pull; every server holds an even part of the buffer.
 
-    Attributes
-    ----------
-    on : {"ranks", "nodes"}
-        Whether servers are ranks, spread evenly over them, or stand on nodes of their own beside those of the ranks,
-        one on the first GPU of each.
+    Servers are ranks, spread evenly over them, or with ``on=nodes`` stand on nodes of their own beside those of the
+    ranks, one on the first GPU of each.
     """
 
     name: ClassVar[str] = "parameter-server"

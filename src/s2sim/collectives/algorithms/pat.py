@@ -29,11 +29,11 @@ class Pat(OverGroups):
 
     Every contribution goes down a tree of its own: to the rank P'/2 further on, P' the power of two from P on, then
     from both to those P'/4 further on, and so on; always r to r + d modulo P. Trees of all ranks run at once. A round
-    at distance d sends what has come from multiples of 2d away, so that the largest messages stay near. Without a
-    limit that takes ceil(log2 P) rounds. With at most A = 2^a contributions a message, only the a farthest distances,
-    of 1, 2, ..., A/2 contributions, take one round each; below, the trees that begin at multiples of P'/A go on
-    together, one rank of each a round: P'/A - 1 rounds of up to A contributions each. A = 1 is linear in P. All ranks
-    together send (P - 1)·D bytes, D the sum of contributions, whatever the limit. A reduce-scatter is the same
+    at distance d sends what has come from multiples of 2d away, so that the largest messages stay near. Without a limit
+    that takes ceil(log2 P) rounds. With at most A = 2^a contributions a message (``aggregation``), only the a farthest
+    distances, of 1, 2, ..., A/2 contributions, take one round each; below, the trees that begin at multiples of P'/A go
+    on together, one rank of each a round: P'/A - 1 rounds of up to A contributions each. A = 1 is linear in P. All
+    ranks together send (P - 1)·D bytes, D the sum of contributions, whatever the limit. A reduce-scatter is the same
     backwards.
 
     Modelled: partners, which contributions a message carries, and the number of messages. Not modelled: the order of
@@ -41,11 +41,6 @@ class Pat(OverGroups):
     are in use (rounds are the same, so is their time); that rounds of several pieces of one contribution overlap; the
     copies in and out of buffers; and that NCCL sets the limit itself, from the size of contributions and its buffers,
     and runs PAT with one GPU a node alone. Grouping under a limit follows NCCL's code (2.23 and later).
-
-    Attributes
-    ----------
-    aggregation : int or None
-        Most contributions that a message carries, a power of two; None for no limit.
     """
 
     name: ClassVar[str] = "pat"

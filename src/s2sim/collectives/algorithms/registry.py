@@ -41,14 +41,7 @@ ALGORITHMS = Registry(
 class Algorithm(Protocol):
     """One way to run a collective: a frozen dataclass of options.
 
-    Attributes
-    ----------
-    name, source : str
-        What it is called and where it was published.
-    kinds : tuple of str
-        Collectives that it can run.
-    auto : tuple of str
-        Of these, the ones for which communication libraries choose it, so that ``auto`` considers it.
+    ``auto`` names those of its ``kinds`` for which communication libraries choose it, so that ``auto`` considers it.
     """
 
     name: ClassVar[str]

@@ -32,14 +32,9 @@ _UNEQUAL_PARTNERS = 16
 class Spread:
     """All messages in one round: they share every port, and the fluid network divides it.
 
-    With fewer partners at once, ranks in the order of their nodes are cut into groups of that many. In round k every
-    rank of group i sends to all of group i + k, and a round follows the last byte of the one before.
-
-    Attributes
-    ----------
-    partners : int, optional
-        How many ranks each rank sends to at once in an all_to_all. Unless given, all; or 16 where blocks differ in
-        size from pair to pair.
+    With fewer ``partners`` at once, ranks in the order of their nodes are cut into groups of that many. In round k
+    every rank of group i sends to all of group i + k, and a round follows the last byte of the one before. Unless
+    given, all are partners; or 16 where blocks differ in size from pair to pair.
     """
 
     name: ClassVar[str] = "spread"

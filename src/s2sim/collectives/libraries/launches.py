@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,10 +84,8 @@ class Local:
 
     Attributes
     ----------
-    gpu_bytes : int
-        Bytes read from and written to the GPU's memory: packing, unpacking, merging, copying padding out.
-    kernels : int
-        GPU kernels started for it.
+    gpu_bytes, kernels : int
+        Bytes read from and written to the GPU's memory (packing, merging, copying padding out), and kernels for it.
     host_syncs : int
         How often the host waits for the GPU.
     to_host_bytes, to_gpu_bytes : int
@@ -100,27 +99,14 @@ class Local:
     to_gpu_bytes: int = 0
 
     def __add__(self, other: Local) -> Local:
-        return Local(
-            self.gpu_bytes + other.gpu_bytes,
-            self.kernels + other.kernels,
-            self.host_syncs + other.host_syncs,
-            self.to_host_bytes + other.to_host_bytes,
-            self.to_gpu_bytes + other.to_gpu_bytes,
-        )
+        return Local(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One launch, and what has to be done before it.
+    """Demands of one kind that are launched at once, and what has to be done before, once the step before has ended.
 
-    Attributes
-    ----------
-    demands : tuple of Demand
-        Launched at once, all of one kind.
-    before : Local
-        Starts when the step before has ended everywhere.
-    what : str
-        What goes, where it is not the payload itself.
+    ``what`` says what goes, where it is not the payload itself.
     """
 
     demands: tuple[Demand, ...]
@@ -130,14 +116,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What a library executes for one call.
+    """What a library executes for one call: steps one after another, and the work after the last of them.
 
     Attributes
     ----------
-    steps : tuple of Step
-        One after another.
-    after : Local
-        Work after the last of them.
     asked, executes, why : str
         For people; ``why`` names its source.
     options : frozenset of str

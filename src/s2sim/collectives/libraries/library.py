@@ -14,17 +14,12 @@ class Entry:
 
     Attributes
     ----------
-    kinds : tuple of str
-        Collectives that are asked for.
-    ops : tuple of str
-        Operations: ``sum``, ``max`` and ``or``; ``gather``, ``exchange``, ``peers`` and ``copy``. With a ``v`` where
-        sizes differ from rank to rank, or are known only from data, and the other ranks do not know them.
-    dtypes : tuple of str
-        NumPy names of the types; empty for any.
-    does : str
-        What is executed, a key of `s2sim.collectives.libraries.lowering.EXECUTIONS`.
-    why : str
-        What and why, for people, with its source.
+    kinds, ops, dtypes : tuple of str
+        What is asked for: collectives; operations, with a ``v`` where sizes differ from rank to rank, or are known only
+        from data, and the other ranks do not know them; NumPy names of types, empty for any.
+    does, why : str
+        What is executed, a key of `s2sim.collectives.libraries.lowering.EXECUTIONS`, and why, for people, with its
+        source.
     when : (str, str) or None
         The option and the value of it for which the line holds; None for always.
     carrier : str
@@ -46,8 +41,6 @@ class Library:
 
     Attributes
     ----------
-    name, summary, source : str
-        For reading.
     table : tuple of Entry
         What it executes.
     groups : bool
@@ -63,7 +56,7 @@ class Library:
     profile : Profile
         How it runs what it executes.
     given : tuple of str
-        The options that somebody named; what they chose is in ``chosen``.
+        The options that somebody named.
     """
 
     name: str

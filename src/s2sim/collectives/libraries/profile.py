@@ -43,9 +43,9 @@ _KEPT_PATTERNS = 64
 def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile) -> Schedule:
     """Return a schedule as a library of this profile sends it on a cluster.
 
-    The schedule's rounds take the bytes that the library makes of them, their patterns carry the latency and limits
-    that `find_routes` adds to the ways, and the launch comes before the first of them. Whoever runs or times what
-    comes out need know of no profile.
+    Rounds take the bytes that the library makes of them, their patterns carry the latency and limits that `find_routes`
+    adds to the ways, and the launch comes before the first of them: whoever runs what comes out need know of no
+    profile.
     """
     if profile == PLAIN:
         return schedule

@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 def arranged(parts: Sequence[tuple[Stage, tuple[int, ...]]]) -> Stage:
     """Return stages of which each starts once some of those before it have been delivered everywhere.
 
-    Parameters
-    ----------
-    parts : sequence of (Stage, tuple of int)
-        The stages, and the numbers of those that each one waits for; without any it starts at once. To wait for a stage
-        without steps is to wait for what that one waits for.
+    With each stage stand the numbers of those that it waits for; without any it starts at once. To wait for a stage
+    without steps is to wait for what that one waits for.
     """
     steps: list[Step] = []
     owner: list[tuple[Stage, int]] = []

@@ -22,12 +22,8 @@ if TYPE_CHECKING:
 class Chunks:
     """The parts of the buffer of G groups, cut into c chunks, each of q stretches of positions.
 
-    Attributes
-    ----------
-    begin, end : int64 arrays, shape (G, c, q)
-        Positions [begin, end) of each stretch.
-    bytes : float64 array, shape (G, c)
-        What each chunk counts on the network.
+    Positions [``begin``, ``end``) of each stretch are int64 of shape (G, c, q); what each chunk counts on the network,
+    ``bytes``, is float64 of shape (G, c).
     """
 
     begin: Ints
@@ -61,14 +57,7 @@ class Pairs:
 class Move:
     """One round: message i carries ``count`` chunks, number first[i] + skip + j·stride modulo c for j = 0, 1, ...
 
-    Attributes
-    ----------
-    first : int64 array, shape (m,)
-        Where each message's run of chunks begins.
-    count, stride, skip : int
-        How many chunks a message carries, the way from one to the next, and how far behind ``first`` they begin.
-    adds : bool
-        Whether destinations add what comes to what they have.
+    ``first`` is int64 of shape (m,); ``adds`` says whether destinations add what comes to what they have.
     """
 
     pairs: Pairs
@@ -89,13 +78,10 @@ def mirrored(moves: Sequence[Move]) -> list[Move]:
 
 
 def stage_of_moves(ranks: Ints, chunks: Chunks, moves: Sequence[Move]) -> Stage:
-    """Return the rounds of these moves, in every group at once.
+    """Return the rounds of these moves, one each, in every group at once.
 
-    Parameters
-    ----------
-    moves : sequence of Move
-        One a round. Where all chunks of a group count alike, moves in a row between the same members that carry as
-        many chunks are one step.
+    Where all chunks of a group count alike, moves in a row between the same members that carry as many chunks are one
+    step.
     """
     groups, count = chunks.bytes.shape
     patterns = {

@@ -30,13 +30,9 @@ _HEADER = """\
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """The labels of its own rank that an operation waits for, in order and each once.
+    """The labels of its own rank whose end, or whose start, an operation waits for, in order and each once.
 
-    Attributes
-    ----------
-    ended, started : dict
-        Operations whose end, or whose start, comes before. Only sends are waited for by their start: their bytes
-        leave one after another anyway.
+    Only sends are waited for by their start: their bytes leave one after another anyway.
     """
 
     ended: dict[str, None] = field(default_factory=dict)
@@ -51,10 +47,8 @@ class _Before:
 class _Rank:
     """The text of one rank, as it grows.
 
-    Attributes
-    ----------
-    delivered, left : list of _Before
-        For each step, what waits for its delivery has to wait for, and what waits until its bytes have left.
+    For each step, ``delivered`` and ``left`` hold what has to be waited for until it is delivered, or its bytes have
+    left.
     """
 
     lines: list[str] = field(default_factory=list)

@@ -40,14 +40,8 @@ def check_at_once(algorithm: str, messages: int, instead: str) -> None:
 class Groups:
     """G groups of p ranks; member i of a group has chunk i of the group's part of the buffer.
 
-    Attributes
-    ----------
-    ranks : int64 array, shape (G, p)
-        Members.
-    begin, end : int64 arrays, shape (G, p)
-        Positions [begin, end) of each member's chunk.
-    bytes : float64 array, shape (G, p)
-        What each chunk counts on the network.
+    Members and the positions [``begin``, ``end``) of each one's chunk are int64 of shape (G, p); what each chunk counts
+    on the network, ``bytes``, is float64 of that shape.
     """
 
     ranks: Ints
@@ -69,12 +63,8 @@ class Groups:
 def even_groups(ranks: Ints, begin: Ints, end: Ints, part_bytes: float) -> Groups:
     """Return groups that cut their part evenly: chunk i = positions [begin + i·n//p, begin + (i+1)·n//p).
 
-    Members are int64 of shape (G, p), ``begin`` and ``end`` of each group's part of shape (G,).
-
-    Parameters
-    ----------
-    part_bytes : float
-        What a part counts on the network.
+    Members are int64 of shape (G, p), ``begin`` and ``end`` of each group's part of shape (G,); a part counts
+    ``part_bytes`` on the network.
     """
     members = ranks.shape[1]
     cuts = begin[:, None] + np.arange(members + 1) * (end - begin)[:, None] // members

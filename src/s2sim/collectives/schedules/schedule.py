@@ -1,11 +1,8 @@
 """A collective schedule as data: who sends which part of the buffer to whom, in which round, after what.
 
-Rounds are clocked: a round starts when all transfers of the rounds that it waits for have been delivered, on all ranks.
-Where no two transfers share a link, a ring takes the same time if each rank waits only for its own transfers, because
-its slowest hop clocks all others. Where they share links, waiting only for one's own lets contending transfers drift
-into each other's latency in a way that three more elements can turn over; clocked rounds have one answer.
-
-Repetition is data: rounds of one pattern and the same bytes are one step, however many there are.
+Rounds are clocked: a round starts when all transfers of the rounds that it waits for have been delivered, on all ranks;
+`docs/architecture.md` says why. Repetition is data: rounds of one pattern and the same bytes are one step, however many
+there are.
 """
 
 from __future__ import annotations
@@ -76,13 +73,10 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """A round as the network sees it.
+    """A round as the network sees it: ``bytes``, float64 of shape (m,), is what each message takes on the network.
 
-    Attributes
-    ----------
-    bytes : float64 array, shape (m,)
-        What each message takes on the network. Chunks of an evenly cut buffer all count its nominal share, of which
-        the pieces are the rounding to whole elements, so that rounds repeat. What a library makes of them is in it.
+    Chunks of an evenly cut buffer all count its nominal share, of which the pieces are the rounding to whole elements,
+    so that rounds repeat. What a library makes of them is in it.
     """
 
     pattern: Pattern
@@ -97,10 +91,9 @@ class Step:
     ----------
     times : int
         How often, each time after the time before has been delivered.
-    after : tuple of int or None
-        Steps of the schedule that must have been delivered before; None for the step before this one.
-    after_sent : tuple of int
-        Steps of which the last byte must have left: their latency is not waited for.
+    after, after_sent : tuple of int
+        Steps that must have been delivered before, None for the step before this one, and steps of which the last byte
+        must have left: their latency is not waited for.
     """
 
     round: Round
@@ -117,14 +110,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """The positions that the messages of a round carry; a message may carry several pieces.
+    """The positions [start, stop) that the messages of a round carry; a message may carry several pieces.
 
     Attributes
     ----------
-    message : int64 array, shape (k,)
-        Which message of the round each piece belongs to.
-    start, stop : int64 arrays, shape (k,)
-        Positions [start, stop) that it carries.
+    message, start, stop : int64 arrays, shape (k,)
+        Which message of the round each piece belongs to, and where it lies.
     adds : bool array, shape (k,)
         Whether the destination adds what comes to what it has, or replaces it.
     """
@@ -181,8 +172,8 @@ class Stage:
     pieces : callable
         ``pieces(step, time)`` returns what the messages of that round carry.
     volume : callable or None
-        Returns (sent, received) positions of each rank, int64 of shape (ranks,), for a number of ranks; None where
-        adding up the pieces is quick enough.
+        Returns sent and received positions, int64 of shape (2, ranks), for a number of ranks; None where adding up the
+        pieces is quick enough.
     chain : bool
         Whether every step waits for the one before it and nothing else.
     """
@@ -219,12 +210,8 @@ class Stage:
 class Schedule:
     """All rounds of one collective.
 
-    Attributes
-    ----------
-    helpers : int
-        GPUs beside the ranks that take part, numbered after them: servers.
-    launch_ps : int
-        What a library takes to launch it, in picoseconds before the first step.
+    ``helpers`` are GPUs beside the ranks that take part, numbered after them: servers. ``launch_ps`` is what a library
+    takes to launch it, in picoseconds before the first step.
     """
 
     demand: Demand

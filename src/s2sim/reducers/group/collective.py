@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.gradients.gradient import RowSparse
-    from s2sim.reducers.rank import Payload
+    from s2sim.reducers.rank import Contribution
     from s2sim.reducers.scripts.script import Kind
 
     Leaves = list[NDArray[Any] | RowSparse]
@@ -39,7 +39,7 @@ class Heading:
     kind: Kind
     op: str
     label: str
-    size_from_data: bool
+    size_from_data: bool = False
     root: int = 0
     wraps: bool = False
 
@@ -62,7 +62,7 @@ class Collective(ABC):
         self._dtypes: list[np.dtype[Any]] | None = None
         self._sizes_bytes: list[dict[int, int]] = [{} for _ in ranks]
 
-    def add(self, member: int, heading: Heading, payloads: Mapping[int, Payload]) -> None:
+    def add(self, member: int, heading: Heading, payloads: Mapping[int, Contribution]) -> None:
         """Take what a member hands in."""
         rank = self.ranks[member]
         if heading != self.heading:
@@ -114,7 +114,7 @@ class Collective(ABC):
         """Return whether shapes are as they must be."""
 
     @abstractmethod
-    def _take(self, member: int, target: int, payload: Payload, leaves: Leaves) -> None:
+    def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:
         """Take one payload."""
 
     @abstractmethod
@@ -148,7 +148,7 @@ class Reduction(Collective):
         shapes = [leaf.shape for leaf in leaves]
         return self._shapes.setdefault(target, shapes) == shapes
 
-    def _take(self, member: int, target: int, payload: Payload, leaves: Leaves) -> None:  # noqa: ARG002  (as they come)
+    def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:  # noqa: ARG002  (as they come)
         if target in self._totals:
             self._totals[target].add(payload)
         else:
@@ -189,7 +189,7 @@ class Transfer(Collective):
     def _fits(self, target: int, leaves: Leaves) -> bool:  # noqa: ARG002  (any size does)
         return True
 
-    def _take(self, member: int, target: int, payload: Payload, leaves: Leaves) -> None:
+    def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:
         self._held[target][member] = rebuild(payload, list(map(read_only, leaves)))
 
     def _finish(self) -> None:

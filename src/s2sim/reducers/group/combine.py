@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.reducers.rank import Payload
+    from s2sim.reducers.rank import Contribution
 
 OPERATIONS: dict[str, Callable[..., Any]] = {"sum": np.add, "max": np.maximum, "or": np.bitwise_or}
 
 
-def leaves_of(payload: Payload) -> list[NDArray[Any] | RowSparse]:
+def leaves_of(payload: Contribution) -> list[NDArray[Any] | RowSparse]:
     """Return the arrays of a payload in the order in which they are packed."""
     if isinstance(payload, Gradient):
         return list(payload.layers)
@@ -49,12 +49,12 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def rebuild(payload: Payload, leaves: list[Any]) -> Any:
+def rebuild(payload: Contribution, leaves: list[Any]) -> Any:
     """Return ``payload``'s structure around other arrays, as many as it has."""
     return _rebuilt(payload, iter(leaves))
 
 
-def _rebuilt(payload: Payload, leaves: Iterator[Any]) -> Any:
+def _rebuilt(payload: Contribution, leaves: Iterator[Any]) -> Any:
     if isinstance(payload, tuple):
         return tuple([_rebuilt(part, leaves) for part in payload])
     if isinstance(payload, Gradient):
@@ -94,7 +94,7 @@ class Accumulator:
 
     Parameters
     ----------
-    payload : Payload
+    payload : Contribution
         The first rank's.
     op : str
         One of `OPERATIONS`.
@@ -102,19 +102,19 @@ class Accumulator:
         Whether integers may wrap around in a sum.
     """
 
-    def __init__(self, payload: Payload, op: str, *, wraps: bool = False) -> None:
+    def __init__(self, payload: Contribution, op: str, *, wraps: bool = False) -> None:
         self._op = op
         self._wraps = wraps
         self._structure = payload
         self._dtypes = [leaf.dtype for leaf in leaves_of(payload)]
         self._totals = [_dense_copy(leaf) for leaf in leaves_of(payload)]
 
-    def add(self, payload: Payload) -> None:
+    def add(self, payload: Contribution) -> None:
         """Combine with one more rank's payload; `S2SimError` if a sum overflows."""
         with refuse_overflow():
             self._add(payload)
 
-    def _add(self, payload: Payload) -> None:
+    def _add(self, payload: Contribution) -> None:
         combine = OPERATIONS[self._op]
         for total, leaf in zip(self._totals, leaves_of(payload), strict=True):
             checked = self._op == "sum" and not self._wraps and total.dtype.kind in "iu"

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar, Unpack
 
 from s2sim.errors import S2SimError
 from s2sim.reducers.group.collective import Collective, Heading, begin
@@ -15,9 +15,17 @@ from s2sim.reducers.scripts.script import AwaitGradient, Call, HostSync, Post, S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from s2sim.reducers.rank import Payload
+    from s2sim.reducers.rank import Contribution
 
 T = TypeVar("T")
+
+
+class How(TypedDict):
+    """What `Rank` lets a program say of what it posts."""
+
+    label: str
+    size_from_data: NotRequired[bool]
+    wraps: NotRequired[bool]
 
 
 class Group:
@@ -38,7 +46,7 @@ class Group:
         """Numbers of its collectives among those of all groups, in the order in which members post them."""
         self.shared: list[Any] = []
 
-    def post(self, member: int, place: int, heading: Heading, payloads: Mapping[int, Payload]) -> int:
+    def post(self, member: int, place: int, heading: Heading, payloads: Mapping[int, Contribution]) -> int:
         """Take what a member hands in to the group's collective number ``place``; return its number among all."""
         if place == len(self.calls):
             self.calls.append(len(self.world.collectives))
@@ -141,59 +149,39 @@ class Member:
     posted: int = 0
     shared: int = 0
 
-    def all_reduce(
-        self, payload: Payload, op: str = "sum", *, label: str, size_from_data: bool = False, wraps: bool = False
-    ) -> Handle:
-        return self._post(Heading("all_reduce", _known(op, label), label, size_from_data, wraps=wraps), {0: payload})
+    def all_reduce(self, payload: Contribution, op: str = "sum", **how: Unpack[How]) -> Handle:
+        return self._post(Heading("all_reduce", _known(op, how), **how), {0: payload})
 
-    def reduce(
-        self,
-        payload: Payload,
-        op: str = "sum",
-        *,
-        root: int,
-        label: str,
-        size_from_data: bool = False,
-        wraps: bool = False,
-    ) -> Handle:
-        self._check_member(root, f"the root of {label!r}")
-        return self._post(Heading("reduce", _known(op, label), label, size_from_data, root, wraps), {0: payload})
+    def reduce(self, payload: Contribution, op: str = "sum", *, root: int, **how: Unpack[How]) -> Handle:
+        self._check_member(root, f"the root of {how['label']!r}")
+        return self._post(Heading("reduce", _known(op, how), root=root, **how), {0: payload})
 
-    def reduce_scatter(
-        self,
-        payloads: Sequence[Payload],
-        op: str = "sum",
-        *,
-        label: str,
-        size_from_data: bool = False,
-        wraps: bool = False,
-    ) -> Handle:
-        self._check_one_each(payloads, label)
-        heading = Heading("reduce_scatter", _known(op, label), label, size_from_data, wraps=wraps)
-        return self._post(heading, dict(enumerate(payloads)))
+    def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", **how: Unpack[How]) -> Handle:
+        self._check_one_each(payloads, how["label"])
+        return self._post(Heading("reduce_scatter", _known(op, how), **how), dict(enumerate(payloads)))
 
-    def broadcast(self, payload: Payload | None, *, root: int, label: str, size_from_data: bool = False) -> Handle:
-        self._check_member(root, f"the root of {label!r}")
-        own: dict[int, Payload] = {}
+    def broadcast(self, payload: Contribution | None, *, root: int, **how: Unpack[How]) -> Handle:
+        self._check_member(root, f"the root of {how['label']!r}")
+        own: dict[int, Contribution] = {}
         if self.index == root:
             if payload is None:
-                raise S2SimError(f"rank {self.progress.rank} is the root of {label!r} and broadcasts nothing")
+                raise S2SimError(f"rank {self.progress.rank} is the root of {how['label']!r} and broadcasts nothing")
             own[0] = payload
-        return self._post(Heading("broadcast", "copy", label, size_from_data, root), own)
+        return self._post(Heading("broadcast", "copy", root=root, **how), own)
 
-    def all_gather(self, payload: Payload, *, label: str, size_from_data: bool = False) -> Handle:
-        return self._post(Heading("all_gather", "gather", label, size_from_data), {0: payload})
+    def all_gather(self, payload: Contribution, **how: Unpack[How]) -> Handle:
+        return self._post(Heading("all_gather", "gather", **how), {0: payload})
 
-    def all_to_all(self, payloads: Sequence[Payload], *, label: str, size_from_data: bool = False) -> Handle:
-        self._check_one_each(payloads, label)
-        return self._post(Heading("all_to_all", "exchange", label, size_from_data), dict(enumerate(payloads)))
+    def all_to_all(self, payloads: Sequence[Contribution], **how: Unpack[How]) -> Handle:
+        self._check_one_each(payloads, how["label"])
+        return self._post(Heading("all_to_all", "exchange", **how), dict(enumerate(payloads)))
 
-    def exchange(self, payloads: Mapping[int, Payload], *, label: str, size_from_data: bool = False) -> Handle:
+    def exchange(self, payloads: Mapping[int, Contribution], **how: Unpack[How]) -> Handle:
         for peer in payloads:
-            self._check_member(peer, f"a peer in {label!r}")
+            self._check_member(peer, f"a peer in {how['label']!r}")
         if self.index in payloads:
-            raise S2SimError(f"rank {self.progress.rank} sends to itself in {label!r}: leave that out")
-        return self._post(Heading("all_to_all", "peers", label, size_from_data), payloads)
+            raise S2SimError(f"rank {self.progress.rank} sends to itself in {how['label']!r}: leave that out")
+        return self._post(Heading("all_to_all", "peers", **how), payloads)
 
     def subgroup(self, ranks: Iterable[int]) -> Member:
         places = sorted(ranks)
@@ -234,7 +222,7 @@ class Member:
             )
         return collective.value(self.index)
 
-    def _post(self, heading: Heading, payloads: Mapping[int, Payload]) -> Handle:
+    def _post(self, heading: Heading, payloads: Mapping[int, Contribution]) -> Handle:
         call = self.group.post(self.index, self.posted, heading, payloads)
         self.posted += 1
         self.progress.posted.add(call)
@@ -245,7 +233,7 @@ class Member:
         if not 0 <= place < self.size:
             raise S2SimError(f"rank {self.index} names rank {place} as {what}: there are {self.size}, from 0 on")
 
-    def _check_one_each(self, payloads: Sequence[Payload], label: str) -> None:
+    def _check_one_each(self, payloads: Sequence[Contribution], label: str) -> None:
         if len(payloads) != self.size:
             raise S2SimError(
                 f"rank {self.index} posts {label!r} with {len(payloads)} payloads: give one for each of {self.size} "
@@ -253,7 +241,7 @@ class Member:
             )
 
 
-def _known(op: str, label: str) -> str:
+def _known(op: str, how: How) -> str:
     if op not in OPERATIONS:
-        raise S2SimError(f"{label!r} is to be combined by {op!r}; known: {', '.join(OPERATIONS)}")
+        raise S2SimError(f"{how['label']!r} is to be combined by {op!r}; known: {', '.join(OPERATIONS)}")
     return op

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, floor, isfinite
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from s2sim.codecs.hashing import MAX_ROWS, HashKind
 from s2sim.errors import OptionError, nearest
-from s2sim.reducers.row_sparse.support import BitmapFormat
+from s2sim.options import check_options
+from s2sim.reducers.row_sparse.support import BitmapFormat  # noqa: TC001  (likewise)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,37 +91,25 @@ PRESETS: dict[str, Settings] = {
 }
 
 
-def make_settings(
-    preset: str | None,
-    *,
-    rows: int | None,
-    cells: float | None,
-    columns: int | None,
-    margin: float | None,
-    bitmap: BitmapFormat | None,
-    hash_kind: HashKind | None,
-) -> Settings:
-    """Return the settings of a set of options, None standing for an option that was not given.
+def make_settings(preset: str | None, given: dict[str, Any]) -> Settings:
+    """Return the settings of the options that were given, by name.
 
-    Raises
-    ------
-    OptionError
-        For a value out of range, and for an option that would change nothing beside the others.
+    `OptionError` for a value out of range, and for an option that would change nothing beside the others.
     """
-    given = {"rows": rows, "cells": cells, "columns": columns, "margin": margin, "bitmap": bitmap, "hash": hash_kind}
-    given = {key: value for key, value in given.items() if value is not None}
     if preset is not None:
         if preset not in PRESETS:
             raise OptionError(f"s2 has no preset {preset!r}{nearest(preset, PRESETS)}")
         if given:
             raise OptionError(f"s2: preset={preset} fixes {', '.join(given)}: leave out the preset or the option")
         return PRESETS[preset]
-    if columns is not None:
+    if "columns" in given:
         for key in ("cells", "margin"):
             if key in given:
-                raise OptionError(f"s2: columns={columns} sets the size outright, so {key} changes nothing: give one")
-        given |= {"cells": None, "margin": None}
-    settings = Settings(**given)  # type: ignore[arg-type]
+                raise OptionError(
+                    f"s2: columns={given['columns']} sets the size outright, so {key} changes nothing: give one"
+                )
+        given = {**given, "cells": None, "margin": None}
+    settings = Settings(**given)
     _check(settings)
     return settings
 
@@ -133,9 +122,4 @@ def _check(settings: Settings) -> None:
     for key, value in (("cells", settings.cells), ("margin", settings.margin)):
         if value is not None and not (value > 0 and isfinite(value)):
             raise OptionError(f"s2: {key}={value} is not a number above 0")
-    for key, choice, choices in (
-        ("bitmap", settings.bitmap, get_args(BitmapFormat)),
-        ("hash", settings.hash, get_args(HashKind)),
-    ):
-        if choice not in choices:
-            raise OptionError(f"s2: {key}={choice} is not one of {', '.join(choices)}")
+    check_options(settings, "s2")

@@ -9,27 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s2sim.reducers.rank import Reduced, Reducer, Traits
+from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse import cost
 from s2sim.reducers.row_sparse.messages import pack_tables, sum_tables, unpack_tables
-from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
-from s2sim.reducers.systems.dense import Dense
+from s2sim.reducers.row_sparse.split import Layers  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:
-    from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
+    from s2sim.reducers.row_sparse.split import Split
 
 
 @dataclass(slots=True)
-class GatherRows(Reducer):
+class GatherRows(Sparse):
     """An all-gather of the rows that each rank holds, with their numbers; exact, one round.
 
     How many rows there are only data tells: the host waits for it, and libraries exchange it.
-
-    Attributes
-    ----------
-    layers : {"sparse", "all"}
-        Compress the row-sparse layers only, or the dense ones too, by element.
     """
 
     layers: Layers = "sparse"
@@ -43,11 +38,8 @@ class GatherRows(Reducer):
         granularity="row number",
     )
 
-    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+    def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Gather all rows, sum them."""
-        split = split_layers(rank, gradient, self.layers, self.about.name)
-        if not split.tables:
-            return (yield from Dense().reduce(rank, gradient))
         rank.work(cost.pack(split.tables))
         rows = rank.all_gather(pack_tables(split.tables), label="rows", size_from_data=True)
         dense = split.post_dense(rank)
@@ -57,8 +49,4 @@ class GatherRows(Reducer):
         parts = rank.replicated(lambda: [unpack_tables(message, shapes) for message in rows.value])
         sums = rank.replicated(lambda: [sum_tables(tables) for tables in zip(*parts, strict=True)])
         rank.work(cost.add_up(parts, sums, "decode"))
-        return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: gradient)
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return the row-sparse layers, or all."""
-        return compressed_layers(gradient, self.layers)
+        return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: split.gradient)

@@ -10,28 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s2sim.reducers.rank import Reduced, Reducer, Traits
+from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse import cost
 from s2sim.reducers.row_sparse.messages import pack_tables, sum_tables, unpack_tables
 from s2sim.reducers.row_sparse.owners import Owners
-from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
-from s2sim.reducers.systems.dense import Dense
+from s2sim.reducers.row_sparse.split import Layers  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:
-    from s2sim.gradients.gradient import Gradient, RowSparse
+    from s2sim.gradients.gradient import RowSparse
     from s2sim.reducers.rank import Program, Rank
+    from s2sim.reducers.row_sparse.split import Split
 
 
 @dataclass(slots=True)
-class OwnerReduce(Reducer):
+class OwnerReduce(Sparse):
     """An all-to-all of rows to their owners, and an all-gather of the sums; exact, two rounds.
 
     Who owns which row says `s2sim.reducers.row_sparse.owners`.
-
-    Attributes
-    ----------
-    layers : {"sparse", "all"}
-        Compress the row-sparse layers only, or the dense ones too, by element.
     """
 
     layers: Layers = "sparse"
@@ -45,11 +41,8 @@ class OwnerReduce(Reducer):
         granularity="row number",
     )
 
-    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+    def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Send rows to their owners, sum one's own, gather the sums."""
-        split = split_layers(rank, gradient, self.layers, self.about.name)
-        if not split.tables:
-            return (yield from Dense().reduce(rank, gradient))
         owners = [Owners(table.shape[0], rank.size) for table in split.tables]
 
         # Round one: every row to its owner.
@@ -77,8 +70,4 @@ class OwnerReduce(Reducer):
 
         sums = rank.replicated(join)
         rank.work(cost.join(sums))
-        return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: gradient)
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return the row-sparse layers, or all."""
-        return compressed_layers(gradient, self.layers)
+        return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: split.gradient)

@@ -15,24 +15,25 @@ from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hashing import HashKind  # noqa: TC001  (options are built from annotations)
 from s2sim.errors import OptionError
 from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
-from s2sim.reducers.rank import Reduced, Reducer, Traits
+from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
 from s2sim.reducers.sketching import cost, union_size
 from s2sim.reducers.sketching import sketch_tables as sketched
 from s2sim.reducers.sketching.settings import Preset, Settings, make_settings
 from s2sim.reducers.sketching.sizing import ROW_CHOICES, SEEDS, Sizing, size_for_error
-from s2sim.reducers.systems.dense import Dense
+from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from s2sim.gradients.gradient import Gradient, RowSparse
     from s2sim.reducers.rank import Pending, Program, Rank
+    from s2sim.reducers.row_sparse.split import Split
 
 
 @dataclass(slots=True)
-class S2(Reducer):
+class S2(Sparse):
     """A joint count sketch of all compressed layers, read where the merged bitmap says; one round, lossy.
 
     None stands for "not given": options that another one fixes or makes idle are refused.
@@ -50,8 +51,6 @@ class S2(Reducer):
         How the support travels, see `s2sim.reducers.row_sparse.support`; packed unless given.
     hash : {"mix", "modulo", "product"}, optional
         Family of hash functions, see `s2sim.codecs.hashing`; mix unless given.
-    layers : {"sparse", "all"}
-        Compress the row-sparse layers only, or the dense ones too, by element.
     margin : float, optional
         Headroom on the last step's union; 1.1 unless given.
     preset : {"authors-gnmt", "authors-lstm"}, optional
@@ -94,23 +93,13 @@ class S2(Reducer):
                     raise OptionError(f"s2: error={self.error} chooses the size, so {key} changes nothing: give one")
             if not 0 < self.error < 1:
                 raise OptionError(f"s2: error={self.error} is not between 0 and 1")
-        self.settings = make_settings(
-            self.preset,
-            rows=self.rows,
-            cells=self.cells,
-            columns=self.columns,
-            margin=self.margin,
-            bitmap=self.bitmap,
-            hash_kind=self.hash,
-        )
+        options = {key: getattr(self, key) for key in ("rows", "cells", "columns", "margin", "bitmap", "hash")}
+        self.settings = make_settings(self.preset, {key: value for key, value in options.items() if value is not None})
 
-    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+    def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Sketch, sum the sketches and merge the supports at once, read the sum where the support says."""
         if self.error is not None and self.sizing is None:
             raise OptionError(f"s2: error={self.error} is sized on gradients first: see Reducer.fitted")
-        split = split_layers(rank, gradient, self.layers, self.about.name)
-        if not split.tables:
-            return (yield from Dense().reduce(rank, gradient))
         tables, bitmap = split.tables, self.settings.bitmap
         # Posted at once, cells, support and dense layers are one launch; the authors' code waits for each in turn and
         # decodes while the dense layers travel.
@@ -157,10 +146,6 @@ class S2(Reducer):
     def traits(self) -> Traits:
         """The size of the union is carried over unless the columns are fixed."""
         return replace(self.about, carries=self.settings.margin is not None)
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return the row-sparse layers, or all."""
-        return compressed_layers(gradient, self.layers)
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> S2:
         """Return the sketch that has the error asked for on the sum of these gradients."""

@@ -24,15 +24,16 @@ from s2sim.errors import OptionError
 from s2sim.gradients.gradient import to_dense
 from s2sim.options import check_options
 from s2sim.reducers.error_bound import ErrorBound
-from s2sim.reducers.rank import Reduced, Reducer, Traits
+from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse import cost as row_cost
-from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.row_sparse.split import Layers, split_layers
 from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
 from s2sim.reducers.sketching import exact_cost as cost
 from s2sim.reducers.sketching import exact_tables as exact
 from s2sim.reducers.sketching import exact_units as units
 from s2sim.reducers.sketching.union_size import post_estimate, read_estimate
 from s2sim.reducers.systems.dense import Dense
+from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from s2sim.gradients.gradient import Gradient, RowSparse
     from s2sim.reducers.rank import Pending, Program, Rank
+    from s2sim.reducers.row_sparse.split import Split
 
 _Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents, bool]
 """The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
@@ -51,7 +53,7 @@ _MOST_VALUES = 1 << 27
 
 
 @dataclass(slots=True)
-class S2Exact(Reducer):
+class S2Exact(Sparse):
     """A table of each compressed layer, peeled where the merged bitmap says; one round and, if need be, a second.
 
     Attributes
@@ -66,8 +68,6 @@ class S2Exact(Reducer):
         Headroom on the union of the last step, and on a first step's estimate of its own.
     bitmap : {"packed", "byte", "float32"}
         How the support travels, see `s2sim.reducers.row_sparse.support`.
-    layers : {"sparse", "all"}
-        Compress the row-sparse layers only, or the dense ones too, by element.
     """
 
     cells: float = CELLS_PER_KEY
@@ -104,12 +104,11 @@ class S2Exact(Reducer):
         """With int64 cells nothing is lost but the rounding of float32 sums."""
         return replace(self.about, lossless=self.dtype == "int64")
 
-    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+    def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Agree on sizes and units, add rows to cells, sum these and merge the supports, peel, send the rest again."""
-        split = split_layers(rank, gradient, self.layers, self.about.name)
         tables = [table for table in split.tables if table.size]
         if not tables:
-            return (yield from Dense().reduce(rank, gradient))
+            return (yield from Dense().reduce(rank, split.gradient))
         estimated = self.carried is None
         agree = self._agree_cold if estimated else self._agree_warm
         sketches, maxima, exponents, fresh = yield from agree(rank, tables)
@@ -160,7 +159,7 @@ class S2Exact(Reducer):
 
         def sent() -> Gradient:
             if self.traits.lossless:
-                return gradient
+                return split.gradient
             own_rows = [table.rows for table in tables]
             own_cells = [to_dense(cells) for cells in exact.encode(sketches, tables, exponents)]
             own = exact.decode(sketches, own_cells, own_rows, exponents)
@@ -183,10 +182,6 @@ class S2Exact(Reducer):
             yield support
             union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
             self.carried, self.last_error_bounds = units.carry(union, maxima, exponents, None, ())
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return the row-sparse layers, or all."""
-        return compressed_layers(gradient, self.layers)
 
     def error_bound(self) -> ErrorBound | None:
         """Return half a unit of the coarsest group.

@@ -17,27 +17,26 @@ import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.reducers.rank import Reduced, Reducer, Traits
+from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse import cost
-from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.row_sparse.split import Layers  # noqa: TC001  (options are built from annotations)
 from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
-from s2sim.reducers.systems.dense import Dense
+from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
+    from s2sim.reducers.row_sparse.split import Split
 
 
 @dataclass(slots=True)
-class Union(Reducer):
+class Union(Sparse):
     """A bitmap of the held rows, then an all-reduce of the values of their union; exact.
 
     Attributes
     ----------
-    layers : {"sparse", "all"}
-        Compress the row-sparse layers only, or the dense ones too, by element.
     bitmap : {"packed", "byte", "float32"}
         How the support travels, see `s2sim.reducers.row_sparse.support`.
     prefetch : bool
@@ -63,12 +62,8 @@ class Union(Reducer):
                 "after backward"
             )
 
-    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+    def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Merge the supports, then sum the values of the union."""
-        split = split_layers(rank, gradient, self.layers, self.about.name)
-        if not split.tables:
-            return (yield from Dense().reduce(rank, gradient))
-
         # Round one: which rows does any rank hold?
         rank.work(cost.mark(split.tables, self.bitmap))
         label = "support, before backward has ended" if self.prefetch else "support"
@@ -96,11 +91,7 @@ class Union(Reducer):
             ]
             return split.mean(sums, dense, rank.size)
 
-        return Reduced(rank.replicated(mean), sent=lambda: gradient)
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return the row-sparse layers, or all."""
-        return compressed_layers(gradient, self.layers)
+        return Reduced(rank.replicated(mean), sent=lambda: split.gradient)
 
 
 def _place(table: RowSparse, union: NDArray[np.int64]) -> RowSparse:

@@ -1,0 +1,42 @@
+"""What the systems share that compress row-sparse layers and send the others densely."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from s2sim.reducers.rank import Reducer
+from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
+from s2sim.reducers.systems.dense import Dense
+
+if TYPE_CHECKING:
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.rank import Program, Rank
+    from s2sim.reducers.row_sparse.split import Split
+
+
+class Sparse(Reducer):
+    """A reducer of tables; without any, all goes as `Dense` sends it.
+
+    Attributes
+    ----------
+    layers : {"sparse", "all"}
+        Compress the row-sparse layers only, or the dense ones too, by element.
+    """
+
+    __slots__ = ()
+    layers: Layers
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Split the gradient, and reduce its tables and other layers."""
+        split = split_layers(rank, gradient, self.layers, self.about.name)
+        reduced = self.reduce_split(rank, split) if split.tables else Dense().reduce(rank, gradient)
+        return (yield from reduced)
+
+    @abstractmethod
+    def reduce_split(self, rank: Rank, split: Split) -> Program:
+        """Return the program for a gradient with tables."""
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return the row-sparse layers, or all."""
+        return compressed_layers(gradient, self.layers)
