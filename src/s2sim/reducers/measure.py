@@ -44,17 +44,7 @@ class Error(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Distances of one rank's aggregate.
-
-    Attributes
-    ----------
-    whole : Error
-        Over all layers.
-    compressed : Error
-        Over the layers that do not travel as plain float32.
-    layers : dict of str to Error
-        Layer by layer.
-    """
+    """Distances of one rank's aggregate: over all layers, over those that do not travel as plain float32, and by layer."""
 
     whole: Error
     compressed: Error

@@ -158,8 +158,6 @@ class Traits:
 
     Attributes
     ----------
-    name, summary, source : str
-        What it is called, what it does in one line, and whose it is.
     lossless : bool
         Whether the aggregate is exact but for the rounding of float32 sums.
     rounds_only : bool
@@ -168,10 +166,9 @@ class Traits:
         Whether all ranks end with the same; where they do not, errors are those of the worst.
     granularity : str
         By what a row-sparse layer is sent, for people; empty where it is not compressed as one.
-    carries : bool
-        Whether a later step goes otherwise than the first, because sizes are known from the step before.
-    warm : bool
-        Whether it runs as a later step does.
+    carries, warm : bool
+        Whether a later step goes otherwise than the first, because sizes are known from the step before, and whether
+        this is one.
     """
 
     name: str
@@ -189,12 +186,7 @@ class Traits:
 class Reducer(ABC):
     """A gradient reducer: a dataclass of options with the program that every rank runs.
 
-    Every rank has its own instance, which may keep state between steps.
-
-    Attributes
-    ----------
-    about : Traits
-        What holds whatever the options.
+    Every rank has its own instance, which may keep state between steps. ``about`` holds whatever the options.
     """
 
     about: ClassVar[Traits]

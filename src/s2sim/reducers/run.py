@@ -20,17 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ran:
-    """One reducer's work on one step's gradients.
-
-    Attributes
-    ----------
-    instances : list of Reducer
-        The ranks' own, with what they carry to the next step.
-    results : list of Reduced
-        What each rank ends with.
-    recording : Recording
-        The scripts.
-    """
+    """One reducer's work on one step's gradients: instances with what they carry on, what each rank ends with, the scripts."""
 
     instances: list[Reducer]
     results: list[Reduced]

@@ -54,14 +54,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Calls that were executed together.
+    """Calls of the recording that were executed together.
 
-    Attributes
-    ----------
-    calls : tuple of int
-        Which of the recording's.
-    start_ps, end_ps : int
-        When the last rank had posted, and when all of it was done, waiting for other launches included.
+    They last from when the last rank had posted until all of it was done, waiting for other launches included.
     """
 
     calls: tuple[int, ...]
@@ -90,16 +85,6 @@ class Communicators:
 
     Parameters
     ----------
-    env : simpy.Environment
-        The clock.
-    plan : Plan
-        What each call becomes.
-    ranks : int
-        How many there are.
-    timer : Timer
-        Knows the cluster and the choice of algorithm.
-    gpu : Gpu
-        What work between launches costs.
     quiet : callable
         Whether nothing will come from any rank before a collective ends.
     watcher : Watcher, optional

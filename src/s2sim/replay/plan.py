@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the collectives of one recording are executed.
+    """How the collectives of one recording are executed, one lowered a call.
 
     Attributes
     ----------
-    lowered : tuple of Lowered
-        One a call of the recording.
     groups : bool
         Whether those of one kind that are posted at once are one launch.
     in_flight : int or None

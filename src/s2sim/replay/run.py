@@ -124,16 +124,10 @@ def replay(
     compute_ps: int | None = None,
     faults: Sequence[Fault] = (),
 ) -> Replay:
-    """Replay a recording on the timer's cluster.
+    """Replay a recording on the timer's cluster, which has as many workers as the recording has ranks.
 
     Parameters
     ----------
-    recording : Recording
-        Scripts of as many ranks as the cluster has workers.
-    timer : Timer
-        Knows the cluster and the choice of algorithm.
-    gpu : Gpu
-        What work costs.
     plan : Plan, optional
         What a library executes for each call; without it everything runs as asked.
     watcher : Watcher, optional

@@ -52,15 +52,7 @@ def weighed(group: Ints, rate_Bps: Floats, groups: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Between:
-    """The links between switches, in the direction that is asked about.
-
-    Attributes
-    ----------
-    tail, head : int64 array, shape (k,)
-        Switches at which each starts and ends.
-    rate_Bps : float64 array, shape (k,)
-        Bytes per second.
-    """
+    """The links between switches, in the direction that is asked about: where each starts and ends, and bytes a second."""
 
     tail: Ints
     head: Ints
@@ -78,12 +70,10 @@ class Capacity:
 
     Attributes
     ----------
-    gpu_Bps : float64 array, shape (GPUs,)
-        Of each GPU: to the others of its node, and its network interface in full.
+    gpu_Bps, port_Bps : float64 array, shape (GPUs,), (ports,)
+        Of each GPU: to the others of its node, and its network interface in full. Of each network interface.
     switch_Bps : float64 array, shape (sets,)
         Of the GPUs below each PCIe switch, and of all GPUs of each node without one, node after node.
-    port_Bps : float64 array, shape (ports,)
-        Of each network interface.
     node_Bps : float64 array, shape (nodes,)
         Of each node: the interfaces of the GPUs in use, unless what leads to them carries less.
     families : tuple of float64 arrays, shape (groups,) each
@@ -159,12 +149,10 @@ class _Ports:
     ----------
     nvlink_Bps, mesh_Bps, pcie_Bps : float64 array, shape (GPUs,)
         Of each GPU: to the NVSwitch, to other GPUs together, to PCIe.
-    uplink_Bps : float64 array, shape (PCIe switches,)
-        Of each PCIe switch.
+    uplink_Bps, port_Bps : float64 array, shape (PCIe switches,), (ports,)
+        Of each PCIe switch, and of each network interface.
     bridge_Bps : float64 array, shape (nodes,)
         Of each host bridge; infinite where it has no rate.
-    port_Bps : float64 array, shape (ports,)
-        Of each network interface.
     meshed : int64 array, shape (GPUs,)
         GPUs that each one has a direct link to.
     """

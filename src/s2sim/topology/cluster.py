@@ -29,14 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """Nodes, links and the place of every rank.
+    """Nodes, links and the place of every rank: which GPU and which node it runs on, int64 of shape (workers,).
 
-    Attributes
-    ----------
-    gpu_of_rank, node_of_rank : int64 array, shape (workers,)
-        Where each rank runs.
-    seed : int
-        Of the hash by which some routings choose a way, and of random placement.
+    ``seed`` is that of the hash by which some routings choose a way, and of random placement.
     """
 
     shape: ClusterShape
@@ -86,10 +81,7 @@ class Cluster:
         return find_cuts(self.layout, self.fabric, self.gpu_of_rank)
 
     def reduction_tree(self) -> Routes:
-        """Return one transfer up from all ranks to the switch that reduces, and down again.
-
-        See `s2sim.topology.reduction`.
-        """
+        """Return a transfer up from all ranks to the switch that reduces, and down; see `s2sim.topology.reduction`."""
         return reduction_tree(self.router, self.gpu_of_rank)
 
     def _checked(self, ranks: Any) -> Ints:
@@ -104,14 +96,9 @@ class Cluster:
 
 
 def build_cluster(shape: ClusterShape, workers: int, *, placement: str = "linear", seed: int = 0) -> Cluster:
-    """Return the smallest cluster of ``shape`` that holds ``workers`` ranks.
+    """Return the smallest cluster of ``shape`` that holds ``workers`` ranks, placed as `topology.placement.place` says.
 
-    Parameters
-    ----------
-    placement : str
-        As `s2sim.topology.placement.place` takes it.
-    seed : int
-        Of the hash by which some routings choose a way, and of random placement.
+    ``seed`` is that of the hash by which some routings choose a way, and of random placement.
     """
     layout = lay_out(shape, workers)
     dims = layout.dims

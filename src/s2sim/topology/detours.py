@@ -22,18 +22,12 @@ _LEVELS = 4
 
 
 def detour(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, Ints], why: str) -> Routes:
-    """Return the routes with another way for each that crosses a dead link.
+    """Return the routes with another way for each that crosses a link in ``dead``, bool of shape (links,).
 
     The new way is one of those with fewest links among those between switches that are left, drawn by a hash at every
     switch that has a choice; what was sprayed is split evenly at every such switch. What is inside a node, and its
-    network interfaces, have no stand-in. Latency changes by as much as the new way's is longer or shorter.
-
-    Parameters
-    ----------
-    dead : bool array, shape (links,)
-        Which links nothing crosses any more.
-    pairs : two int64 arrays, shape (m,)
-        Ranks from which and to which each route leads, for messages.
+    network interfaces, have no stand-in. Latency changes by as much as the new way's is longer or shorter. ``pairs``
+    are the ranks from and to which each route leads, for messages.
     """
     if not len(routes.latency_ps):
         return routes

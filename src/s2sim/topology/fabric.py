@@ -26,12 +26,8 @@ _MOST_LINKS = 50_000_000
 class LinkBlock:
     """Consecutive links of one class.
 
-    Attributes
-    ----------
-    template : str
-        Name of a link, with a place for each of its indices.
-    indices : callable
-        Takes a link's number in the block, gives its indices.
+    ``template`` is the name of a link, with a place for each of its indices, which ``indices`` gives by its number in
+    the block.
     """
 
     start: int
@@ -92,7 +88,7 @@ class LinkNames(Sequence[str]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fabric:
-    """All directed links.
+    """All directed links, in arrays of shape (L,).
 
     Vertices are numbered: GPUs, then nodes (where a node's GPUs and network interfaces meet), then switches level by
     level, then PCIe switches node by node, then host bridges with a rate of their own, one a node. On a ring or torus
@@ -100,17 +96,13 @@ class Fabric:
 
     Attributes
     ----------
-    rate_Bps : float64 array, shape (L,)
-        Bytes per second of each link.
-    latency_ps : int64 array, shape (L,)
-        Picoseconds.
+    rate_Bps, latency_ps : float64 and int64 array
+        Bytes per second, and picoseconds.
     link_names : sequence of str
         ``"node3.gpu1.nvlink.out"``, made on demand.
-    link_class : int8 array, shape (L,)
-        Index into ``class_names``.
-    class_names : tuple of str
-        ``"nvlink"``, ``"nic"``, ``"leaf-up"``, ...
-    tail, head : int64 array, shape (L,)
+    link_class : int8 array
+        Index into ``class_names``: ``"nvlink"``, ``"nic"``, ``"leaf-up"``, ...
+    tail, head : int64 array
         Vertex at which each link starts and ends.
     blocks : mapping of str to LinkBlock
         The links by direction and kind, for example ``"leaf.up"``.

@@ -98,16 +98,10 @@ def _next_gpu(lines: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Meshes:
-    """The meshes of all nodes.
+    """The meshes of all nodes: node i has the links ``first[i] ... first[i + 1] - 1``.
 
-    Attributes
-    ----------
-    first : int64 array, shape (nodes + 1,)
-        Node i has the links ``first[i] ... first[i + 1] - 1``.
-    variants : tuple of MeshWays
-        Meshes that differ, by kind of node and GPUs in use.
-    variant : int64 array, shape (nodes,)
-        Which each node has; -1 for none.
+    ``variants`` are meshes that differ, by kind of node and GPUs in use, of which ``variant``, int64 of shape (nodes,),
+    says which each node has; -1 for none.
     """
 
     first: Ints
@@ -134,13 +128,7 @@ class Meshes:
 
 
 def find_meshes(specs: Sequence[NodeSpec], spec_of_node: Ints, in_use: Ints) -> Meshes:
-    """Return the meshes of all nodes.
-
-    Parameters
-    ----------
-    spec_of_node, in_use : int64 array, shape (nodes,)
-        Which kind each node is, and how many of its GPUs are in use.
-    """
+    """Return the meshes of all nodes, by the kind of each one and how many of its GPUs are in use, int64 of shape (nodes,)."""
     variants: list[MeshWays] = []
     variant = np.full(len(in_use), -1, np.int64)
     links = np.zeros(len(in_use), np.int64)

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 class NamedLinks:
     """Another rate (bytes per second) or latency (picoseconds) of the links of some names; None leaves it as it is.
 
-    Attributes
-    ----------
-    pattern : str
-        A link's name, or a shell pattern (``*``, ``?``) for several: ``"leaf3.up*"``.
+    ``pattern`` is a link's name, or a shell pattern (``*``, ``?``) for several: ``"leaf3.up*"``.
     """
 
     pattern: str

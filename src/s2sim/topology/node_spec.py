@@ -32,10 +32,9 @@ class NodeSpec:
         GPUs below one PCIe switch; None without PCIe switches.
     bridge : LinkSpec or None
         What the host bridge forwards in all; None where it forwards whatever arrives.
-    nics : int
-        Network interfaces; GPU g uses number ``g * nics // gpus``.
-    nics_at_host : bool
-        Whether interfaces join the host bridge; if not, each joins the PCIe switch of the first GPU that uses it.
+    nics, nics_at_host : int, bool
+        Network interfaces, of which GPU g uses number ``g * nics // gpus``, and whether they join the host bridge; if
+        not, each joins the PCIe switch of the first GPU that uses it.
     """
 
     gpus: int

@@ -27,18 +27,13 @@ _LINE = re.compile(r"([0-9]{1,12})(?:(?:\s*,\s*|\s+)([0-9]{1,12}))?")
 def place(dims: Dimensions, placement: str, *, seed: int = 0) -> Ints:
     """Return the GPU of each rank, a permutation of the GPUs in use as an int64 array of shape (workers,).
 
-    Parameters
-    ----------
-    placement : str
-        ``linear``: rank r on GPU r, so nodes fill in order. ``round-robin``: the same GPUs, dealt to the leaves in
-        turn, inside a leaf to its nodes in turn, inside a node in order; whatever is full drops out. ``random``: the
-        same GPUs, shuffled. A text with a slash, or one that ends in ``.txt``, ``.csv`` or ``.json``, is the path of
-        a text file with a line a rank: ``node gpu``, ``node,gpu`` or the number of the GPU in the cluster.
+    ``linear``: rank r on GPU r, so nodes fill in order. ``round-robin``: the same GPUs, dealt to the leaves in turn,
+    inside a leaf to its nodes in turn, inside a node in order; whatever is full drops out. ``random``: the same GPUs,
+    shuffled. A text with a slash, or one that ends in ``.txt``, ``.csv`` or ``.json``, is the path of a text file with
+    a line a rank: ``node gpu``, ``node,gpu`` or the number of the GPU in the cluster.
 
-    Raises
-    ------
-    UnknownNameError, TopologyError
-        For a placement that does not exist; for a file that does not name every GPU in use once.
+    `UnknownNameError` for a placement that does not exist, `TopologyError` for a file that does not name every GPU in
+    use once.
     """
     gpus = np.arange(dims.workers, dtype=np.int64)
     if placement == "linear":

@@ -24,16 +24,8 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
     share a network interface are summed before it, over an NVSwitch where they have one. Latency is that of the slowest
     link of each level on the way up and down.
 
-    Parameters
-    ----------
-    gpu_of_rank : int64 array, shape (workers,)
-        Where the ranks are; nodes without ranks have no part.
-
-    Raises
-    ------
-    TopologyError
-        For one rank, for one node without NVSwitch, for GPUs of an NVLink mesh that share an interface, and where no
-        switch is above all ranks.
+    `TopologyError` for one rank, for one node without NVSwitch, for GPUs of an NVLink mesh that share an interface, and
+    where no switch is above all ranks.
     """
     layout, fabric = router.layout, router.fabric
     nodes, name, gpus = layout.dims.node_set, layout.shape.name, np.sort(gpu_of_rank)

@@ -21,10 +21,9 @@ class Routes:
     ----------
     offsets : int64 array, shape (m + 1,)
         Transfer i crosses ``links[offsets[i] : offsets[i + 1]]``.
-    links : int64 array, shape (nnz,)
-        Link numbers, in the order in which they are crossed.
-    weights : float64 array, shape (nnz,)
-        Share of the transfer that crosses the link: 1 except where it is sprayed.
+    links, weights : int64 and float64 array, shape (nnz,)
+        Link numbers, in the order in which they are crossed, and the share of the transfer that crosses the link: 1
+        except where it is sprayed.
     latency_ps : int64 array, shape (m,)
         Sum of the latencies along one way, the longest where it is sprayed, and what a library adds.
     limit_Bps : float64 array, shape (m,), or None
@@ -89,10 +88,8 @@ class Stage:
 
     Attributes
     ----------
-    counts : int64 array, shape (m,)
-        How many links of this stage each transfer uses, in series or side by side.
-    links : int64 array, shape (sum of counts,)
-        Which, transfer after transfer.
+    counts, links : int64 array, shape (m,), (sum of counts,)
+        How many links of this stage each transfer uses, in series or side by side, and which, transfer after transfer.
     latency_ps : int64 array, shape (m,)
         Latency of the stage: of links in series the sum, of links side by side the longest.
     """

@@ -19,8 +19,8 @@ class ClusterShape:
 
     Attributes
     ----------
-    name, description, source, file : str
-        For reading; ``source`` tells where the shape comes from, ``file`` which file was read.
+    source, file : str
+        Where the shape comes from, and which file was read.
     groups : tuple of NodeGroup
         What nodes hold, the first nodes first; all groups but the last have a count.
     host_cable : bool

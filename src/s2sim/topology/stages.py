@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 def draw(source: Ints, target: Ints, seed: int, level: int, width: int | Ints) -> Ints:
     """Return a number below ``width`` for each pair, by a hash, int64 of shape (m,).
 
-    Parameters
-    ----------
-    seed, level : int
-        Other pairs of these draw independently; there are 4 levels.
-    width : int or int64 array, shape (m,)
-        How many there are to choose from.
+    Other pairs of seed and level, of which there are 4, draw independently; the width may differ from pair to pair.
     """
     golden = np.uint64(0x9E3779B97F4A7C15)
     state = np.full(len(source), (seed * 4 + level) % 2**64, np.uint64)

@@ -26,14 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What all members must post alike.
+    """What all members must post alike, as in `s2sim.reducers.scripts.script.Call`.
 
-    Attributes
-    ----------
-    kind, op, label, size_from_data, root
-        As in `s2sim.reducers.scripts.script.Call`.
-    wraps : bool
-        Whether integers may wrap around in a sum.
+    ``wraps`` says whether integers may wrap around in a sum.
     """
 
     kind: Kind
@@ -45,15 +40,7 @@ class Heading:
 
 
 class Collective(ABC):
-    """What members hand in under one heading: payloads by the member that each is for.
-
-    Parameters
-    ----------
-    heading : Heading
-        What is posted.
-    ranks : tuple of int
-        The members, in rank order.
-    """
+    """What members, ``ranks`` in their order, hand in under one heading: contributions by the member each is for."""
 
     def __init__(self, heading: Heading, ranks: tuple[int, ...]) -> None:
         self.heading = heading

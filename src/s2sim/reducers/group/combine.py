@@ -88,18 +88,10 @@ def refuse_overflow() -> Iterator[None]:
 
 
 class Accumulator:
-    """Combines the ranks' payloads of a reduction as they come, in rank order, in dense arrays.
+    """Combines the ranks' contributions to a reduction as they come, in rank order, in dense arrays.
 
-    Half-precision sums are kept in float32 and rounded once at the end.
-
-    Parameters
-    ----------
-    payload : Contribution
-        The first rank's.
-    op : str
-        One of `OPERATIONS`.
-    wraps : bool
-        Whether integers may wrap around in a sum.
+    Half-precision sums are kept in float32 and rounded once at the end. The first rank's gives the structure; ``op`` is
+    one of `OPERATIONS`, and ``wraps`` says whether integers may wrap around in a sum.
     """
 
     def __init__(self, payload: Contribution, op: str, *, wraps: bool = False) -> None:

@@ -29,15 +29,7 @@ class How(TypedDict):
 
 
 class Group:
-    """Some ranks: their collectives, and what is computed once for all of them.
-
-    Parameters
-    ----------
-    world : World
-        All ranks.
-    ranks : tuple of int
-        The members, in rank order.
-    """
+    """Some ranks, in their order: their collectives, and what is computed once for all of them."""
 
     def __init__(self, world: World, ranks: tuple[int, ...]) -> None:
         self.world = world
@@ -81,8 +73,6 @@ class Progress:
 
     Attributes
     ----------
-    rank : int
-        Which.
     script : list of Step
         What it has done.
     posted, waited : set of int

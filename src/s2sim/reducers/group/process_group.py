@@ -33,14 +33,8 @@ def run_group(
 ) -> tuple[list[Reduced], Recording]:
     """Run one reduction and return what each rank ends with, and the scripts.
 
-    Parameters
-    ----------
-    reducers : sequence of Reducer
-        One instance a rank, see `make_instances`.
-    gradients : sequence of Gradient
-        One a rank, with the same layers.
-    seed, step : int
-        Root seed and training step, the same for all ranks.
+    There is one instance (see `make_instances`) and one gradient a rank, all with the same layers; root seed and
+    training step are the same for all ranks.
     """
     size = len(gradients)
     world = World(size)

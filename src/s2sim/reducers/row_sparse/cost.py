@@ -94,17 +94,7 @@ def sort_by_owner(tables: Sequence[RowSparse], ranks: int) -> Work:
 
 
 def add_up(contributions: Iterable[Sequence[RowSparse]], sums: Sequence[RowSparse], phase: Phase) -> Work:
-    """Return the cost of adding the rows of several messages up.
-
-    Parameters
-    ----------
-    contributions : iterable of sequence of RowSparse
-        The tables of each message.
-    sums : sequence of RowSparse
-        What they come to.
-    phase : {"encode", "decode"}
-        Which time it counts to.
-    """
+    """Return the cost of adding the rows of several messages up, each of which has some tables, to their ``sums``."""
     bytes_moved = 0
     for parts, total in zip(zip(*contributions, strict=True), sums, strict=True):
         count, row_bytes = total.shape[0], total.width * VALUE_BYTES

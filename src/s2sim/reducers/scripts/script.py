@@ -17,10 +17,8 @@ class Work:
     ----------
     phase : {"encode", "decode"}
         Which time it counts to.
-    bytes_moved : int
-        Bytes read from and written to the GPU's memory.
-    launches : int
-        Kernels started.
+    bytes_moved, launches : int
+        Bytes read from and written to the GPU's memory, and kernels started.
     dense_encode_bytes, dense_decode_bytes : int
         Bytes of a dense table that is converted to or from element coordinates, in as many passes as the GPU's
         catalogue entry says; 0 for codecs that work on rows + values.
@@ -39,14 +37,10 @@ class Call:
 
     Attributes
     ----------
-    kind : {"all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast", "reduce"}
-        Which collective.
     op : {"sum", "max", "or", "gather", "exchange", "peers", "copy"}
         How contributions combine; ``peers`` where blocks go to some ranks alone, in sends and receives of each pair.
-    dtype : str
-        NumPy name of an element's type.
-    itemsize : int
-        Bytes of one element; an all-reduce is cut into chunks of whole elements.
+    dtype, itemsize : str, int
+        NumPy name of an element's type, and its bytes; an all-reduce is cut into chunks of whole elements.
     elements : tuple of int
         Elements that each rank contributes, in rank order, all equal for an all-reduce, a reduce and a broadcast; of a
         reduce-scatter those of the part that each ends with.
@@ -113,15 +107,7 @@ Script: TypeAlias = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The scripts of all ranks and their collectives.
-
-    Attributes
-    ----------
-    calls : tuple of Call
-        Collectives in the order in which they were first posted.
-    scripts : tuple of Script
-        One a rank.
-    """
+    """The scripts of all ranks, and their collectives in the order in which they were first posted."""
 
     calls: tuple[Call, ...]
     scripts: tuple[Script, ...]

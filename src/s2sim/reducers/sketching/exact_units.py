@@ -24,12 +24,8 @@ _COARSE_BITS = HEADROOM + 1
 class Carried:
     """The ranks' common knowledge of a table from its last step.
 
-    Attributes
-    ----------
-    union : int
-        Rows that any rank held.
-    maxima : float64 array, shape (groups,), or None
-        Bound on the magnitude of sums over ranks in each group; None if there is none to rely on.
+    ``union`` counts the rows that any rank held; ``maxima``, float64 of shape (groups,), bound the magnitude of sums
+    over ranks in each group, None if there are none to rely on.
     """
 
     union: int
@@ -66,12 +62,8 @@ def unserved(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[np.bo
     single large value has left is not. The parts of a range that ranks send are whole numbers, at least one a rank
     that has values: with more than two thousand ranks a decline may go unseen.
 
-    Parameters
-    ----------
-    parts : int32 or int64 array, shape (groups,)
-        Sum over ranks of `s2sim.codecs.fixed_point.range_parts`.
-    exponents : int16 array, shape (groups,)
-        What they encoded with.
+    ``parts``, int32 or int64 of shape (groups,), are the sum over ranks of `s2sim.codecs.fixed_point.range_parts`, and
+    ``exponents``, int16 of that shape, what they encoded with.
     """
     over = overflowed(parts)
     judged = ~over & (parts > 0)
@@ -104,10 +96,8 @@ def carry(
         Bounds on the sums in each group, where units are the step's own.
     exponents : sequence of int16 array or None
         The units.
-    flags : sequence of bool array or None
-        Groups that they did not serve, where they were carried over.
-    parts : sequence of array
-        How much of the range was used then.
+    flags, parts : sequence of bool array or None, sequence of array
+        Where units were carried over: groups that they did not serve, and how much of the range was used.
     """
     units = [powers for powers in exponents if powers is not None]
     if not units:

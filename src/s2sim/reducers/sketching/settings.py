@@ -25,14 +25,8 @@ _MAX_COLUMNS = (1 << 32) - 1
 class Published:
     """The part of the settings that only the authors' code has.
 
-    Attributes
-    ----------
-    density : float
-        The density sigma that the code assumes of every table.
-    multiplier : float
-        What it multiplies the assumed non-zeros with: rho.
-    seed : int
-        The fixed seed of its hash functions.
+    ``density`` is the sigma that it assumes of every table, ``multiplier`` the rho by which it multiplies the assumed
+    non-zeros, and ``seed`` that of its hash functions.
     """
 
     density: float
@@ -50,8 +44,6 @@ class Settings:
 
     Attributes
     ----------
-    rows : int
-        Rows of the sketch.
     cells : float or None
         Cells of the sketch per non-zero of the union; None where the columns are fixed.
     columns : int or None

@@ -48,10 +48,8 @@ class Sizing:
 
     Attributes
     ----------
-    rows : int
-        Rows of the sketch.
-    cells : float
-        Cells of all rows together per key read.
+    rows, cells : int, float
+        Rows of the sketch, and cells of all rows together per key read.
     expected : float
         Relative L2 error: for one row the law's, for more the median over hash seeds.
     low, high : float
@@ -68,20 +66,9 @@ class Sizing:
 def measured_errors(
     values: NDArray[np.float32], rows: int, cells: float, seed: int, *, seeds: int = SEEDS
 ) -> NDArray[np.float64]:
-    """Return the relative L2 errors of all values read back, float64 of shape (seeds,).
+    """Return the relative L2 errors of all ``values``, float32 of shape (k,), read back, float64 of shape (seeds,).
 
-    Parameters
-    ----------
-    values : float32 array, shape (k,)
-        What the keys have.
-    rows : int
-        Rows of the sketch.
-    cells : float
-        Cells of all rows per key.
-    seed : int
-        Root of the hash seeds.
-    seeds : int
-        How many of them.
+    The sketch has so many ``cells`` a value, of all rows; ``seed`` is the root of the hash seeds.
     """
     keys = np.arange(len(values), dtype=np.uint32)
     columns = max(1, ceil(cells * len(values) / rows))
@@ -103,23 +90,10 @@ def _norm(values: NDArray[np.float64]) -> float:
 def size_for_error(
     values: NDArray[np.float32], target: float, *, rows: Sequence[int] = ROW_CHOICES, seed: int = 0
 ) -> Sizing:
-    """Return the smallest sketch whose expected relative L2 error is ``target``.
+    """Return the smallest sketch whose expected relative L2 error is ``target``, above 0 and below 1.
 
-    Parameters
-    ----------
-    values : float32 array, shape (k,)
-        Non-zero values of the sum that is read back, at least one.
-    target : float
-        Relative L2 error, above 0 and below 1.
-    rows : sequence of int
-        Rows to choose among.
-    seed : int
-        Root of what is drawn.
-
-    Raises
-    ------
-    OptionError
-        For a target that no sketch of sensible size reaches.
+    ``values`` are those of the sum that is read back which are not zero, float32 of shape (k,), at least one; ``rows``
+    are to be chosen among. `OptionError` for a target that no sketch of sensible size reaches.
     """
     if not 0 < target < 1:
         raise OptionError(f"a relative error of {target} was asked for: it must be above 0 and below 1")

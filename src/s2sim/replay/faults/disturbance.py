@@ -26,23 +26,9 @@ if TYPE_CHECKING:
 class Disturbance:
     """A network on which those faults happen that do not last from the start on.
 
-    Parameters
-    ----------
-    env : simpy.Environment
-        Its time is integer picoseconds.
-    cluster : Cluster
-        From `damaged_cluster`.
-    faults : sequence of Fault
-        All of them; those that the cluster has already are left alone.
-    seed : int
-        Root of what jitter and background traffic draw.
-    on_loads : callable, optional
-        Told of the loads of all links whenever they change.
-
-    Attributes
-    ----------
-    network : ChangingNetwork
-        Carries everything; background traffic never ends, so that the simulation has to be stopped.
+    It carries everything; background traffic never ends, so that the simulation has to be stopped. The cluster is from
+    `damaged_cluster`, and those faults that it has already are left alone; ``seed`` is the root of what jitter and
+    background traffic draw, and ``on_loads`` is told of the loads of all links whenever they change.
     """
 
     def __init__(

@@ -55,17 +55,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a fault did.
-
-    Attributes
-    ----------
-    fault : str
-        Its option string.
-    did : str
-        In words.
-    nothing : bool
-        Whether that was nothing.
-    """
+    """What a fault, named by its option string, did in words, and whether that was nothing."""
 
     fault: str
     did: str
@@ -76,14 +66,8 @@ class Effect:
 class Damage:
     """What is wrong with the links of a cluster before anything runs.
 
-    Attributes
-    ----------
-    factors : float64 array, shape (links,)
-        Of their rates.
-    dead : bool array, shape (links,)
-        Which of them nothing crosses.
-    why : list of str
-        What has failed, for messages.
+    Factors of their rates, float64 of shape (links,); which of them nothing crosses, bool; and what has failed, for
+    messages.
     """
 
     factors: NDArray[np.float64]
@@ -112,13 +96,8 @@ class Acting:
 class Meetings:
     """Counts the messages that meet a fault which lasts from the start on.
 
-    Attributes
-    ----------
-    add : callable
-        ``add(healthy, damaged, times)`` takes note of messages by their routes on the healthy cluster and on the
-        damaged one, and of how often they go.
-    effect : callable
-        Returns what the fault did to them.
+    ``add(healthy, damaged, times)`` takes note of messages by their routes on the healthy cluster and on the damaged
+    one, and of how often they go; ``effect()`` returns what the fault did to them.
     """
 
     add: Callable[[Routes, Routes, int], None]
@@ -131,12 +110,8 @@ class Fault:
 
     Attributes
     ----------
-    name, example : str
-        What it is called, and an option string.
-    draws : bool
-        Whether a seed decides anything of it.
-    sends : bool
-        Whether it sends messages of its own.
+    draws, sends : bool
+        Whether a seed decides anything of it, and whether it sends messages of its own.
     on_network : bool
         Whether it happens to a network, unless it lasts from the start on.
     """

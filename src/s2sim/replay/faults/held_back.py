@@ -27,10 +27,7 @@ def held_back(faults: Sequence[Fault], ranks: int) -> tuple[NDArray[np.float64],
 def arrivals_ps(faults: Sequence[Fault], ranks: int, where: str) -> NDArray[np.int64]:
     """Return by how much each rank comes later where nothing but delays can slow one, int64 picoseconds.
 
-    Raises
-    ------
-    OptionError
-        For slow GPU work, of which there is none ``where`` this is asked.
+    `OptionError` for slow GPU work, of which there is none ``where`` this is asked.
     """
     for fault in faults:
         if (held_back([fault], ranks)[0] > 1).any():

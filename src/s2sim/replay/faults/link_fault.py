@@ -22,16 +22,9 @@ if TYPE_CHECKING:
 
 
 class LinkFault(Fault):
-    """A fault of some links.
+    """A fault of the links of a name or a shell pattern, from a time on.
 
-    Attributes
-    ----------
-    link : str
-        Name of a link, or a shell pattern of names.
-    at : Time
-        From when on.
-    avoided : bool
-        Whether messages go around the links, so that those meet it that would have crossed them.
+    ``avoided`` says whether messages go around the links, so that those meet it that would have crossed them.
     """
 
     __slots__ = ()

@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 def damaged_cluster(cluster: Cluster, faults: Sequence[Fault]) -> Cluster:
     """Return the cluster with those of the faults that last from the start on; the others are left out.
 
-    Raises
-    ------
-    TopologyError
-        For links that do not exist.
-    OptionError
-        For ranks that do not exist.
+    `TopologyError` for links and `OptionError` for ranks that do not exist.
     """
     links = len(cluster.fabric)
     done = Damage(np.ones(links), np.zeros(links, np.bool_), [])
@@ -43,14 +38,8 @@ def permanent_effects(
 ) -> list[Effect]:
     """Return what those of the faults did that last from the start on.
 
-    Parameters
-    ----------
-    faults : sequence of Fault
-        All of them.
-    cluster : Cluster
-        Names the links.
-    sent : iterable of (Routes, Routes, int)
-        What was sent: the routes of messages on the healthy cluster, their routes on the damaged one, and how often.
+    ``sent`` tells the routes of messages on the healthy cluster, their routes on the damaged one, and how often they
+    went.
     """
     found = [meetings for fault in faults if (meetings := fault.meetings(cluster)) is not None]
     if not found:

@@ -44,14 +44,9 @@ def _path_of(name_or_path: str) -> Path:
 
 
 def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> ClusterShape:
-    """Return the shape of a shipped topology (a name) or of the user's own file (a path).
+    """Return the shape of a shipped topology (a name) or of the user's own file (a text with a slash, or in ``.toml``).
 
-    Parameters
-    ----------
-    name_or_path : str or path
-        A text with a slash, or one that ends in ``.toml``, is a path.
-    overrides : sequence of str
-        ``"field=value"`` each, for example ``"nic.rate=100Gbps"``; later ones win.
+    ``overrides`` are ``"field=value"`` each, for example ``"nic.rate=100Gbps"``; later ones win.
     """
     path = name_or_path if isinstance(name_or_path, Path) else _path_of(name_or_path)
     return read_shape(path, overrides)

@@ -33,10 +33,8 @@ class Gpu:
     ----------
     memory_efficiency : float
         Share of the datasheet's bandwidth that a streaming kernel reaches, in (0, 1].
-    kernel_launch_ps : int
-        Picoseconds that one more kernel on a stream costs.
-    host_sync_ps : int
-        Picoseconds until the host knows a value that the GPU computed.
+    kernel_launch_ps, host_sync_ps : int
+        Picoseconds that one more kernel on a stream costs, and until the host knows a value that the GPU computed.
     dense_encode_passes, dense_decode_passes : float
         The published PyTorch code of S2 Reducer: passes over the dense table, at the datasheet's bandwidth, that take
         as long as its encode and decode.

@@ -19,15 +19,7 @@ _KEYS = ("value", "kind", "source")
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One value as a file states it.
-
-    Attributes
-    ----------
-    value : str, int or float
-        As written: ``"100Gbps"``, ``4``.
-    source : str
-        Where it comes from; empty for a plain value.
-    """
+    """One value as a file states it, ``"100Gbps"`` or ``4``, and where it comes from; no source for a plain value."""
 
     field: str
     value: Any

@@ -35,11 +35,8 @@ def half_Bps(node_Bps: Floats) -> float:
 class Dimensions:
     """Counts of one cluster; the last node and the last leaf may be partial.
 
-    Attributes
-    ----------
-    hosts_per_leaf, leaves : int
-        Nodes that share their first switch (of a rail-optimised fabric: their first switches), and how many such
-        sets there are; a ring or torus, which has no switches, counts as one.
+    ``hosts_per_leaf`` are the nodes that share their first switch (of a rail-optimised fabric: their first switches),
+    and ``leaves`` counts such sets; a ring or torus, which has no switches, counts as one.
     """
 
     node_set: Nodes
@@ -130,14 +127,9 @@ class Layout(ABC):
 
     @abstractmethod
     def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[Stage]:
-        """Return what lies between the switches of two ports, in order.
+        """Return what lies between the switches of two ports, int64 of shape (m,), in order.
 
-        Parameters
-        ----------
-        source, target : int64 array, shape (m,)
-            Ports.
-        outside : bool array, shape (m,)
-            Which transfers use the network at all.
+        ``outside``, bool of that shape, says which transfers use the network at all.
         """
 
     @abstractmethod
@@ -175,15 +167,7 @@ class Layout(ABC):
     def reduction(self, port: Ints) -> list[tuple[str, str, Ints]]:  # noqa: ARG002  (for kinds that have a root)
         """Return the links from the switches of some ports up to one switch above all of them, and down again.
 
-        Parameters
-        ----------
-        port : int64 array, shape (k,)
-            Network interfaces that take part.
-
-        Returns
-        -------
-        list of (block up, block down, int64 array)
-            A level each: the keys of its links' blocks, and which links of them.
+        For each level the keys of the blocks up and down, and which links of them, int64.
         """
         raise TopologyError(
             f"an in-network reduction was asked for on {self.shape.name}, a {self.shape.kind}, where no switch is "

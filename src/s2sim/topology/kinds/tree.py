@@ -39,13 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TreeDimensions(Dimensions):
-    """Counts of a tree; the last pod may be partial.
-
-    Attributes
-    ----------
-    uplinks_per_leaf, uplinks_per_aggregation : int
-        0 where there is nothing above.
-    """
+    """Counts of a tree; the last pod may be partial, and there are no uplinks where there is nothing above."""
 
     leaves_per_pod: int
     pods: int
