@@ -1,7 +1,9 @@
+import os
+
 import pytest
 
 from s2sim.errors import S2SimError, TopologyError
-from s2sim.text_files import read_text
+from s2sim.text_files import read_bytes, read_text
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
@@ -16,3 +18,39 @@ def test_what_cannot_be_read_says_why(tmp_path):
         read_text(tmp_path / "latin", noun="the spec")
     with pytest.raises(TopologyError, match=r"cannot read .*none: No such file or directory"):
         read_text(tmp_path / "none", error=TopologyError)
+
+
+def test_line_ends_of_every_system_are_one(tmp_path):
+    path = tmp_path / "sizes.txt"
+    path.write_bytes(b"1MiB\r\n2MiB\r3MiB\n")
+    assert read_text(path) == "1MiB\n2MiB\n3MiB\n"
+
+
+def test_a_file_may_be_as_large_as_is_said_and_no_larger(tmp_path):
+    path = tmp_path / "four"
+    path.write_bytes(b"1234")
+    assert read_bytes(path, most_bytes=4) == b"1234"
+    with pytest.raises(OSError, match="it holds more than 3 bytes"):
+        read_bytes(path, most_bytes=3)
+
+
+def test_a_large_file_is_refused_unread(tmp_path):
+    path = tmp_path / "sparse"
+    path.touch()
+    os.truncate(path, 2**40)
+    with pytest.raises(OSError, match="it holds more than"):
+        read_bytes(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_might_never_end_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is not a regular file"):
+        read_bytes(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("content", [b"1MiB\0", b"\xff\xfe1", b"\0" * 64])
+def test_what_holds_no_text_is_said_to(content, tmp_path):
+    (tmp_path / "bytes").write_bytes(content)
+    with pytest.raises(S2SimError, match="it is not text"):
+        read_text(tmp_path / "bytes")

@@ -1,10 +1,16 @@
-"""Text files of the user: where they are, one reader, one message for those that cannot be read."""
+"""Files of the user: where they are, one reader that always ends, one message for those that cannot be read."""
 
 from __future__ import annotations
 
+import errno
+import stat
 from pathlib import Path
 
 from s2sim.errors import S2SimError
+
+MOST_BYTES = 2**24
+# Its reader takes a second for two or three such files.
+MOST_TOML_BYTES = 2**20
 
 
 def user_path(text: str, error: type[S2SimError]) -> Path:
@@ -15,7 +21,33 @@ def user_path(text: str, error: type[S2SimError]) -> Path:
         raise error(f"there is no file {text}: {found}") from found
 
 
-def read_text(path: Path, *, noun: str = "", error: type[S2SimError] = S2SimError) -> str:
+def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a regular file, of which there are at most ``most_bytes``.
+
+    Raises
+    ------
+    OSError
+        For everything else: a device or a pipe might never end, and a large file would fill the memory.
+    """
+    try:
+        found = path.stat()
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name holds a NUL character") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory")
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file: save what a pipe or a device holds as one first")
+    data = b""
+    if found.st_size <= most_bytes:
+        with path.open("rb") as file:
+            # What the system makes up while it is read, as below /proc, has no size beforehand.
+            data = file.read(most_bytes + 1)
+    if max(len(data), found.st_size) > most_bytes:
+        raise OSError(errno.EFBIG, f"it holds more than {most_bytes} bytes, which is too many for what it should be")
+    return data
+
+
+def read_text(path: Path, *, noun: str = "", error: type[S2SimError] = S2SimError, most_bytes: int = MOST_BYTES) -> str:
     """Return the text of a UTF-8 file, with or without a byte-order mark.
 
     Parameters
@@ -25,10 +57,15 @@ def read_text(path: Path, *, noun: str = "", error: type[S2SimError] = S2SimErro
     noun : str
         For the message, such as ``"the spec"``; empty for none.
     error : type
-        Raised where the file is missing, is no file, or is not text.
+        Raised where the file is missing, is no regular file, is too large, or is not text.
+    most_bytes : int
+        Size from which on a file is too large.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        text = read_bytes(path, most_bytes).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as found:
         reason = getattr(found, "strerror", None) or "it is not text"
         raise error(f"cannot read {noun}{' ' * bool(noun)}{path}: {reason}") from None
+    if "\0" in text:
+        raise error(f"cannot read {noun}{' ' * bool(noun)}{path}: it is not text")
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -11,6 +11,7 @@ import numpy as np
 
 from s2sim.bridge.task import DataOrigin
 from s2sim.errors import S2SimError
+from s2sim.text_files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _END_OF_LINE = "<eos>"
 _UNKNOWN = "<unk>"
+# Words take ten times as much memory.
+_MOST_BYTES = 2**28
 # SHA-256 of a text to the part of WikiText-2 it is.
 _WIKITEXT_2 = {
     "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8": "validation",
@@ -72,7 +75,7 @@ def read_corpus(paths: Sequence[Path], *, vocabulary: int | None = None) -> Corp
     words: list[str] = []
     for path in paths:
         try:
-            content = path.read_bytes()
+            content = read_bytes(path, _MOST_BYTES)
             lines = content.decode("utf-8").splitlines()
         except OSError as error:
             raise S2SimError(f"the text {path} cannot be read: {error.strerror}") from error

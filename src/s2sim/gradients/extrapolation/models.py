@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from s2sim.data import data_directory
 from s2sim.errors import S2SimError, problems_of, unknown_name
-from s2sim.text_files import read_text
+from s2sim.text_files import MOST_TOML_BYTES, read_text
 
 Kind: TypeAlias = Literal["published", "estimated", "user"]
 
@@ -182,7 +182,7 @@ def _shipped() -> dict[str, Path]:
 def _read(path: Path, name: str) -> Model:
     from pydantic import TypeAdapter, ValidationError
 
-    text = read_text(path, noun="the layer table")
+    text = read_text(path, noun="the layer table", most_bytes=MOST_TOML_BYTES)
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import TraceError, problems_of
 from s2sim.gradients.traces.manifest import SCHEMA_VERSION, Manifest, gradient_file_name
+from s2sim.text_files import MOST_BYTES, read_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,18 +20,15 @@ MANIFEST_NAME = "manifest.json"
 _MOST_PROBLEMS = 5
 
 
-def read_regular(directory: Path, name: str) -> bytes:
+def read_inside(directory: Path, name: str, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the bytes of the regular file ``name`` inside ``directory``; `OSError` where it is something else.
 
-    A device or a pipe might never end, and through a link that leads out of the directory a trace that somebody sends
-    could read other files.
+    Through a link that leads out of the directory a trace that somebody sends could read other files.
     """
     path = directory / name
     if os.path.commonpath([os.path.realpath(directory), os.path.realpath(path)]) != os.path.realpath(directory):
         raise OSError(errno.EINVAL, "it is a link that leads out of the trace")
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return path.read_bytes()
+    return read_bytes(path, most_bytes)
 
 
 def _first_name(names: set[str]) -> str:
@@ -44,7 +42,7 @@ def read_manifest(directory: Path) -> Manifest:
 
     path = directory / MANIFEST_NAME
     try:
-        text = read_regular(directory, MANIFEST_NAME)
+        text = read_inside(directory, MANIFEST_NAME)
         content = json.loads(text)
     except FileNotFoundError:
         raise TraceError(

@@ -15,7 +15,7 @@ from s2sim.errors import TraceError, unknown_name
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.statistics import check_place, trace_statistics
 from s2sim.gradients.traces.manifest import gradient_file_name
-from s2sim.gradients.traces.manifest_file import read_manifest, read_regular
+from s2sim.gradients.traces.manifest_file import read_inside, read_manifest
 from s2sim.gradients.traces.safetensors_file import parse_safetensors
 from s2sim.gradients.traces.shipped import shipped_directories
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _FORMAT_NAMES = {"float16": "F16", "float32": "F32", "int32": "I32"}
 # Statistics in a manifest are rounded by nothing but JSON; another order of summation may still move the last digits.
 _STATISTICS_TOLERANCE = 1e-9
+# More than any header of tensors needs; the format itself allows 100 MB.
+_MOST_HEADER_BYTES = 2**24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +66,7 @@ class Trace:
         file_name = gradient_file_name(step, rank)
         label = f"trace {self.name}, {file_name}"
         try:
-            data = read_regular(self.directory, file_name)
+            data = read_inside(self.directory, file_name, _most_bytes(self.manifest.layers))
         except FileNotFoundError:
             raise TraceError(f"{label} is missing: record or copy the trace again") from None
         except OSError as error:
@@ -89,6 +91,11 @@ class Trace:
             raise TraceError(
                 f"trace {self.name}: {field} in the manifest is not that of the files; record or copy the trace again"
             )
+
+
+def _most_bytes(entries: tuple[LayerEntry, ...]) -> int:
+    """Return how large a file of such layers can be: values, row numbers, scales, and a header that names them."""
+    return _MOST_HEADER_BYTES + sum(4 * (entry.size + entry.shape[0] + 1) for entry in entries)
 
 
 def _tensor(

@@ -23,6 +23,8 @@ COLUMNS = ("start_s", "src", "dst", "bytes")
 # A picosecond count of this many seconds still fits in 64 bits with room for what is simulated after it.
 _LATEST_START_S = 1e6
 _MOST_RANKS = 10**9
+# About two million transfers.
+_MOST_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def read_transfers(path: Path) -> Transfers:
     S2SimError
         Naming the line that is wrong.
     """
-    text = read_text(path)
+    text = read_text(path, most_bytes=_MOST_BYTES)
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
     if reader.fieldnames is None or set(COLUMNS) - set(reader.fieldnames):
         raise S2SimError(f"{path}: the first line must name the columns {','.join(COLUMNS)}")

@@ -6,6 +6,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import TopologyError, nearest
+from s2sim.text_files import MOST_TOML_BYTES, read_bytes
 from s2sim.topology.files.quantity import Quantity, count, rate_Bps, read_quantity, sides, text, time_ps
 from s2sim.topology.kinds import KINDS
 from s2sim.topology.node_spec import LinkSpec
@@ -42,7 +43,7 @@ _LONGEST_TEXT = 40
 def load_toml(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file; `TopologyError` says what is wrong with it."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_bytes(path, MOST_TOML_BYTES).decode())
     except FileNotFoundError as error:
         raise TopologyError(f"there is no file {path}") from error
     except IsADirectoryError as error:
