@@ -15,6 +15,7 @@ import typer
 from s2sim import __version__
 from s2sim.cli import codec, collective, flows, listing, run, topology, trace
 from s2sim.cli.options import examples, help_without_command
+from s2sim.cli.printable import printable, printable_lines
 from s2sim.errors import S2SimError, S2SimWarning
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _root(
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split("\n"))
+    return printable(" ".join(text.split("\n")))
 
 
 def _fail(text: str) -> int:
@@ -87,7 +88,7 @@ def _show_warning(
     text = (
         f"s2sim: warning: {_one_line(str(message))}\n"
         if issubclass(category, S2SimWarning)
-        else warnings.formatwarning(message, category, filename, lineno, line)
+        else printable_lines(warnings.formatwarning(message, category, filename, lineno, line))
     )
     (file or sys.stderr).write(text)
 

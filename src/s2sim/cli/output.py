@@ -8,12 +8,14 @@ import os
 import stat
 import sys
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from s2sim.cli.printable import printable, printable_lines
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
@@ -31,11 +33,12 @@ _PIPE_COLUMNS = 132
 def show_lines(lines: Sequence[str]) -> None:
     """Print lines as they are: never wrapped, never coloured."""
     for line in lines:
-        typer.echo(line)
+        typer.echo(printable(line))
 
 
 def show_paragraph(text: str) -> None:
     """Print a text, broken between words on a terminal and in one line elsewhere."""
+    text = printable(text)
     if sys.stdout.isatty():
         text = fill(text, _columns(), break_long_words=False, break_on_hyphens=False)
     typer.echo(text)
@@ -60,12 +63,19 @@ def show_grids(grids: Sequence[Grid]) -> None:
     from s2sim.report.tables.terminal import rich_tables
 
     width = _columns()
-    for grid in grids:
+    for grid in map(_printable_grid, grids):
         # A column too wide for the terminal is left for the terminal to wrap, never cut.
         console = Console(file=sys.stdout, width=max(width, narrowest(grid)), highlight=False)
         for table in rich_tables(grid, width):
             console.print()
             console.print(table)
+
+
+def _printable_grid(grid: Grid) -> Grid:
+    columns = tuple(replace(column, title=printable_lines(column.title)) for column in grid.columns)
+    return replace(
+        grid, title=printable(grid.title), columns=columns, rows=tuple(tuple(map(printable, row)) for row in grid.rows)
+    )
 
 
 @contextmanager

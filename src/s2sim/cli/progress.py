@@ -6,6 +6,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from s2sim.cli.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -48,7 +50,7 @@ class Bar:
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._bar.add_task(what, total=total)
+        self._task = self._bar.add_task(printable(what), total=total)
         self._bar.start()
 
     def advance(self) -> None:
