@@ -70,14 +70,13 @@ def compare_command(
 
     A star marks what nothing else beats: no other has a smaller error for as few bytes, or as little time.
     """
-    from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_figure, write_json
+    from s2sim.cli.output import STDOUT, write_figure, write_json
     from s2sim.cli.progress import watching
+    from s2sim.cli.targets import check_targets
     from s2sim.study.compare.run import run
     from s2sim.study.spec import COMPARED, RunSpec
 
-    check_target("--json", json)
-    if png is not None:
-        check_picture_target(png)
+    check_targets(json=json, png=png)
     spec = RunSpec(
         topology=topology,
         workers=parse_worker_list(workers),

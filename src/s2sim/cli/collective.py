@@ -115,16 +115,13 @@ def collective_command(
     algbw and busbw are those of nccl-tests.
     """
     from s2sim.cli.collective_output import show_collective
-    from s2sim.cli.output import STDOUT, check_picture_target, check_target
+    from s2sim.cli.output import STDOUT
     from s2sim.cli.progress import watching
+    from s2sim.cli.targets import check_targets
     from s2sim.report.tables.text import collective_summary
 
-    for option, target in (("--json", json), ("--goal", goal)):
-        check_target(option, target)
-    check_target("--timeline", timeline, stdout=False)
-    if png is not None:
-        check_picture_target(png)
-    if STDOUT in (json, goal) and (json == goal or show):
+    check_targets(json=json, goal=goal, timeline=timeline, png=png)
+    if STDOUT in (json, goal) and show:
         raise OptionError("standard output takes one thing: give a file for the other, or leave --show out")
 
     from s2sim.study.collective.plan import plan_collective

@@ -75,11 +75,11 @@ def flows_command(
     The latency of a transfer's path passes first, then its bytes share links with all others, max-min fairly. With
     --network packet they go as packets instead, which wait for each other at every link.
     """
-    from s2sim.cli.output import STDOUT, check_target, show_grids, show_lines, write_json, write_text
+    from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json, write_text
     from s2sim.cli.progress import watching
+    from s2sim.cli.targets import check_targets
 
-    check_target("--json", json)
-    check_target("--out", out, stdout=False)
+    check_targets(json=json, out=out)
 
     from s2sim.study.flows.run import run_flows
     from s2sim.study.flows.transfers import FlowsSpec

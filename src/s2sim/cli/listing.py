@@ -27,12 +27,13 @@ def list_command(
 
     At the end of each line stands its source, or for a fault an example.
     """
-    from s2sim.cli.output import STDOUT, check_target, show_lines, write_json
+    from s2sim.cli.output import STDOUT, show_lines, write_json
+    from s2sim.cli.targets import check_targets
     from s2sim.report.tables.text import aligned
 
     if kind is not None and kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
-    check_target("--json", json)
+    check_targets(json=json)
     found = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}
     if json is not None:
         keys = ("name", "summary", "source")

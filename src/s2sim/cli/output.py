@@ -101,23 +101,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def check_target(option: str, target: str | None, *, stdout: bool = True) -> None:
-    """Refuse a file that cannot be written before anything long is computed for it; ``stdout``: whether - is one."""
-    if target is None or (target == STDOUT and stdout):
-        return
-    if target == STDOUT:
-        raise S2SimError(f"{option} - would mix with what is printed: name a file")
-    if not target:
-        raise S2SimError(f"{option} names no file: write {option} FILE")
-    path = Path(target)
-    if path.is_dir():
-        raise S2SimError(f"{option} {target} is a directory: name a file in it")
-    if not path.parent.is_dir():
-        raise S2SimError(f"{option} {target}: there is no directory {path.parent}: create it first")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise S2SimError(f"{option} {target}: no permission to write there")
-
-
 def write_json(value: Any, target: str) -> None:
     """Write ``value`` as strict JSON, see `write_text`."""
     write_text(json.dumps(_finite(value), indent=2, allow_nan=False) + "\n", target)
@@ -129,14 +112,6 @@ def write_text(text: str, target: str) -> None:
         sys.stdout.write(text)
     else:
         write_bytes(text.encode(), target)
-
-
-def check_picture_target(target: str) -> None:
-    """Refuse a picture that cannot be written before anything long is computed for it."""
-    from s2sim.report.figures.figure_file import check_picture
-
-    check_target("--png", target, stdout=False)
-    check_picture(target)
 
 
 def write_figure(figure: Figure, target: str) -> None:
@@ -154,16 +129,21 @@ def write_bytes(data: bytes, target: str) -> None:
         raise S2SimError(f"cannot write {target}: {error.strerror or error}") from error
 
 
+def partial_of(path: Path) -> Path:
+    """Return the file that becomes ``path``, or what it links to, once it is whole."""
+    target = path.resolve()
+    return target.with_name(f".{target.name}.partial-{os.getpid()}")
+
+
 def _write_whole(path: Path, data: bytes) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):
             # A pipe or a device: renaming over it would replace it by a file.
             path.write_bytes(data)
             return
-    target = path.resolve()
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    partial = partial_of(path)
     try:
         partial.write_bytes(data)
-        partial.replace(target)
+        partial.replace(path.resolve())
     finally:
         partial.unlink(missing_ok=True)

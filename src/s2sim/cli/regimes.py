@@ -24,7 +24,6 @@ from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
     from s2sim.study.regimes.map import RegimeMap
-    from s2sim.study.regimes.spec import RegimeSpec
 
 EXAMPLES = examples(
     "s2sim codec regimes --workers 8 --density 0.001,0.01 --overlap 0.5,1 --rate 10Gbps,100Gbps --latency 1us,50us",
@@ -87,8 +86,9 @@ def regimes_command(
     Every reducer runs once on synthetic gradients of each density and overlap; what it sends is then replayed at every
     rate and latency of the network interfaces.
     """
-    from s2sim.cli.output import STDOUT, check_target, write_json
+    from s2sim.cli.output import STDOUT, write_json
     from s2sim.cli.progress import watching
+    from s2sim.cli.targets import check_targets
     from s2sim.study.regimes.spec import DENSE, RegimeSpec, default_reducers
 
     if reducer and prefetch is not None:
@@ -96,7 +96,7 @@ def regimes_command(
         raise OptionError(
             f"{option} changes nothing beside --reducer: give --reducer union:prefetch=true, or leave one out"
         )
-    check_target("--json", json)
+    check_targets(json=json, png=png)
     reducers = tuple(reducer) if reducer else default_reducers(max_error, prefetch=bool(prefetch))
     spec = RegimeSpec(
         topology=topology,
@@ -116,7 +116,9 @@ def regimes_command(
         seed=seed,
     )
     if png is not None:
-        _check_png(png, spec)
+        from s2sim.report.figures.regimes import check_picture_size
+
+        check_picture_size(spec.cells)
 
     from s2sim.study.regimes.run import run_regimes
 
@@ -150,15 +152,6 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
         except ValueError:
             raise OptionError(f"{option}: {part!r} is not a number; write for example {option} {example}") from None
     return tuple(values)
-
-
-def _check_png(target: str, spec: RegimeSpec) -> None:
-    """Refuse a picture that cannot be written or read before anything long is computed for it."""
-    from s2sim.cli.output import check_picture_target
-    from s2sim.report.figures.regimes import check_picture_size
-
-    check_picture_target(target)
-    check_picture_size(spec.cells)
 
 
 def _draw(result: RegimeMap, target: str) -> None:

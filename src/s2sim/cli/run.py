@@ -128,14 +128,12 @@ def run_command(
 
     Every reducer runs once on real gradients; what it sends is then replayed over the simulated cluster.
     """
-    from s2sim.cli.output import STDOUT, check_picture_target, check_target, write_figure, write_json
+    from s2sim.cli.output import STDOUT, write_figure, write_json
     from s2sim.cli.progress import watching
+    from s2sim.cli.targets import check_targets
 
     shown = _check_shown(show or [], per_layer=per_layer, silent=quiet or json == STDOUT)
-    check_target("--json", json)
-    check_target("--timeline", timeline, stdout=False)
-    if png is not None:
-        check_picture_target(png)
+    check_targets(json=json, timeline=timeline, png=png)
 
     from s2sim.study.compare.run import run
     from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec

@@ -64,13 +64,12 @@ def show_command(
     json: JsonOption = None,
 ) -> None:
     """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
-    from s2sim.cli.output import STDOUT, check_picture_target, check_target, show_lines, write_json
+    from s2sim.cli.output import STDOUT, show_lines, write_json
+    from s2sim.cli.targets import check_targets
     from s2sim.report.tables.text import aligned
 
     count = parse_workers(workers)
-    check_target("--json", json)
-    if png is not None:
-        check_picture_target(png)
+    check_targets(json=json, png=png)
     if seed and placement != "random":
         warnings.warn(f"--seed {seed} changes nothing here: only placement random draws", S2SimWarning, stacklevel=2)
 

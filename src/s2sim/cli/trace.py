@@ -45,10 +45,11 @@ def _group(context: typer.Context) -> None:
 @app.command("show", epilog=examples(*_SHOW), short_help="Show what a trace says about itself.")
 def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
     """Show what a trace says about itself: model, layers, density, union growth and its law, tail, origin, sizes."""
-    from s2sim.cli.output import STDOUT, check_target, show_grids, show_lines, write_json
+    from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
+    from s2sim.cli.targets import check_targets
     from s2sim.cli.trace_text import law_grid, layer_grid, manifest_json, manifest_lines, union_grid
 
-    check_target("--json", json)
+    check_targets(json=json)
 
     from s2sim.gradients.extrapolation.law_check import forecast
     from s2sim.gradients.load import load_trace
