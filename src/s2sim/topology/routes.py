@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.arrays import Floats, Ints
+    from s2sim.arrays import Floats, Ints, Mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +58,16 @@ class Routes:
             weights=np.insert(self.weights, ends, 1.0),
             latency_ps=self.latency_ps,
         ), self.limit_Bps[limited]
+
+    def crossing_only(self, chosen: Mask) -> Routes:
+        """Return the routes with some of their crossings alone, bool of the shape of ``links``; one or more of each."""
+        lengths = np.add.reduceat(chosen.astype(np.int64), self.offsets[:-1])
+        return replace(
+            self,
+            offsets=np.concatenate([[0], np.cumsum(lengths)]),
+            links=self.links[chosen],
+            weights=self.weights[chosen],
+        )
 
     def take(self, chosen: Ints) -> Routes:
         """Return the routes of some transfers, int64 of shape (k,), in that order."""

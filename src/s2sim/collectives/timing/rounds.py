@@ -94,11 +94,12 @@ class RoundTimes:
     def _solve(self, way: Way, sent: Round, messages: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return when some messages, which share no link with others, are delivered, or with ``sent`` have left."""
         self.solved += 1
-        routes = way.routes.take(messages)
+        capacity = self._capacity_of(way)
+        routes = way.routes.crossing_only(way.binding(capacity)).take(messages)
         if self._release == "sent":
             routes = replace(routes, latency_ps=np.zeros_like(routes.latency_ps))
         at_once = np.zeros(len(messages), np.int64)
-        return deliver_together_ps(routes, at_once, sent.bytes[messages], self._capacity_of(way))
+        return deliver_together_ps(routes, at_once, sent.bytes[messages], capacity)
 
     def time_ps(self, sent: Round) -> int:
         """Return when the last message of a round is delivered, in integer picoseconds from its start."""

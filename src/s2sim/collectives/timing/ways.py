@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,7 @@ def alike(sizes_bytes: NDArray[np.float64]) -> bool:
     return bool((sizes_bytes == sizes_bytes[0]).all())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Way:
     """The routes of a pattern's messages, and who shares which link.
 
@@ -58,6 +59,54 @@ class Way:
     place: NDArray[np.int64]
     load: NDArray[np.float64]
     soonest_ps: NDArray[np.int64]
+
+    @cached_property
+    def inside(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """Which used links lie inside which: all that crosses the one crosses the other too, in shares no smaller.
+
+        Returns
+        -------
+        inner, outer : int64 array, shape (p,)
+            Places in ``used``.
+        mutual : bool array, shape (p,)
+            Whether the outer one lies inside the inner one too.
+        """
+        lengths = np.diff(self.routes.offsets)
+        flow = np.repeat(np.arange(len(lengths)), lengths)
+        row = np.full((len(lengths), int(lengths.max())), -1)
+        weight = np.zeros(row.shape)
+        column = np.arange(len(flow)) - self.routes.offsets[flow]
+        row[flow, column], weight[flow, column] = self.place, self.routes.weights
+        users = np.bincount(self.place)
+        # Whatever holds a link lies on the way of its first message.
+        candidates = row[flow[np.unique(self.place, return_index=True)[1]]]
+        inner, outer = [], []
+        for candidate in candidates.T:
+            wanted = candidate[self.place]
+            also = (row[flow] == wanted[:, None]) & (weight[flow] >= self.routes.weights[:, None])
+            together = np.bincount(self.place, also.any(axis=1), len(users))
+            found = np.flatnonzero((together == users) & (candidate >= 0) & (candidate != np.arange(len(users))))
+            inner.append(found)
+            outer.append(candidate[found])
+        inside, around = np.concatenate(inner), np.concatenate(outer)
+        return inside, around, users[inside] == users[around]
+
+    def binding(self, capacity: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which crossings can hold a message back, bool of the shape of ``place``.
+
+        A link never does whose messages all cross another one that is no wider: what shares it out may leave it out.
+
+        Parameters
+        ----------
+        capacity : float64 array
+            Of every link, and of those that stand for limits.
+        """
+        inner, outer, mutual = self.inside
+        narrow = capacity[self.used]
+        idle = (narrow[outer] < narrow[inner]) | ((narrow[outer] == narrow[inner]) & (~mutual | (outer < inner)))
+        binds = np.ones(len(self.used), np.bool_)
+        binds[inner[idle]] = False
+        return binds[self.place]
 
     @property
     def alone(self) -> NDArray[np.bool_]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf, sqrt
 from typing import TYPE_CHECKING
 
 from s2sim.study.break_even.root import find_root
 from s2sim.study.measuring.result import Crossing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 # Bytes per second: 10 Mbps to 3.2 Tbps, what networks between nodes and links inside them have had and will have.
 LOWEST_BPS = 1.25e6
@@ -88,8 +89,8 @@ def _sign_change(gain_at: Callable[[float], float], low: float, high: float) -> 
 def _signs(rates: Sequence[float], dense: Sequence[int], own_at: Callable[[int], int]) -> list[int]:
     """Return 1 where a reducer is faster than dense, -1 where it is slower, 0 where neither is.
 
-    On a network that is k times as fast a phase takes no longer, and at least the k-th part. Where this tells between
-    two rates who is faster, nothing is replayed.
+    On a network that is k times as fast a phase takes no longer, and at least the k-th part. Where this tells who is
+    faster, nothing is replayed; where it does not, first where it is least certain, as around a crossing.
 
     Parameters
     ----------
@@ -102,27 +103,27 @@ def _signs(rates: Sequence[float], dense: Sequence[int], own_at: Callable[[int],
     """
     own: dict[int, int] = {}
     signs = [0] * len(rates)
-
-    def measure(place: int) -> None:
+    place: int | None = len(rates) - 1
+    while place is not None:
         own[place] = own_at(place)
-        signs[place] = (dense[place] > own[place]) - (dense[place] < own[place])
-
-    def told(place: int, low: int, high: int) -> int:
-        longest = min(own[low], own[high] * rates[high] / rates[place])
-        shortest = max(own[high], own[low] * rates[low] / rates[place])
-        return (dense[place] > longest * (1 + _ROUNDING)) - (dense[place] < shortest * (1 - _ROUNDING))
-
-    def settle(low: int, high: int) -> None:
-        places = range(low + 1, high)
-        signs[low + 1 : high] = [told(place, low, high) for place in places]
-        if not all(signs[low + 1 : high]):
-            middle = (low + high) // 2
-            measure(middle)
-            settle(low, middle)
-            settle(middle, high)
-
-    measure(0)
-    if len(rates) > 1:
-        measure(len(rates) - 1)
-        settle(0, len(rates) - 1)
+        open_places: dict[int, float] = {}
+        for each, dense_ps in enumerate(dense):
+            shortest, longest = _bounds(rates, own, each)
+            if each not in own:
+                longest, shortest = longest * (1 + _ROUNDING), shortest * (1 - _ROUNDING)
+            signs[each] = (dense_ps > longest) - (dense_ps < shortest)
+            if each not in own and not signs[each]:
+                # How far dense is from what is most likely.
+                open_places[each] = abs(dense_ps - sqrt(shortest * longest)) / max(dense_ps, 1)
+        place = min(open_places, key=lambda each: open_places[each], default=None)
     return signs
+
+
+def _bounds(rates: Sequence[float], own: Mapping[int, int], place: int) -> tuple[float, float]:
+    """Return the shortest and the longest time at one of the rates that those at others allow."""
+    shortest, longest = 0.0, inf
+    for other, other_ps in own.items():
+        scaled_ps = other_ps * (rates[other] / rates[place])
+        shortest = max(shortest, min(other_ps, scaled_ps))
+        longest = min(longest, max(other_ps, scaled_ps))
+    return shortest, longest
