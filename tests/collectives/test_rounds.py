@@ -13,9 +13,11 @@ from s2sim.collectives.schedules.schedule import Pattern, Round
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import Timer, sent_by_pattern
 from s2sim.collectives.timing.ways import Ways
+from s2sim.network.together import deliver_together_ps
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.shape import with_rate
+from s2sim.units import PS_PER_S
 
 TOPOLOGIES = ("fat-tree", "leaf-spine", "single-switch", "rail-optimised", "torus", "dragonfly")
 
@@ -55,6 +57,36 @@ def test_a_round_takes_what_all_its_messages_solved_afresh_take(drawn, rate_Bps,
         if release == "sent":
             assert times.left_ps(sent) == left_ps.max()
     assert ways.searches == 1
+
+
+@given(drawn=rounds(), rate_Bps=st.sampled_from([1e9, 3e10, 4e11]), routing=st.sampled_from([None, "spray"]))
+def test_links_that_cannot_bind_change_no_delivery(drawn, rate_Bps, routing):
+    cluster, sent = drawn
+    if routing and cluster.shape.name in ("fat-tree", "leaf-spine"):
+        shape = load_shape(cluster.shape.name, [f"routing={routing}"])
+        cluster = build_cluster(shape, cluster.workers, placement=cluster.placement, seed=cluster.seed)
+    at = at_rate(cluster, rate_Bps)
+    capacity = at.fabric.rate_Bps / PS_PER_S
+    way = Ways(at).of(sent.pattern)
+    if not sent.pattern.messages:
+        return
+    rest = way.routes.crossing_only(way.binding(capacity))
+    at_once = np.zeros(sent.pattern.messages, np.int64)
+    every = deliver_together_ps(way.routes, at_once, sent.bytes, capacity)
+    np.testing.assert_allclose(deliver_together_ps(rest, at_once, sent.bytes, capacity), every, rtol=1e-9, atol=1)
+
+
+def test_what_every_message_to_a_node_crosses_leaves_its_wider_links_out():
+    """Of the ways from GPU to GPU over 100 Gbps NICs only the two NICs can bind."""
+    cluster = build_cluster(load_shape("fat-tree"), 16)
+    src, dst = (side.reshape(-1) for side in np.indices((16, 16)))
+    pattern = Pattern(src[src // 4 != dst // 4], dst[src // 4 != dst // 4])
+    way = Ways(cluster).of(pattern)
+    kept = way.routes.crossing_only(way.binding(cluster.fabric.rate_Bps / PS_PER_S))
+    names = {cluster.fabric.link_names[link].split(".")[1] for link in np.unique(kept.links)}
+    assert names == {"nic0"}
+    assert (np.diff(kept.offsets) == 2).all()
+    assert len(np.unique(way.routes.links)) > len(np.unique(kept.links))
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
