@@ -77,8 +77,8 @@ def test_links_that_cannot_bind_change_no_delivery(drawn, rate_Bps, routing):
 
 
 def test_what_every_message_to_a_node_crosses_leaves_its_wider_links_out():
-    """Of the ways from GPU to GPU over 100 Gbps NICs only the two NICs can bind."""
-    cluster = build_cluster(load_shape("fat-tree"), 16)
+    """Of the ways from GPU to GPU over a NIC only the two NICs can bind."""
+    cluster = build_cluster(load_shape("leaf-spine"), 16)
     src, dst = (side.reshape(-1) for side in np.indices((16, 16)))
     pattern = Pattern(src[src // 4 != dst // 4], dst[src // 4 != dst // 4])
     way = Ways(cluster).of(pattern)
@@ -126,7 +126,7 @@ def test_where_the_busiest_link_tells_nothing_is_solved(algorithm):
 
 
 def test_a_switch_takes_one_message():
-    cluster = build_cluster(load_shape("fat-tree"), 16)
+    cluster = build_cluster(load_shape("leaf-spine"), 16)
     schedule = make_algorithm("in-network", "all_reduce").schedule(Demand("all_reduce", (1000,) * 16, 4), cluster)
     times = RoundTimes(cluster)
     (step,) = schedule.steps
