@@ -123,8 +123,6 @@ def record(
     ----------
     model : str
         ``lstm``, ``ncf``, ``cnn`` or ``transformer``, or an option string such as ``lstm:width=32``.
-    workers, steps : int
-        Shards, and consecutive steps to record.
     text : path or several
         UTF-8 text for the language models, read one after the other.
     seed : int

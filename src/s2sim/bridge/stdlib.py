@@ -27,14 +27,9 @@ _IDENTIFIER_FIELDS = ("id", "attr", "arg", "name")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interactions:
-    """Pairs of a user (a file) and an item (an identifier in it).
+    """Pairs of a user (a file) and an item (an identifier in it), int64 (n,), sorted by user, then item, each once.
 
-    Attributes
-    ----------
-    users, items : int64 array, shape (n,)
-        The pairs, sorted by user, then item; each occurs once.
-    user_count, item_count : int
-        Numbers of users and items; identifiers are numbered by falling frequency.
+    Identifiers are numbered by falling frequency.
     """
 
     users: NDArray[np.int64]

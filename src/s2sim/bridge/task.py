@@ -33,10 +33,8 @@ class Task:
 
     Attributes
     ----------
-    module : torch.nn.Module
-        The parameters; their names become the layer names.
     sparse : frozenset of str
-        Parameters whose gradient has few non-zero rows.
+        Parameters of the module, whose names become the layer names, whose gradient has few non-zero rows.
     loss : callable
         (step, rank) to the mean loss of that rank's mini-batch at the current parameters.
     batch : int
@@ -55,12 +53,8 @@ class Task:
 class Model(ABC):
     """A model's settings, filled from an option string, and the way to a task; numbers must be above zero.
 
-    Attributes
-    ----------
-    warmup_steps : int
-        Training steps before the first recorded one; there may be none.
-    optimizer, learning_rate : str, float
-        What moves the weights along the mean gradient: plain gradient descent or Adam, and its step size.
+    There may be no ``warmup_steps`` before the first recorded one. The optimizer moves the weights along the mean
+    gradient.
     """
 
     needs_text: ClassVar[bool] = False

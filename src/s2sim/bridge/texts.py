@@ -32,13 +32,7 @@ _WIKITEXT_2 = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Corpus:
-    """A text as word numbers.
-
-    Attributes
-    ----------
-    tokens : int64 array, shape (n,)
-        Word numbers in reading order; 0 is the most frequent word.
-    """
+    """A text as word numbers in reading order, int64 of shape (n,); 0 is the most frequent word."""
 
     tokens: NDArray[np.int64]
     vocabulary_size: int
@@ -62,14 +56,9 @@ def _origin(paths: Sequence[Path], contents: Sequence[bytes]) -> DataOrigin:
 
 
 def read_corpus(paths: Sequence[Path], *, vocabulary: int | None = None) -> Corpus:
-    """Read texts one after the other, words split at white space, one end mark a line.
+    """Read UTF-8 texts one after the other, words split at white space, one end mark a line.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        UTF-8 text files.
-    vocabulary : int or None
-        Keep the most frequent words, this many with the mark that replaces all others; None keeps all.
+    Of the words the most frequent are kept, ``vocabulary`` with the mark that replaces all others; None keeps all.
     """
     contents = []
     words: list[str] = []
@@ -98,10 +87,8 @@ def read_corpus(paths: Sequence[Path], *, vocabulary: int | None = None) -> Corp
 def shard_windows(tokens: NDArray[np.int64], *, workers: int, sequences: int, length: int) -> NDArray[np.int64]:
     """Split a text into one contiguous shard a rank and each shard into windows for truncated training.
 
-    Returns
-    -------
-    int64 array, shape (workers, windows, sequences, length + 1)
-        Inputs are all but the last word of a window, targets all but the first.
+    They are int64 of shape (workers, windows, sequences, length + 1): inputs are all but the last word of a window,
+    targets all but the first.
     """
     per_sequence = len(tokens) // (workers * sequences)
     windows = (per_sequence - 1) // length

@@ -20,12 +20,8 @@ AnyTrace: TypeAlias = Trace | SyntheticTrace | MoreRanks
 def load_trace(spec: str | Path, *, workers: int, seed: int = 0) -> AnyTrace:
     """Return the trace that ``spec`` names, with ``workers`` ranks: beyond the recorded ones a fitted law draws them.
 
-    Parameters
-    ----------
-    spec : str or Path
-        Name of a shipped trace, path of a trace directory, or ``synthetic:density=...,overlap=...,tail=...``.
-    seed : int
-        Root seed of a synthetic trace, and of ranks that were not recorded.
+    It names a shipped trace, a trace directory, or is ``synthetic:density=...,overlap=...,tail=...``. ``seed`` is the
+    root of a synthetic trace, and of ranks that were not recorded.
     """
     if workers < 1:
         raise TraceError(f"{workers} workers were asked for; there must be at least 1")

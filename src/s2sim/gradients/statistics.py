@@ -49,14 +49,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Statistics of a trace.
+    """Statistics of a trace, of its layers and of the whole gradient, whose densities count elements.
 
-    Attributes
-    ----------
-    union_ranks : tuple of int
-        Numbers of ranks for which the union was measured: 1, 2, 4, ..., world size.
-    whole : Spread
-        The whole gradient; its densities count elements.
+    ``union_ranks`` are the numbers of ranks for which the union was measured: 1, 2, 4, ..., world size.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -108,12 +103,9 @@ def support(layer: Layer) -> Mask:
 
 
 def occupancy(source: GradientSource, ranks: int) -> tuple[Ints | None, ...]:
-    """Return in how many of the first ``ranks`` ranks the rows of each layer are held, over all steps.
+    """Return how many rows of each layer exactly k of the first ``ranks`` ranks hold, summed over all steps.
 
-    Returns
-    -------
-    tuple of int64 array, shape (ranks + 1,), or None
-        For each row-sparse layer, how many rows exactly k ranks hold, summed over the steps; None for a dense layer.
+    int64 of shape (ranks + 1,) for each row-sparse layer; None for a dense one.
     """
     totals: list[Ints | None] = []
     for step in range(source.steps):
@@ -169,11 +161,10 @@ def _mean(numbers: Sequence[float | None]) -> float | None:
 
 
 def trace_statistics(source: GradientSource) -> Statistics:
-    """Measure density, union density and tail of a trace, reading every gradient once.
+    """Measure density, union density and tail of a trace, reading every gradient once: means over ranks and steps.
 
     Densities of a layer count rows where it is row-sparse and elements where it is dense; those of the whole
-    gradient weigh the layers by their elements. All figures are means over ranks and steps; the union takes the
-    first k ranks.
+    gradient weigh the layers by their elements. The union takes the first k ranks.
     """
     counts = union_ranks(source.world_size)
     first = source.gradient(0, 0)

@@ -44,7 +44,7 @@ class Error(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Distances of one rank's aggregate: over all layers, over those that do not travel as plain float32, and by layer."""
+    """Distances of one rank's aggregate: over all layers, over those that do not travel as plain float32, by layer."""
 
     whole: Error
     compressed: Error

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ran:
-    """One reducer's work on one step's gradients: instances with what they carry on, what each rank ends with, the scripts."""
+    """One reducer's work on one step's gradients: instances with what they carry on, results, and the scripts."""
 
     instances: list[Reducer]
     results: list[Reduced]

@@ -51,13 +51,7 @@ def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
     """Check that an algorithm does what every algorithm must, for all its kinds.
 
     An algorithm may refuse a number of ranks or a cluster with `OptionError` or `TopologyError`, but not all of them.
-
-    Parameters
-    ----------
-    algorithm : Algorithm
-        With any options.
-    exhaustive : bool
-        Whether to try all of `RANK_COUNTS`, or `FEW_RANK_COUNTS`, which takes a tenth of the time.
+    An exhaustive check tries all of `RANK_COUNTS`; `FEW_RANK_COUNTS` take a tenth of the time.
     """
     require_options(algorithm)
     require(algorithm.kinds, f"{algorithm.name} runs no kind of collective")

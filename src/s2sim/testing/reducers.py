@@ -61,13 +61,7 @@ def _example(generator: np.random.Generator, *, zero: bool) -> Gradient:
 
 
 def check_reducer(make: Callable[[], Reducer]) -> None:
-    """Check that a reducer does what every reducer must.
-
-    Parameters
-    ----------
-    make : callable
-        Returns the reducer to check.
-    """
+    """Check that a reducer, which ``make`` returns anew, does what every reducer must."""
     with warnings.catch_warnings():
         # That nothing is compressed is right where there is nothing to compress.
         warnings.simplefilter("ignore", S2SimWarning)

@@ -31,13 +31,7 @@ WORKER_COUNTS = (1, 2, 3, 7, 16, 65)
 
 
 def check_topology(name_or_path: str | Path) -> None:
-    """Check that a topology can be read, built and crossed, at all sizes that it has places for.
-
-    Parameters
-    ----------
-    name_or_path : str or path
-        As `s2sim.topology.load_shape` takes it.
-    """
+    """Check that a topology, of a name or path, can be read, built and crossed, at all sizes that it has places for."""
     shape = load_shape(name_or_path)
     _check_sources(shape)
     places = most_workers(shape) or max(WORKER_COUNTS)

@@ -52,7 +52,7 @@ def weighed(group: Ints, rate_Bps: Floats, groups: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Between:
-    """The links between switches, in the direction that is asked about: where each starts and ends, and bytes a second."""
+    """The links between switches, in the direction that is asked about: from where, to where, bytes per second."""
 
     tail: Ints
     head: Ints

@@ -128,7 +128,7 @@ class Meshes:
 
 
 def find_meshes(specs: Sequence[NodeSpec], spec_of_node: Ints, in_use: Ints) -> Meshes:
-    """Return the meshes of all nodes, by the kind of each one and how many of its GPUs are in use, int64 of shape (nodes,)."""
+    """Return the meshes of all nodes, by the kind of each one and how many of its GPUs are in use, int64 (nodes,)."""
     variants: list[MeshWays] = []
     variant = np.full(len(in_use), -1, np.int64)
     links = np.zeros(len(in_use), np.int64)

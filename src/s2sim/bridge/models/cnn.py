@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cnn(Model):
-    """Settings of the convolutional network.
-
-    Attributes
-    ----------
-    channels : int
-        Output channels of the first convolution; the second has twice as many.
-    """
+    """Settings of the convolutional network; its second convolution has twice as many output channels as the first."""
 
     channels: int = 16
     hidden: int = 64

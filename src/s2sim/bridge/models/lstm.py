@@ -122,19 +122,9 @@ def _sampled_softmax(
 ) -> torch.Tensor:
     """Return the mean sampled-softmax loss (Jean et al., 2015, arXiv:1412.2007, section 3).
 
-    Logits are corrected by the log probability of a word to be drawn; a negative that is the target itself is
-    left out.
-
-    Parameters
-    ----------
-    hidden : float32 tensor, shape (n, width)
-    targets : int64 tensor, shape (n,)
-    negatives : int64 array, shape (k,)
-        Distinct words, shared by all samples.
-    table : Embedding
-        Output embedding.
-    words, draws : int
-        Rows of the table; draws that gave the negatives.
+    Logits are corrected by the log probability of a word to be drawn; a negative that is the target itself is left out.
+    ``hidden`` is float32 of shape (n, width), ``targets`` int64 of shape (n,); the negatives, distinct words of
+    ``draws``, are shared by all samples.
     """
     import torch
 

@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ncf(Model):
-    """Settings of the recommender.
-
-    Attributes
-    ----------
-    positives : int
-        Observed pairs in one rank's mini-batch.
-    negatives : int
-        Unobserved pairs drawn for each of them (the paper uses 4).
-    """
+    """Settings of the recommender: observed pairs in a mini-batch, and unobserved ones for each (the paper: 4)."""
 
     width: int = 32
     positives: int = 128

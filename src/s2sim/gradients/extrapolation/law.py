@@ -41,14 +41,10 @@ _FIT_STEPS = 5000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerLaw:
-    """How the rows of one table spread over ranks.
+    """How the rows of one table spread over ranks, in float64 arrays of shape (m,).
 
-    Attributes
-    ----------
-    probabilities : float64 array, shape (m,)
-        With which a rank holds a row, increasing from 0 to 1.
-    weights : float64 array, shape (m,)
-        Share of the table's rows that have each of them.
+    ``probabilities`` with which a rank holds a row increase from 0 to 1; ``weights`` are the shares of the table's rows
+    that have each of them.
     """
 
     ranks: int
@@ -60,13 +56,7 @@ class LayerLaw:
         return float(self.weights @ (1 - (1 - self.probabilities) ** ranks))
 
     def draw(self, counts: Ints, ranks: int, generator: np.random.Generator) -> Floats:
-        """Return a probability for each row, drawn given in how many of ``ranks`` ranks it was seen.
-
-        Parameters
-        ----------
-        counts : int64 array, shape (rows,)
-            How many ranks hold each row.
-        """
+        """Return a probability for each row, drawn given how many of ``ranks`` ranks hold it, int64 (rows,)."""
         drawn = np.empty(len(counts))
         for count, likelihood in zip(*_likelihoods(np.unique(counts), ranks, self.probabilities), strict=True):
             posterior = self.weights * likelihood
@@ -95,13 +85,7 @@ def fit_law(source: GradientSource, ranks: int | None = None) -> RankLaw:
 
 
 def fit_layer(rows_by_count: Ints) -> LayerLaw:
-    """Fit the law of one table.
-
-    Parameters
-    ----------
-    rows_by_count : int64 array, shape (ranks + 1,)
-        How many rows exactly k ranks hold.
-    """
+    """Fit the law of one table, of which so many rows are held by exactly k ranks, int64 of shape (ranks + 1,)."""
     ranks = len(rows_by_count) - 1
     probabilities = np.concatenate([[0.0], np.geomspace(_SMALLEST / ranks, 1 - _SMALLEST / ranks, _PROBABILITIES), [1]])
     seen, likelihoods = _likelihoods(np.flatnonzero(rows_by_count), ranks, probabilities)

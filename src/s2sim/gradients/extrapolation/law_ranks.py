@@ -57,16 +57,9 @@ class SomeRanks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MoreRanks:
-    """A recorded trace and as many ranks more as are asked for.
+    """A recorded trace, whose ranks come first as they are, and as many more as asked for, which hold rows by a law.
 
-    Attributes
-    ----------
-    source : GradientSource
-        Its recorded ranks, which come first, as they are.
-    law : RankLaw
-        How the others hold rows.
-    seed : int
-        Root of what is drawn; a rank's gradient does not depend on how many there are.
+    ``seed`` is the root of what is drawn; a rank's gradient does not depend on how many there are.
     """
 
     name: str
@@ -127,10 +120,9 @@ class _Pool:
         What the ranks have in common in each row that any of them holds; the last is 0, for all other rows.
     own : array, shape (held, width)
         What each rank has beside it, row by row.
-    places : int64 array, shape (rows,)
-        Which line of ``common`` belongs to a row.
-    starts, counts : int64 array, shape (rows,)
-        Where a row's values begin in ``own``, and how many there are; of a row that none holds, those of the rarest.
+    places, starts, counts : int64 array, shape (rows,)
+        Which line of ``common`` belongs to a row; where its values begin in ``own``, and how many there are; of a row
+        that none holds, those of the rarest.
     """
 
     odds: Floats
@@ -172,21 +164,11 @@ class _Pool:
 
 
 def _split(values: NDArray[Any], counts: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return what the ranks have in common in each row, and what each has beside it.
+    """Return what the ranks have in common in each row, and what each has beside it: shapes (rows + 1 | held, width).
 
-    Parameters
-    ----------
-    values : array, shape (held, width)
-        Of all rows, one after the other.
-    counts : int64 array, shape (rows,)
-        How many lines each row has there.
-
-    Returns
-    -------
-    array, shape (rows + 1, width)
-        In common; the last line is 0.
-    array, shape (held, width)
-        Beside it, as large as the spread of the ranks; all of the value where only one rank holds a row.
+    ``values`` are those of all rows, one after the other, each of which has so many lines there. The last line in
+    common is 0. What is beside is as large as the spread of the ranks; all of the value where only one rank holds a
+    row.
     """
     common = np.zeros((len(counts) + 1, values.shape[1]), values.dtype)
     if not len(counts):

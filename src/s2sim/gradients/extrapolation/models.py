@@ -85,12 +85,8 @@ class ModelLayer:
 class Published:
     """A count by somebody else, against which a layer table is checked when it is read.
 
-    Attributes
-    ----------
-    within : float
-        By how much, relatively, the layer table may differ: what rounding has hidden.
-    tied : tuple of str
-        Layers that this count leaves out because they share another layer's parameter.
+    It may differ by a share ``within``, which rounding has hidden; ``tied`` layers are left out of it because they
+    share another layer's parameter.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
@@ -104,13 +100,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class LayerTable:
-    """The layer table of one model, as its file has it.
-
-    Attributes
-    ----------
-    kind, source : str
-        How sure the shapes are and what they rest on.
-    """
+    """The layer table of one model, as its file has it: how sure the shapes are, what they rest on, and the layers."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 

@@ -43,10 +43,7 @@ _DENSE_ELEMENTS = 1 << 23
 class Growth:
     """One part of the gradients that is larger in the model asked for.
 
-    Attributes
-    ----------
-    times : float
-        How many times what doubling adds is to be added; negative for a part that shrinks.
+    What doubling it adds is to be added so many ``times``; negative for a part that shrinks.
     """
 
     what: str
@@ -103,12 +100,8 @@ def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
     """Return the scaling to the layers of ``model`` with the statistics of ``like``.
 
     Each row-sparse table of the model takes its rows from one of the trace's, in turn, and at most the model's width of
-    it; dense layers run as small copies of the model's, filled with the values of the trace's dense layers.
-
-    Parameters
-    ----------
-    workers : int
-        Ranks that run: the more there are, the smaller the copies of the dense layers.
+    it; dense layers run as small copies of the model's, filled with the values of the trace's dense layers. The more
+    ``workers`` run, the smaller these copies are.
     """
     sources = [index for index, layer in enumerate(like.layers) if isinstance(layer, RowSparse)]
     dense = [index for index, layer in enumerate(like.layers) if not isinstance(layer, RowSparse)]
@@ -233,13 +226,7 @@ def double_width(gradient: Gradient, layers: Collection[int]) -> Gradient:
 
 
 def keep_rows(gradient: Gradient, kept: Sequence[Ints]) -> Gradient:
-    """Return a gradient with only some rows of each layer, renumbered.
-
-    Parameters
-    ----------
-    kept : sequence of int64 array
-        For each layer, which rows stay, strictly increasing.
-    """
+    """Return a gradient with only some rows of each layer, int64 and strictly increasing, renumbered."""
     layers: list[Layer] = []
     for layer, rows in zip(gradient.layers, kept, strict=True):
         if isinstance(layer, RowSparse):

@@ -35,8 +35,6 @@ class CollectiveCheck:
 
     Attributes
     ----------
-    other : str
-        Its name.
     packet_bytes : int
         Bytes of a packet in the one that has packets.
     time_s : float
@@ -69,10 +67,7 @@ def run_as_packets(
 ) -> tuple[int, NDArray[np.int64]]:
     """Return when the last rank is done and when each is, in integer picoseconds, in the packet network.
 
-    Raises
-    ------
-    S2SimError
-        Where it would take too long, or where a switch reduces.
+    `S2SimError` where it would take too long, or where a switch reduces.
     """
     import simpy
 

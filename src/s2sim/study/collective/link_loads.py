@@ -22,15 +22,7 @@ _NAMED_FLOWS = 8
 
 @dataclass(frozen=True, slots=True)
 class FlowShare:
-    """What one pair of ranks sent over a link.
-
-    Attributes
-    ----------
-    src, dst : int
-        Ranks.
-    bytes : float
-        Bytes in the whole time; of a flow that is split over several links, the part on this one.
-    """
+    """Bytes that one pair of ranks sent over a link; of a flow that is split over several links, the part on it."""
 
     src: int
     dst: int
@@ -43,8 +35,6 @@ class LinkLoad:
 
     Attributes
     ----------
-    link : str
-        Its name.
     bytes : float
         Bytes; a flow that is split over several links leaves a part on each.
     utilisation : float
@@ -64,16 +54,9 @@ class LinkLoad:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sent:
-    """Bytes that pairs of ranks sent along their routes.
+    """Bytes that pairs of ranks sent along their routes, in arrays of shape (m,).
 
-    Attributes
-    ----------
-    routes : Routes
-        One a message.
-    src, dst : int64 arrays, shape (m,)
-        Ranks; of a message through a reducing switch, the first of those that take part.
-    bytes : float64 array, shape (m,)
-        Bytes of each.
+    Ranks are int64; of a message through a reducing switch, the first of those that take part. Bytes are float64.
     """
 
     routes: Routes
@@ -94,17 +77,10 @@ def _part(ranks: NDArray[np.int64], fabric: Fabric) -> NDArray[np.uint64]:
 def busiest_links(
     fabric: Fabric, traffic: Callable[[Wanted | None], Iterable[Sent]], seconds: float
 ) -> tuple[LinkLoad, ...]:
-    """Return the links that were busiest, the busiest first, links in order where they tie.
+    """Return the links that were busiest in so many seconds, the busiest first, links in order where they tie.
 
-    Parameters
-    ----------
-    fabric : Fabric
-        Links.
-    traffic : callable
-        Returns what was sent; called twice, because all of it may not fit in memory. The second time only those pairs
-        of ranks count for which ``wanted(src, dst)`` is true.
-    seconds : float
-        In how long.
+    ``traffic`` returns what was sent; it is called twice, because all of it may not fit in memory. The second time only
+    those pairs of ranks count for which ``wanted(src, dst)`` is true.
     """
     if seconds == 0:
         return ()

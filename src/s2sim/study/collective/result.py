@@ -21,10 +21,6 @@ class CollectiveResult(JsonForm):
 
     Attributes
     ----------
-    spec : CollectiveSpec
-        What was asked for.
-    spec_sha256 : str
-        The hash of its content.
     kind, algorithm, why, headline : str
         What ran, why that algorithm, and where.
     workers, size_bytes : int

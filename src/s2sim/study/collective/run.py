@@ -34,8 +34,6 @@ def run_collective(
         What it does, one of `KINDS`.
     topology : str
         Name of a shipped topology or path of a TOML file.
-    workers : int
-        Ranks.
     size_bytes : int or sequence of int
         As nccl-tests counts it, or what each rank contributes.
     **options

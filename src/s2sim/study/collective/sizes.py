@@ -48,10 +48,7 @@ def make_demand(kind: Kind, size_bytes: int | Sequence[int], workers: int, root:
 def read_sizes(path: Path) -> list[int]:
     """Return the sizes of a text file with one a line, each with its unit; ``#`` begins a comment.
 
-    Raises
-    ------
-    S2SimError
-        Naming the line that is wrong.
+    `S2SimError` names the line that is wrong.
     """
     sizes = []
     for number, line in enumerate(read_text(path).splitlines(), start=1):

@@ -20,8 +20,6 @@ class CollectiveSpec(NetworkSpec):
     ----------
     kind : str
         What it does, one of `KINDS`.
-    workers : int
-        Ranks.
     size_bytes : int or tuple of int
         As nccl-tests counts it, or what each rank contributes.
     algorithm : str

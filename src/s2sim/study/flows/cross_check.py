@@ -16,19 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossCheck(JsonForm):
-    """What the network that was not asked for makes of the transfers.
+    """What the network that was not asked for makes of the transfers, in float64 arrays of shape (n,).
 
     Attributes
     ----------
-    other : str
-        Its name.
     packet_bytes : int
         Bytes of a packet in the one that has packets.
-    finish_s : float64 array, shape (n,)
+    finish_s : array
         When each transfer is delivered in it, in seconds from time 0.
-    fill_s : float64 array, shape (n,)
+    fill_s : array
         What store and forward adds to each transfer alone, in seconds.
-    difference : float64 array, shape (n,)
+    difference : array
         The time of each as packets, less its fill, over its time as a fluid, less 1.
     """
 

@@ -30,22 +30,15 @@ class FlowsResult(JsonForm):
 
     Attributes
     ----------
-    spec : FlowsSpec
-        What was asked for.
     spec_sha256 : str
-        The hash of its content, transfers included.
-    transfers : Transfers
-        What was asked for.
+        The hash of the spec's content, transfers included.
     headline : str
         The cluster in one line.
-    finish_s : float64 array, shape (n,)
-        When each was delivered, in seconds from time 0.
-    slowdown : float64 array, shape (n,)
-        Its time over what it would take with nothing else in flight.
+    finish_s, slowdown : float64 array, shape (n,)
+        When each was delivered, in seconds from time 0, and its time over what it would take with nothing else in
+        flight.
     bottlenecks : tuple of LinkLoad
         The busiest links, over the time from the first start to the last delivery.
-    network : str
-        What carried them.
     cross_check : CrossCheck, optional
         What the other network says, where it was asked.
     effects : tuple of Effect

@@ -31,12 +31,8 @@ _MOST_BYTES = 2**26
 class FlowsSpec(NetworkSpec):
     """What `s2sim flows` computes, on the cluster and in the network of a `NetworkSpec`.
 
-    Attributes
-    ----------
-    file : str or None
-        Path of the transfers; None for those that a caller has at hand.
-    workers : int or None
-        Ranks; None for as many as the transfers name.
+    ``file`` is the path of the transfers, None for those that a caller has at hand; ``workers`` are as many as these
+    name unless given.
     """
 
     what: ClassVar[str] = "flows"
@@ -52,16 +48,9 @@ class FlowsSpec(NetworkSpec):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transfers:
-    """What a traffic file asks for, one entry a line.
+    """What a traffic file asks for, one entry a line, in arrays of shape (n,).
 
-    Attributes
-    ----------
-    start_ps : int64 array, shape (n,)
-        When each starts.
-    src, dst : int64 arrays, shape (n,)
-        Ranks.
-    sizes_bytes : float64 array, shape (n,)
-        Bytes of each.
+    Start times are int64 picoseconds, ranks int64, sizes float64 bytes.
     """
 
     start_ps: NDArray[np.int64]
@@ -85,10 +74,7 @@ def transfers_of(spec: FlowsSpec) -> Transfers:
 def read_transfers(path: Path) -> Transfers:
     """Return the transfers of a CSV file with the columns ``start_s``, ``src``, ``dst`` and ``bytes``.
 
-    Raises
-    ------
-    S2SimError
-        Naming the line that is wrong.
+    `S2SimError` names the line that is wrong.
     """
     text = read_text(path, most_bytes=_MOST_BYTES)
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)

@@ -22,8 +22,6 @@ class Contender(JsonForm):
 
     Attributes
     ----------
-    reducer : str
-        Option string.
     total_ps : int
         Communication phase of the slowest rank, in picoseconds.
     error_relative_l2 : float or None
@@ -52,19 +50,10 @@ class Contender(JsonForm):
 
 @dataclass(frozen=True, slots=True)
 class Cell(JsonForm):
-    """One density, overlap, rate and latency.
+    """One density and overlap of the gradients, rate and latency of a network interface.
 
-    Attributes
-    ----------
-    density, overlap : float
-        Of the gradients.
-    rate_Bps : float
-        Of a network interface, in bytes per second.
-    latency_s : float
-        Of a network interface, in seconds.
-    contenders : tuple of Contender
-        In the order of the reducers that were asked for, ``dense`` among them; those that refuse these gradients are
-        missing.
+    Contenders stand in the order of the reducers that were asked for, ``dense`` among them; those that refuse these
+    gradients are missing.
     """
 
     density: float
@@ -136,8 +125,6 @@ class RegimeMap(JsonForm):
 
     Attributes
     ----------
-    spec : RegimeSpec
-        What was computed.
     headline : str
         The cluster and the gradient in one line.
     cells : tuple of Cell

@@ -46,13 +46,7 @@ class RegimeScenario:
 
 
 def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
-    """Return the scenario of a map.
-
-    Raises
-    ------
-    S2SimError
-        For anything that does not exist or cannot be as asked.
-    """
+    """Return the scenario of a map; `S2SimError` for anything that does not exist or cannot be as asked."""
     _parse_axis("--density", spec.densities, float)
     _parse_axis("--overlap", spec.overlaps, float)
     networks = product(

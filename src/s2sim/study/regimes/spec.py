@@ -56,8 +56,6 @@ class RegimeSpec(JsonForm):
     ----------
     topology : str
         Name of a shipped topology or path of a TOML file.
-    workers : int
-        Ranks.
     densities, overlaps : tuple of float
         Of the synthetic gradients, see `s2sim.gradients.traces.synthetic.SyntheticOptions`.
     rates, latencies : tuple of str
@@ -74,8 +72,6 @@ class RegimeSpec(JsonForm):
         Option string of a communication library, and a name in the hardware catalogue.
     max_error : float
         A lossy reducer with a larger relative L2 error wins nothing.
-    seed : int
-        Root of all randomness.
     """
 
     topology: str
