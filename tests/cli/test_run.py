@@ -64,7 +64,7 @@ def test_the_first_line_is_the_cluster_and_the_last_the_verdict(s2sim, tiny):
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0].startswith("single-switch: 4 nodes x 1 GPU, 1 NIC of 100 Gbps a node")
-    assert lines[-1].startswith("4 workers: ")
+    assert lines[-1].startswith("4 workers over nccl: ")
     assert "communication phase only" in out
     assert "\x1b" not in out
 
@@ -81,9 +81,11 @@ def test_a_pipe_gets_whole_tables_and_a_narrow_terminal_gets_parts(s2sim, tiny, 
 
 def test_what_was_not_chosen_is_said(s2sim, tiny):
     _, out, _ = s2sim(*tiny)
-    assert out.splitlines()[1] == "By default: GPU a100."
-    _, out, _ = s2sim(*tiny, "--gpu", "a100")
+    lines = out.splitlines()
+    assert lines[1] == "Library nccl and GPU a100, as single-switch says."
     assert "By default" not in out
+    _, out, _ = s2sim(*tiny, "--gpu", "h100", "--library", "ideal")
+    assert out.splitlines()[1] == "Library ideal and GPU h100, as asked for."
 
 
 def test_without_reducers_and_trace_a_dozen_are_compared_on_the_language_model(monkeypatch, s2sim):
@@ -134,7 +136,7 @@ def test_every_option_reaches_the_spec(s2sim, tiny):
 def test_quiet_prints_the_verdict_alone(s2sim, tiny):
     code, out, err = s2sim(*tiny, "--quiet")
     assert (code, err) == (0, "")
-    assert out.startswith("4 workers: ")
+    assert out.startswith("4 workers over nccl: ")
     assert out.count("\n") == 1
 
 
@@ -180,7 +182,7 @@ def test_lowering_is_shown_beside_the_ideal(s2sim, tiny):
 
 
 def test_of_the_ideal_library_lowering_says_that_nothing_differs(s2sim, tiny):
-    code, out, err = s2sim(*tiny, "--show", "lowering")
+    code, out, err = s2sim(*tiny, "--library", "ideal", "--show", "lowering")
     assert (code, err) == (0, "")
     assert "ideal executes everything as asked; --library nccl, gloo, mpi would differ" in out
     assert "lowering by" not in out

@@ -38,6 +38,7 @@ LEFT_OUT = frozenset(
         "law",
         "hold_out",
         "did",
+        "machines",
     )
 )
 

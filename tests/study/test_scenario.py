@@ -34,8 +34,8 @@ SPEC = RunSpec(
 PARSERS = {
     "topology": "s2sim.study.scenario.cluster.load_shape",
     "fault": "s2sim.replay.faults.registry.make_fault",
-    "library": "s2sim.study.scenario.reducers.choose_library",
-    "gpu": "s2sim.study.scenario.reducers.load_gpu",
+    "library": "s2sim.study.scenario.machines.choose_library",
+    "gpu": "s2sim.study.scenario.machines.load_gpu",
     "trace": "s2sim.study.scenario.reducers.load_trace",
     "reducer": "s2sim.study.scenario.asked.make_reducer",
     "algorithm": "s2sim.collectives.algorithms.registry.read_algorithm",

@@ -58,8 +58,8 @@ def compare_command(
     topology: TopologyOption = "fat-tree",
     reducer: ReducerOption = None,
     overrides: SetOption = None,
-    library: LibraryOption = "ideal",
-    gpu: GpuOption = "a100",
+    library: LibraryOption = None,
+    gpu: GpuOption = None,
     max_error: MaxErrorOption = None,
     seed: RootSeedOption = 0,
     png: PngOption = None,
@@ -133,12 +133,14 @@ def _to_json(result: Result) -> dict[str, Any]:
 
 def _print(result: Result, *, quiet: bool) -> None:
     from s2sim.cli.output import show_grids, show_lines, show_paragraph
+    from s2sim.cli.run_output import machines_line
     from s2sim.report.tables.codecs import compare_grid
 
     if quiet:
         show_lines([result.verdict.text])
         return
     show_lines([result.headline])
+    show_paragraph(machines_line(result))
     show_grids([compare_grid(rows, *_fronts(rows)) for rows in _by_workers(result).values()])
     show_lines(["", *(f"Note: {note}." for note in result.notes), ""])
     show_paragraph(result.verdict.text)

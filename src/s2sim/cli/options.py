@@ -171,15 +171,26 @@ CrossCheckOption = Annotated[
     bool, typer.Option("--cross-check", help="Run the other network too, and say how far apart they are.")
 ]
 
+_AS_THE_TOPOLOGY = "as the topology says"
+
 LibraryOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="NAME[:KEY=VALUE,...]",
-        help="Communication library that executes the collectives (see s2sim list libraries).",
+        help="Communication library that executes the collectives, or ideal, which executes everything as asked (see "
+        "s2sim list libraries).",
+        show_default=_AS_THE_TOPOLOGY,
     ),
 ]
 
-GpuOption = Annotated[str, typer.Option(help="GPU that encodes and decodes (see s2sim list hardware).")]
+GpuOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="GPU that encodes and decodes (see s2sim list hardware).",
+        show_default=_AS_THE_TOPOLOGY,
+    ),
+]
 
 RootSeedOption = Annotated[int, typer.Option(help="Root of all randomness, a whole number from 0.")]
 

@@ -68,8 +68,8 @@ def regimes_command(
             help="Largest relative L2 error (a ratio, without unit) with which a reducer may win; s2 is sized for it."
         ),
     ] = 0.1,
-    library: LibraryOption = "ideal",
-    gpu: GpuOption = "a100",
+    library: LibraryOption = None,
+    gpu: GpuOption = None,
     tail: Annotated[
         str, typer.Option(help="Values of the gradients: gaussian, or the exponent of a power law, for example 1.5.")
     ] = "gaussian",

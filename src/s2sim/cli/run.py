@@ -87,8 +87,8 @@ def run_command(
             help="Algorithm of the collectives (see s2sim list collectives), or auto for the fastest.",
         ),
     ] = "auto",
-    library: LibraryOption = "ideal",
-    gpu: GpuOption = "a100",
+    library: LibraryOption = None,
+    gpu: GpuOption = None,
     compute: Annotated[
         str | None,
         typer.Option(

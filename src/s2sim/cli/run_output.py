@@ -20,10 +20,14 @@ def defaults_line(result: Result, given: Sequence[str]) -> str | None:
     chosen = {
         "--reducer": f"reducers {', '.join(result.spec.reducers)}",
         "--trace": f"gradients of {result.spec.trace}",
-        "--gpu": f"GPU {result.spec.gpu}",
     }
     parts = [text for option, text in chosen.items() if option not in given]
     return f"By default: {'; '.join(parts)}." if parts else None
+
+
+def machines_line(result: Result) -> str:
+    """Return which library and GPU were taken, and who chose them."""
+    return f"{result.machines[0].upper()}{result.machines[1:]}."
 
 
 def show_result(
@@ -40,6 +44,7 @@ def show_result(
         show_lines([result.verdict.text])
         return
     show_lines([result.headline])
+    show_paragraph(machines_line(result))
     if defaults:
         show_paragraph(defaults)
     show_paragraph(result.gradients.sentence())
@@ -65,7 +70,7 @@ def show_result(
 
 
 def _print_lowering(result: Result) -> None:
-    if result.spec.library == IDEAL.name:
+    if result.library == IDEAL.name:
         others = ", ".join(name for name in LIBRARIES if name != IDEAL.name)
         show_lines(["", f"Lowering: {IDEAL.name} executes everything as asked; --library {others} would differ."])
         return

@@ -73,11 +73,15 @@ def show_command(
     if seed and placement != "random":
         warnings.warn(f"--seed {seed} changes nothing here: only placement random draws", S2SimWarning, stacklevel=2)
 
+    from s2sim.study.scenario.machines import resolve_machines
     from s2sim.topology.cluster import build_cluster
     from s2sim.topology.describe import describe, first_line
     from s2sim.topology.files.catalogue import load_shape
 
-    cluster = build_cluster(load_shape(topology, tuple(overrides or ())), count, placement=placement, seed=seed)
+    shape = load_shape(topology, tuple(overrides or ()))
+    # What has no name is told here already.
+    resolve_machines(shape, ())
+    cluster = build_cluster(shape, count, placement=placement, seed=seed)
     described = describe(cluster)
     if png is not None:
         _draw(cluster, described, png)
@@ -144,6 +148,8 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
 
     facts: list[tuple[str, str, Callable[[Any], str]]] = [
         ("fabric", "kind", count),
+        ("GPU", "gpu", count),
+        ("library", "library", count),
         ("workers", "workers", count),
         ("placement", "placement", count),
         ("nodes", "nodes", count),

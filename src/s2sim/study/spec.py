@@ -52,7 +52,6 @@ COMPARED = (
 """Sketches as in all steps but the first, in which they are at their best; exact ones in both."""
 
 DEFAULT_TRACE = "lstm-lm"
-DEFAULT_GPU = "a100"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,10 @@ class RunSpec(ClusterSpec):
         Name or path of a gradient trace, or ``synthetic:...``.
     collective : str
         Option string of an algorithm, or ``auto``.
-    library : str
-        Option string of a communication library; ``ideal`` executes everything as asked.
-    gpu : str
-        Name in the hardware catalogue.
+    library : str or None
+        Option string of a communication library, ``ideal`` executes everything as asked; None for the topology's.
+    gpu : str or None
+        Name in the hardware catalogue; None for the topology's.
     compute : str or None
         Time of forward and backward, added without overlap.
     max_error : float or None
@@ -91,8 +90,8 @@ class RunSpec(ClusterSpec):
     reducers: tuple[str, ...] = DEFAULT_REDUCERS
     trace: str = DEFAULT_TRACE
     collective: str = "auto"
-    library: str = "ideal"
-    gpu: str = DEFAULT_GPU
+    library: str | None = None
+    gpu: str | None = None
     compute: str | None = None
     max_error: float | None = None
     scale_to: str | None = None

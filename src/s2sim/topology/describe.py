@@ -92,6 +92,8 @@ def describe(cluster: Cluster) -> dict[str, Any]:
     return {
         "name": shape.name,
         "description": shape.description,
+        "gpu": shape.gpu,
+        "library": shape.library,
         "kind": shape.kind,
         "workers": cluster.workers,
         "placement": cluster.placement,

@@ -21,6 +21,8 @@ class ClusterShape:
     ----------
     source, file : str
         Where the shape comes from, and which file was read.
+    gpu, library : str or None
+        What its machines have and run: name of a GPU, and option string of a communication library.
     groups : tuple of NodeGroup
         What nodes hold, the first nodes first; all groups but the last have a count.
     host_cable : bool
@@ -43,6 +45,8 @@ class ClusterShape:
     description: str
     source: str
     file: str
+    gpu: str | None
+    library: str | None
     groups: tuple[NodeGroup, ...]
     kind: str
     host_cable: bool

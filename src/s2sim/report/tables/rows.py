@@ -191,7 +191,7 @@ def lowering_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, what every reducer asks of the library beside what the library executes."""
     return [
         tabulate(
-            f"lowering by {result.spec.library}, {marked_workers(rows[0])}; costs: by how much the phase would be "
+            f"lowering by {result.library}, {marked_workers(rows[0])}; costs: by how much the phase would be "
             "shorter if this alone ran as asked",
             [(row.option_string, item) for row in rows for item in row.lowering],
             words("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].call or UNDEFINED}"),

@@ -51,8 +51,10 @@ def _sends_other(recording: Recording, library: Library) -> bool:
     return any(own.demands != asked.demands for own, asked in zip(plan.lowered, ideal.lowered, strict=True))
 
 
-def warn_of_idle_library_options(text: str, library: Library, recorded: Sequence[Recorded]) -> None:
-    """Warn of each option that was given for the library and decided nothing."""
+def warn_of_idle_library_options(text: str | None, library: Library, recorded: Sequence[Recorded]) -> None:
+    """Warn of each option that was given for the library and decided nothing; of those of a topology (None) not."""
+    if text is None:
+        return
     used = {
         option
         for item in recorded

@@ -55,7 +55,7 @@ class Executed:
     @cached_property
     def real_plan(self) -> Plan:
         """What the real library executes for each call."""
-        real = self.scenario.real_library
+        real = self.scenario.machines.real_library
         return self.plan if real is self.scenario.library else make_plan(self.recording, real)
 
     @cached_property

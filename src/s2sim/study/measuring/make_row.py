@@ -109,7 +109,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed) -> Row:
         lowering=executed.lowering(),
         total_ideal_s=executed.ideal.total_ps / PS_PER_S,
         order_gap_s=executed.order_gap_s(),
-        real_library=scenario.real_library.option_string,
+        real_library=scenario.machines.real_library.option_string,
         total_real_s=executed.real.total_ps / PS_PER_S,
         bytes_sent_real_per_rank=executed.sent_real(),
     )

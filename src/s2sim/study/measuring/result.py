@@ -73,7 +73,7 @@ class Row(JsonForm):
     order_gap_s : float
         Total less what it were if launches were grouped and overlapped as in the ideal library.
     real_library : str
-        The library asked for, or `REAL_LIBRARY` where that was the ideal one.
+        The library that executed the collectives, or the topology's where that was the ideal one.
     total_real_s : float
         Total with it.
     bytes_sent_real_per_rank : int
@@ -191,6 +191,10 @@ class Result(JsonForm):
         The cluster in one line.
     gradients : Gradients
         Whose gradients were reduced, how large and how sparse.
+    library, gpu : str
+        Option string of the library that executed the collectives, and name of the GPU that encoded and decoded.
+    machines : str
+        Both in words, and who chose them.
     provenance : dict
         The run record.
     rows : tuple of Row
@@ -204,6 +208,9 @@ class Result(JsonForm):
     spec: RunSpec
     headline: str = field(metadata=key("cluster"))
     gradients: Gradients
+    library: str
+    gpu: str
+    machines: str
     provenance: dict[str, Any]
     rows: tuple[Row, ...] = field(metadata=key("results"))
     verdict: Verdict

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.provenance import run_record
 from s2sim.study.compare.library_notes import library_notes
 from s2sim.study.compare.origin import hardware_inputs
@@ -54,7 +53,7 @@ def map_notes(
         notes.append("union learns the rows after backward; --prefetch adds a union that knows them from the batch")
     shape = scenario.networks[0].scenario.shape
     last = {item.option_string: item for item in recorded}
-    notes += library_notes(scenario.library, shape, list(last.values()))
+    notes += library_notes(scenario.machines.library, shape, list(last.values()))
     notes += [f"{text} ({'; '.join(places)})" for text, places in refusals.items()]
     return notes
 
@@ -65,23 +64,22 @@ def headline(spec: RegimeSpec, scenario: RegimeScenario) -> str:
     nodes = int(where.cluster(spec.workers).node_of_rank.max()) + 1
     size = format_bytes(spec.rows * spec.width * _FLOAT32_BYTES)
     values = "gaussian values" if spec.tail == "gaussian" else f"values with a power-law tail of exponent {spec.tail}"
-    over = "" if spec.library == IDEAL.option_string else f", {spec.library}"
     return (
-        f"{where.shape.name}: {spec.workers} workers in {nodes} nodes{over}; gradient of {spec.rows} x {spec.width} "
-        f"float32 ({size}), {values}"
+        f"{where.shape.name}: {spec.workers} workers in {nodes} nodes; {scenario.machines.text}; gradient of "
+        f"{spec.rows} x {spec.width} float32 ({size}), {values}"
     )
 
 
 def map_origin(spec: RegimeSpec, scenario: RegimeScenario) -> dict[str, Any]:
     """Return the run record of a map."""
-    inputs = hardware_inputs(scenario.networks[0].scenario.shape, scenario.gpu, (RATE_FIELD, LATENCY_FIELD))
+    inputs = hardware_inputs(scenario.networks[0].scenario.shape, scenario.machines.gpu, (RATE_FIELD, LATENCY_FIELD))
     return run_record(
         spec={
             "networks": in_any_order(cluster_content(item.scenario, [spec.workers]) for item in scenario.networks),
             "gradients": in_any_order(map(trace_content, scenario.traces)),
             "reducers": reducers_content(scenario.reducers),
-            "library": [scenario.library.name, scenario.library.chosen],
-            "gpu": content_of(scenario.gpu),
+            "library": [scenario.machines.library.name, scenario.machines.library.chosen],
+            "gpu": content_of(scenario.machines.gpu),
             "max_error": spec.max_error,
         },
         inputs={**inputs, "gradients": {"kind": "synthetic"}, "seed": spec.seed},

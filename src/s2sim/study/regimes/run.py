@@ -37,11 +37,11 @@ def run_regimes(spec: RegimeSpec, progress: Progress | None = None) -> RegimeMap
         for trace in scenario.traces:
             scripts, drawn = recorder.record(trace, watcher), trace.options
             for network, timer in networks:
-                contenders = _contend(scripts, timer, scenario.gpu)
+                contenders = _contend(scripts, timer, scenario.machines.gpu)
                 latency_s = network.latency_ps / PS_PER_S
                 cells.append(Cell(drawn.density, drawn.overlap, network.rate_Bps, latency_s, contenders))
                 watcher.advance()
-        warn_of_idle_library_options(spec.library, scenario.library, recorder.recorded)
+        warn_of_idle_library_options(spec.library, scenario.machines.library, recorder.recorded)
     except KeyboardInterrupt:
         # Whoever does not want to wait any longer still gets the cells that are finished.
         if not cells:

@@ -7,22 +7,19 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.gradients.traces.synthetic import SyntheticTrace
 from s2sim.study.scenario.asked import reducers_asked, warn_of_later_options
 from s2sim.study.scenario.cluster import Scenario
+from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.hardware import load_gpu
 from s2sim.units import format_rate, parse_rate_Bps, parse_time_ps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from s2sim.collectives.libraries.library import Library
     from s2sim.study.regimes.spec import RegimeSpec
     from s2sim.study.scenario.asked import AskedReducer
-    from s2sim.topology.files.hardware import Gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +38,27 @@ class RegimeScenario:
     traces: tuple[SyntheticTrace, ...]
     networks: tuple[Network, ...]
     reducers: tuple[AskedReducer, ...]
-    library: Library
-    gpu: Gpu
+    machines: Machines
 
 
 def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
     """Return the scenario of a map; `S2SimError` for anything that does not exist or cannot be as asked."""
     _parse_axis("--density", spec.densities, float)
     _parse_axis("--overlap", spec.overlaps, float)
-    networks = product(
+    pairs = product(
         zip(spec.rates, _parse_axis("--rate", spec.rates, parse_rate_Bps), strict=True),
         zip(spec.latencies, _parse_axis("--latency", spec.latencies, parse_time_ps), strict=True),
     )
+    networks = tuple(_network(spec, rate, latency) for rate, latency in pairs)
+    shape = networks[0].scenario.shape
     gradients = [spec.gradients(*point) for point in product(spec.densities, spec.overlaps)]
     reducers = reducers_asked(spec.reducers)
     warn_of_later_options(reducers, what="the map")
     return RegimeScenario(
         traces=tuple(SyntheticTrace(options, spec.workers, spec.seed) for options in gradients),
-        networks=tuple(_network(spec, rate, latency) for rate, latency in networks),
+        networks=networks,
         reducers=reducers,
-        library=choose_library(spec.library),
-        gpu=load_gpu(spec.gpu),
+        machines=resolve_machines(shape, spec.overrides, spec.library, spec.gpu),
     )
 
 

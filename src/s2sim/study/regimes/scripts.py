@@ -61,7 +61,7 @@ class Recorder:
         return scripts
 
     def _script(self, found: Recorded) -> Script:
-        plan = make_plan(found.recording, self.scenario.library)
+        plan = make_plan(found.recording, self.scenario.machines.library)
         sent = int(ring_traffic(plan.lowered, found.recording.workers)[0].max())
         error = found.errors.whole.relative_l2
         # The limit is below 1, which no verdict allows; the only layer is compressed, or nothing is.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from s2sim.errors import OptionError
 from s2sim.gradients.traces.synthetic import SyntheticOptions
 from s2sim.study.json_form import JsonForm
-from s2sim.study.spec import BASELINES, DEFAULT_GPU, PREFETCH
+from s2sim.study.spec import BASELINES, PREFETCH
 
 DENSE = "dense"
 
@@ -68,8 +68,8 @@ class RegimeSpec(JsonForm):
         Shape of the gradient, of one row-sparse layer.
     overrides : tuple of str
         ``field=value`` on other fields of the topology.
-    library, gpu : str
-        Option string of a communication library, and a name in the hardware catalogue.
+    library, gpu : str or None
+        Option string of a communication library, and a name in the hardware catalogue; None for the topology's.
     max_error : float
         A lossy reducer with a larger relative L2 error wins nothing.
     """
@@ -85,8 +85,8 @@ class RegimeSpec(JsonForm):
     rows: int = ROWS
     width: int = WIDTH
     overrides: tuple[str, ...] = ()
-    library: str = "ideal"
-    gpu: str = DEFAULT_GPU
+    library: str | None = None
+    gpu: str | None = None
     max_error: float = MAX_ERROR
     seed: int = 0
 

@@ -17,6 +17,7 @@ from s2sim.gradients.traces.synthetic import SyntheticTrace
 from s2sim.options import option_text
 from s2sim.provenance import content_hash
 from s2sim.replay.faults.fault import Size, Time
+from s2sim.topology.files.fields import MACHINE_FIELDS
 from s2sim.topology.placement import PLACEMENTS
 
 if TYPE_CHECKING:
@@ -54,11 +55,13 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
     """Return the content of a scenario's clusters of some numbers of workers."""
     shape = content_of(scenario.shape)
     named = shape.pop("named_links")
+    # GPU and library count where something runs on them, as they were taken.
+    shape = {name: value for name, value in shape.items() if name not in MACHINE_FIELDS}
     clusters = [(count, scenario.healthy(count)) for count in sorted(workers)]
     return {
         "shape": shape,
         # A field that is given stays as it is where others vary.
-        "given": sorted({item.field for item in scenario.shape.quantities} - set(_TEXTS)),
+        "given": sorted({item.field for item in scenario.shape.quantities} - {*_TEXTS, *MACHINE_FIELDS}),
         "links": [in_any_order(named), *([item.fabric.rate_Bps.tolist() for _, item in clusters] if named else [])],
         "workers": [count for count, _ in clusters],
         "placement": scenario.placement

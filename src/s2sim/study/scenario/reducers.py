@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.libraries.tables import IDEAL, choose_library
 from s2sim.gradients.extrapolation.models import load_model
 from s2sim.gradients.extrapolation.scaling import parse_parameters
 from s2sim.gradients.load import load_trace
 from s2sim.study.scenario.asked import reducers_asked
 from s2sim.study.scenario.cluster import Scenario, resolve_cluster
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.units import parse_time_ps
 
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from s2sim.study.spec import RunSpec
     from s2sim.topology.files.hardware import Gpu
 
-REAL_LIBRARY = choose_library("nccl")
-"""Shown beside the ideal library."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducerScenario(Scenario):
@@ -34,10 +30,8 @@ class ReducerScenario(Scenario):
     ----------
     reducers : tuple of AskedReducer
         ``dense`` among them.
-    library : Library
-        What executes the collectives.
-    gpu : Gpu
-        What encodes and decodes.
+    machines : Machines
+        What executes the collectives, and what encodes and decodes.
     trace : AnyTrace
         The gradients.
     target : Model, int or None
@@ -47,16 +41,20 @@ class ReducerScenario(Scenario):
     """
 
     reducers: tuple[AskedReducer, ...]
-    library: Library
-    gpu: Gpu
+    machines: Machines
     trace: AnyTrace
     target: Model | int | None = None
     compute_ps: int | None = None
 
     @property
-    def real_library(self) -> Library:
-        """The library asked for, or the usual one where that is ideal."""
-        return REAL_LIBRARY if self.library == IDEAL else self.library
+    def library(self) -> Library:
+        """What executes the collectives."""
+        return self.machines.library
+
+    @property
+    def gpu(self) -> Gpu:
+        """What encodes and decodes."""
+        return self.machines.gpu
 
 
 def resolve_run(spec: RunSpec) -> ReducerScenario:
@@ -79,8 +77,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         faults=where.faults,
         algorithm=where.algorithm,
         reducers=reducers,
-        library=choose_library(spec.library),
-        gpu=load_gpu(spec.gpu),
+        machines=resolve_machines(where.shape, where.overrides, spec.library, spec.gpu),
         trace=load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed),
         target=target if spec.model is None else load_model(spec.model),
         compute_ps=compute_ps,

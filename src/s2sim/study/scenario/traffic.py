@@ -8,6 +8,7 @@ from s2sim.provenance import content_hash
 from s2sim.study.scenario.cluster import resolve_cluster
 from s2sim.study.scenario.content import cluster_content
 from s2sim.study.scenario.faults import check_fluid
+from s2sim.study.scenario.machines import warn_of_machines
 
 if TYPE_CHECKING:
     from s2sim.study.network_spec import NetworkSpec
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
     """Return the scenario of a spec's cluster; refuse faults that its network does not know."""
     scenario = resolve_cluster(spec, algorithm)
+    warn_of_machines(spec.overrides)
     check_fluid(scenario.faults, as_packets=spec.as_packets)
     return scenario
 

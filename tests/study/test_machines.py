@@ -1,0 +1,82 @@
+"""Which GPU and library a cluster runs: what is asked for, what its topology says, or what is usual."""
+
+from __future__ import annotations
+
+import pytest
+
+import s2sim
+from s2sim.errors import S2SimWarning, UnknownNameError
+from s2sim.study.collective.run import run_collective
+from s2sim.study.scenario.machines import resolve_machines
+from s2sim.topology.files.catalogue import list_topologies, load_shape
+from s2sim.topology.files.hardware import load_gpu
+
+SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
+SILENT = '[node]\ngpus = 1\n[nic]\ncount = 1\nrate = "10Gbps"\n[fabric]\nkind = "single-switch"\n'
+
+
+def run(topology="fat-tree", **options):
+    return s2sim.run(topology, workers=4, reducers=["union"], trace=SMALL, break_even=False, **options)
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in list_topologies()])
+def test_every_shipped_topology_says_both_and_why(name):
+    shape = load_shape(name)
+    machines = resolve_machines(shape, ())
+    assert (machines.gpu.name, machines.library.option_string) == (shape.gpu, shape.library)
+    assert machines.text == f"library {shape.library} and GPU {shape.gpu}, as {name} says"
+    assert {item.field for item in shape.quantities if item.source} >= {"gpu", "library"}
+
+
+def test_options_win_over_fields_and_fields_over_what_is_usual(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(SILENT)
+    silent = resolve_machines(load_shape(path), ())
+    assert silent.text == "library nccl and GPU a100, by default, as own does not say"
+    path.write_text(f'gpu = "h100"\nlibrary = "mpi:buffers=device"\n{SILENT}')
+    shape = load_shape(path)
+    assert resolve_machines(shape, ()).text == "library mpi:buffers=device and GPU h100, as own says"
+    asked = resolve_machines(shape, (), "ideal", "v100")
+    assert (asked.library.name, asked.gpu, asked.text) == (
+        "ideal",
+        load_gpu("v100"),
+        "library ideal and GPU v100, as asked for",
+    )
+    assert asked.real_library.option_string == "mpi:buffers=device"
+    assert resolve_machines(shape, (), gpu="v100").text.startswith("library mpi:buffers=device, as own says; GPU v100")
+
+
+def test_a_run_takes_what_its_topology_says_and_tells():
+    by_default, spelled_out = run(), run(library="nccl", gpu="a100")
+    assert (by_default.library, by_default.gpu) == ("nccl", "a100")
+    assert by_default.rows == spelled_out.rows
+    assert by_default.provenance["spec_sha256"] == spelled_out.provenance["spec_sha256"]
+    assert (by_default.spec.library, by_default.spec.gpu) == (None, None)
+    faster = run(overrides=["gpu=h100"])
+    assert faster.rows[1].encode_s < by_default.rows[1].encode_s
+    assert faster.rows == run(gpu="h100").rows
+    assert faster.provenance["spec_sha256"] == run(gpu="h100").provenance["spec_sha256"]
+
+
+def test_the_nodes_of_a_rail_cluster_compute_as_h100():
+    assert run("rail-optimised").rows == run("rail-optimised", gpu="h100").rows
+
+
+def test_a_torus_without_a_library_of_its_own_shows_a_real_one_beside():
+    result = run("torus")
+    assert result.library == "ideal"
+    assert {row.real_library for row in result.rows} == {"nccl"}
+
+
+def test_what_is_unknown_is_told():
+    with pytest.raises(UnknownNameError, match="unknown GPU 'h10'"):
+        run(overrides=["gpu=h10"])
+    with pytest.raises(UnknownNameError, match=r"'ncll'.*did you mean 'nccl'"):
+        run(overrides=["library=ncll"])
+
+
+def test_a_field_that_decides_nothing_is_told():
+    with pytest.warns(S2SimWarning, match="--set gpu=h100 changes nothing beside --gpu v100"):
+        run(gpu="v100", overrides=["gpu=h100"])
+    with pytest.warns(S2SimWarning, match="--set library=mpi changes nothing here"):
+        run_collective("all_reduce", "fat-tree", workers=4, size_bytes=1024, overrides=["library=mpi"])
