@@ -54,7 +54,8 @@ def own_files(tmp_path, monkeypatch):
     """Change to a directory with the files of their own that users are told to name."""
     monkeypatch.chdir(tmp_path)
     for rank in range(2):
-        np.save(tmp_path / f"rank{rank}.npy", np.arange(6, dtype=np.float32) + rank)
+        for name in (f"rank{rank}", f"step0-rank{rank}", f"step1-rank{rank}"):
+            np.save(tmp_path / f"{name}.npy", np.arange(6, dtype=np.float32) + rank)
     (tmp_path / "transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,0,8,500000\n")
 
 

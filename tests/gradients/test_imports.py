@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from safetensors.numpy import save_file
 
 from s2sim.errors import S2SimWarning, TraceError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.traces.import_arrays import import_trace, read_arrays
+from s2sim.gradients.traces.array_files import read_arrays
+from s2sim.gradients.traces.import_arrays import import_trace
 from s2sim.gradients.traces.read import open_trace
 
 
@@ -182,3 +185,69 @@ def test_a_pipe_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "0.npy")
     with pytest.raises(TraceError, match=r"0\.npy cannot be read: it is not a regular file"):
         read_arrays(tmp_path / "0.npy")
+
+
+def _save_steps(directory, names):
+    for name in names:
+        path = directory / f"{name}.npy"
+        path.parent.mkdir(exist_ok=True)
+        step, rank = (int(number) for number in re.findall(r"\d+", name))
+        np.save(path, np.array([step, rank], np.float32))
+    return [directory / f"{name}.npy" for name in names]
+
+
+@pytest.mark.parametrize("form", ["step{}-rank{}", "Step_{:04}/RANK{:04}", "mine.step={}.rank={}.last"])
+def test_names_tell_step_and_rank_whatever_their_order(tmp_path, form):
+    places = [(step, rank) for step in (9, 10, 100) for rank in range(11)]
+    files = _save_steps(tmp_path, [form.format(*place) for place in sorted(places, key=str)])
+    trace = import_trace(files, tmp_path / "out")
+    assert (trace.steps, trace.world_size) == (3, 11)
+    found = [trace.gradient(step, rank).layers[0].tolist() for step in range(3) for rank in range(11)]
+    assert found == [list(place) for place in places]
+    assert trace.manifest.origin.source.startswith("33 files, one a step and rank: ")
+    trace.verify()
+
+
+def test_steps_of_one_rank_need_not_name_it(tmp_path):
+    files = [tmp_path / f"step{step}.npy" for step in (2, 1)]
+    for step, file in zip((2, 1), files, strict=True):
+        np.save(file, np.array([step], np.float32))
+    trace = import_trace(files, tmp_path / "out")
+    assert [trace.gradient(step, 0).layers[0].tolist() for step in range(trace.steps)] == [[1], [2]]
+
+
+def test_without_steps_the_order_given_is_that_of_ranks(tmp_path):
+    files = [tmp_path / f"rank{rank}.npy" for rank in (1, 0)]
+    for rank, file in zip((1, 0), files, strict=True):
+        np.save(file, np.array([rank], np.float32))
+    trace = import_trace(files, tmp_path / "out")
+    assert [trace.gradient(0, rank).layers[0].tolist() for rank in range(2)] == [[1], [0]]
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["step0-rank0", "step0-rank1", "step1-rank0"], "step 1 has no file of rank 1"),
+        (["step0-rank0", "step0/rank0"], "are both of step 0, rank 0"),
+        (["step0-rank0", "0-rank1"], r"0-rank1.npy does not tell its step"),
+        (["step0-rank0", "step1-1"], r"step1-1.npy does not tell its rank"),
+    ],
+)
+def test_names_that_do_not_fit_together_are_refused(tmp_path, names, text):
+    with pytest.raises(TraceError, match=text) as caught:
+        import_trace(_save_steps(tmp_path, names), tmp_path / "out")
+    assert "\n" not in str(caught.value)
+
+
+def test_all_steps_need_the_same_shapes(tmp_path):
+    files = _save_steps(tmp_path, ["step0-rank0", "step1-rank0"])
+    np.save(files[1], np.ones(3, np.float32))
+    with pytest.raises(TraceError, match=r"step1-rank0.npy: layer 'gradient' is \(3,\), in .*step0-rank0.npy it is"):
+        import_trace(files, tmp_path / "out")
+
+
+def test_pytorch_is_asked_for_only_where_it_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "0.pt").write_bytes(b"")
+    with pytest.raises(TraceError, match=r"0\.pt is read by PyTorch: pip install 's2sim\[torch\]'"):
+        read_arrays(tmp_path / "0.pt")

@@ -19,6 +19,7 @@ _RECORD = (
 )
 _IMPORT = (
     "s2sim trace import rank0.npy rank1.npy --out my-trace",
+    "s2sim trace import step0-rank0.npy step0-rank1.npy step1-rank0.npy step1-rank1.npy --out my-steps",
     "s2sim trace import rank0.npy rank1.npy --out my-cnn --model 'ResNet-50, step 1000' --licence CC0-1.0",
 )
 
@@ -137,7 +138,9 @@ def import_command(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILES", help=".npy, .npz or .safetensors files, one a rank in rank order, with the same layers."
+            metavar="FILES",
+            help=".npy, .npz, .safetensors or .pt files with the same layers: one a rank in rank order, or one a step "
+            "and rank with names that tell both, such as step3-rank1.pt.",
         ),
     ],
     out: OutOption,
@@ -147,7 +150,7 @@ def import_command(
     overwrite: OverwriteOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Make a trace of your own gradients, one file a rank."""
+    """Make a trace of your own gradients, one file a rank, or a step and rank."""
     from s2sim.cli.output import working
     from s2sim.gradients.traces.import_arrays import import_trace
 
