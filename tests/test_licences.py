@@ -1,0 +1,29 @@
+"""The package names the licence of everything that it ships."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from s2sim.gradients.traces.manifest_file import read_manifest
+from s2sim.gradients.traces.shipped import shipped_directories
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_shipped_trace_has_its_licence_in_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert "traces/LICENSES.md" in project["license-files"]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (ROOT / "traces" / "LICENSES.md").read_text("utf-8").splitlines()
+        if line.startswith("| `")
+    ]
+    named = {trace: row for row in rows for trace in re.findall(r"`([^`]+)`", row[0])}
+    assert set(named) == set(shipped_directories())
+    for trace, directory in shipped_directories().items():
+        *_, licence, _, text = named[trace]
+        assert licence == read_manifest(directory).origin.licence
+        assert text.startswith("<https://")
+    assert {"Apache-2.0", *(row[4] for row in rows)} == set(project["license"].split(" AND "))
