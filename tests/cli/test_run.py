@@ -349,25 +349,43 @@ def test_a_timeline_has_every_reducer_with_its_ranks_and_links(s2sim, tmp_path):
     assert {event["cat"] for event in events if event["ph"] == "X"} == {"message", "work"}
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_a_picture_of_where_the_time_goes_is_written(s2sim, tmp_path, suffix):
+PLOTTED = ("run", "--topology", "fat-tree", "--workers", "2,8", "--trace", "ncf", "--reducer", "union", "-q")
+
+
+@pytest.mark.parametrize(
+    ("plot", "suffix", "words"),
+    [
+        ("bars", "svg", ("Where the time goes", "2 workers", "8 workers")),
+        ("scaling", "svg", ("How reducers scale", "dense", "union")),
+        ("break-even", "svg", ("at other rates", "2 workers", "8 workers")),
+        ("error", "svg", ("What a byte and a second buy", "2 workers", "8 workers")),
+        (None, "svg", ("How reducers scale",)),
+        (None, "png", ()),
+        (None, "pdf", ()),
+    ],
+)
+def test_a_picture_is_written(s2sim, tmp_path, plot, suffix, words):
     target = tmp_path / f"run.{suffix}"
-    code, _, err = s2sim(
-        "run",
-        "--topology",
-        "fat-tree",
-        "--workers",
-        "2,8",
-        "--trace",
-        "ncf",
-        "--reducer",
-        "union",
-        "--png",
-        target,
-        "-q",
-    )
+    code, _, err = s2sim(*PLOTTED, *(("--plot", plot) if plot else ()), "--png", target)
     assert (code, err) == (0, "")
-    assert target.stat().st_size > 5000
+    drawn = target.read_bytes()
+    assert 5000 < len(drawn) < 300_000
+    for word in (*words, "gradients of ncf") if suffix == "svg" else ():
+        assert word in drawn.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--workers", "8", "--plot", "bars"), "add --png FILE"),
+        (("--workers", "8", "--plot", "bar", "--png", "x.png"), "did you mean 'bars'?"),
+        (("--workers", "8", "--plot", "scaling", "--png", "x.png"), "--workers 8,16,32"),
+        (("--workers", "1", "--plot", "break-even", "--png", "x.png"), "2 workers or more"),
+        (("--workers", "8", "--reducer", "dense", "--plot", "break-even", "--png", "x.png"), "--reducer union"),
+    ],
+)
+def test_a_plot_that_cannot_be_drawn_is_refused(fails, arguments, message):
+    assert message in fails("run", "--topology", "single-switch", "--trace", "ncf", *arguments)
 
 
 def test_a_picture_that_cannot_be_written_is_refused_at_once(fails):

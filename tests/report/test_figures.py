@@ -16,13 +16,17 @@ from s2sim.errors import OptionError
 from s2sim.reducers.measure import Error
 from s2sim.reducers.registry import REDUCERS
 from s2sim.report.figures.axes import log_limits, log_ticks
-from s2sim.report.figures.break_even import break_even_figure, spread
+from s2sim.report.figures.break_even import break_even_figure
 from s2sim.report.figures.breakdown import PHASES, breakdown_figure
 from s2sim.report.figures.colours import LOOKS, OTHER, look_of
+from s2sim.report.figures.end_names import spread
 from s2sim.report.figures.error import error_figure
 from s2sim.report.figures.families import find_series
 from s2sim.report.figures.figure_file import FORMATS, figure_bytes, one_look
+from s2sim.report.figures.head import about
+from s2sim.report.figures.scaling import scaling_figure
 from s2sim.study.break_even.rate_curve import rate_curves
+from s2sim.study.compare.pareto_front import fronts
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 CELLS = (0.25, 1, 4, 16)
@@ -49,15 +53,18 @@ def rows(result):
 
 @pytest.fixture(scope="module")
 def curves(result):
-    return rate_curves(result.spec, RATES_BPS)
+    return replace(rate_curves(result.spec, RATES_BPS), crossings=result.verdict.break_even)
 
 
 @pytest.fixture(scope="module")
 def figures(result, curves):
+    rows, subtitle = {8: result.rows}, about(result)
+    more = {8: result.rows, 16: [replace(row, workers=16, total_s=2 * row.total_s) for row in result.rows]}
     return {
-        "breakdown": breakdown_figure(result.rows),
-        "break-even": break_even_figure(curves, result.verdict.break_even),
-        "error": error_figure({8: result.rows}),
+        "breakdown": breakdown_figure(rows, subtitle),
+        "break-even": break_even_figure({8: curves}, subtitle),
+        "error": error_figure(rows, {8: fronts(result.rows)}, subtitle),
+        "scaling": scaling_figure(more, subtitle),
     }
 
 
@@ -74,8 +81,9 @@ def texts(figure):
 
 
 def points(axes):
-    """Return the points of all lines with a marker, as (x, y) by family or option string."""
-    return [(line.get_label(), x, y) for line in axes.lines for x, y in line.get_xydata().tolist()]
+    """Return the points of all lines that a legend names, as (name, x, y)."""
+    lines = [line for line in axes.lines if not line.get_label().startswith("_")]
+    return [(line.get_label(), x, y) for line in lines for x, y in line.get_xydata().tolist()]
 
 
 def test_bars_are_as_long_as_the_phases_and_follow_each_other(figures, rows):
@@ -84,15 +92,15 @@ def test_bars_are_as_long_as_the_phases_and_follow_each_other(figures, rows):
     bars = {container.get_label(): container.patches for container in axes.containers}
     assert tuple(bars) == PHASES
     for number, row in enumerate(rows):
-        encode, communication, decode = (bars[phase][number] for phase in PHASES)
+        communication, encode, decode = (bars[phase][number] for phase in PHASES)
         assert encode.get_width() == pytest.approx(row.encode_s)
         assert communication.get_width() == pytest.approx(row.communication_s)
         assert decode.get_width() == pytest.approx(row.decode_s)
-        assert communication.get_x() == pytest.approx(row.encode_s)
+        assert encode.get_x() == pytest.approx(row.communication_s)
         assert decode.get_x() + decode.get_width() == pytest.approx(row.total_s)
         (bound,) = axes.collections[number].get_segments()
-        assert bound[:, 0].tolist() == [row.encode_s + row.lower_bound_s] * 2
-        assert colour(encode) == colour(communication) == colour(decode) == look_of(row.reducer).colour
+        assert bound[:, 0].tolist() == [row.lower_bound_s] * 2
+        assert colour(communication) == look_of(row.reducer).colour
     assert axes.get_xlim()[0] == 0
     assert axes.get_xscale() == "linear"
 
@@ -122,12 +130,93 @@ def test_points_are_at_the_errors_of_the_rows(figures, rows, quantity):
 
 def test_a_swept_option_is_one_line_in_its_order(figures, rows):
     main = figures["error"].axes[0]
-    (line,) = (line for line in main.lines if line.get_label() == "s2" and len(line.get_xdata()) == len(CELLS))
+    (line,) = (line for line in main.lines if line.get_label() == "s2, by cells")
     of = {row.option_string: row for row in rows}
     assert line.get_xdata().tolist() == [of[f"s2:cells={cells}"].bytes_sent_per_rank for cells in CELLS]
+    (legend,) = (part.legends for part in figures["error"].subfigs[1].subfigs)
+    named = {text.get_text() for text in legend[0].get_texts()}
+    assert named == {"s2, by cells", "topk, by density", "topk:density=0.01,ef=true", "fp16", "s2:preset=authors-gnmt"}
     labels = [text.get_text() for text in main.texts]
-    assert {"s2:cells=0.25", "1", "4", "16", "s2:preset=authors-gnmt", "fp16"} <= set(labels)
-    assert len(labels) == len(points(main))
+    assert {"0.25", "1", "4", "16", "fp16"} <= set(labels)
+
+
+def test_labels_cross_no_line_and_no_marker(figures):
+    from matplotlib.path import Path
+    from matplotlib.text import Text
+
+    figure = figures["error"]
+    for main in figure.axes[:2]:
+        boxes = [Text.get_window_extent(text) for text in main.texts]
+        assert len(boxes) > 4
+        lines = [main.transData.transform(line.get_xydata()) for line in main.lines]
+        for box in boxes:
+            for line, drawn in zip(lines, main.lines, strict=True):
+                if drawn.get_label() != "_ring" and len(line) > 1:
+                    assert not Path(line).intersects_bbox(box, filled=False)
+            markers = np.concatenate(
+                [line for line, drawn in zip(lines, main.lines, strict=True) if drawn.get_marker() != "None"]
+            )
+            assert not any(box.contains(*marker) for marker in markers)
+
+
+def test_what_nothing_beats_is_ringed(figures, rows):
+    for column, beaten in enumerate(fronts(rows)):
+        main, band = figures["error"].axes[column], figures["error"].axes[2 + column]
+        rings = [len([line for line in axes.lines if line.get_label() == "_ring"]) for axes in (main, band)]
+        assert sum(rings) == len(beaten) >= 1
+
+
+def test_lines_of_scaling_pass_through_every_number_of_workers(figures, rows):
+    time, gain = figures["scaling"].axes
+    of = {line.get_label(): line for line in time.lines}
+    for row in rows:
+        assert of[row.option_string].get_xdata().tolist() == [8, 16]
+        assert of[row.option_string].get_ydata().tolist() == [row.total_s, 2 * row.total_s]
+    assert {text.get_text() for text in gain.texts} == {row.option_string for row in rows}
+    assert [text.get_text() for text in time.get_xticklabels()] == ["8", "16"]
+    with pytest.raises(OptionError, match="several numbers of workers"):
+        scaling_figure({8: rows})
+
+
+def test_efficiency_is_the_share_of_an_iteration_that_computes(rows):
+    timed = {
+        count: [replace(row, workers=count, total_s=1.0, iteration_s=1.0 + count) for row in rows] for count in (1, 3)
+    }
+    share = scaling_figure(timed).axes[1]
+    line = next(line for line in share.lines if line.get_label() == "dense")
+    assert line.get_ydata().tolist() == pytest.approx([1 / 2, 3 / 4])
+    assert share.get_yscale() == "linear"
+
+
+@pytest.mark.parametrize("name", ["breakdown", "break-even", "error", "scaling"])
+def test_cluster_gradients_and_library_stand_above(figures, result, name):
+    said = " ".join(text.get_text() for text in texts(figures[name]) if text.get_text() in about_lines(figures[name]))
+    for words in (result.headline, f"gradients of {SMALL}", "library ideal"):
+        assert words in said
+
+
+def about_lines(figure):
+    return [text.get_text() for text in figure.texts]
+
+
+def many(rows, count=40):
+    return [
+        replace(rows[number % len(rows)], option_string=f"s2:cells={number}", options={}) for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [12, 40])
+def test_with_many_reducers_the_legend_covers_nothing_and_files_stay_small(rows, count):
+    drawn = many(rows, count)
+    figure = breakdown_figure({8: drawn})
+    with one_look():
+        figure.draw_without_rendering()
+    (axes,) = figure.axes
+    (legend,) = (part.legends[0] for part in figure.subfigs[1].subfigs if part.legends)
+    assert legend.get_window_extent().y1 < axes.get_tightbbox().y0
+    assert legend.get_window_extent().y0 > 0
+    assert len(figure_bytes(figure, "svg")) < 3e5
+    assert len(figure_bytes(error_figure({8: drawn}, {8: fronts(drawn)}), "svg")) < 3e5
 
 
 def test_rows_that_differ_in_more_than_a_number_are_no_sweep(rows):
@@ -146,6 +235,8 @@ def test_every_number_of_workers_has_its_panels(rows):
         "8 workers",
         "16 workers",
     ]
+    bars = breakdown_figure({8: rows, 16: more})
+    assert [axes.get_title(loc="left") for axes in bars.axes] == ["8 workers", "16 workers"]
 
 
 def test_without_exact_rows_there_is_no_band(rows):
@@ -174,7 +265,7 @@ def test_what_a_logarithmic_axis_cannot_show_is_said(rows):
 
 def test_one_worker_has_figures_too():
     lone = s2sim.run("fat-tree", workers=1, trace=SMALL, reducers=["union"]).rows
-    assert "1 worker" in breakdown_figure(lone).axes[0].get_title(loc="left")
+    assert "1 worker" in breakdown_figure({1: lone}).axes[0].get_title(loc="left")
     figure = error_figure({1: lone})
     # Nothing is sent: what the rank would hand to a network stands in its place.
     (point,) = points(figure.axes[2])
@@ -235,19 +326,19 @@ def test_figures_become_the_same_files_each_time(figures, name):
 
 def test_rows_of_several_numbers_of_workers_do_not_mix(rows):
     with pytest.raises(OptionError, match="found 8, 16"):
-        breakdown_figure([rows[0], replace(rows[0], workers=16)])
+        breakdown_figure({8: [rows[0], replace(rows[0], workers=16)]})
     with pytest.raises(OptionError, match="no rows"):
-        breakdown_figure([])
+        breakdown_figure({8: []})
 
 
 def test_iterations_and_extrapolations_say_so(curves):
     compared = s2sim.run("fat-tree", workers=16, trace="cnn", reducers=["fp16"], compute="1ms").rows
-    title = breakdown_figure(compared).axes[0].get_title(loc="left")
-    assert title.startswith("16 workers, extrapolated")
-    assert "of iterations" in title
-    (axes,) = break_even_figure(replace(curves, extrapolated=True, compute=True)).axes
-    assert "extrapolated" in axes.get_title(loc="left")
-    assert "iterations" in axes.get_ylabel()
+    figure = breakdown_figure({16: compared})
+    assert figure.axes[0].get_title(loc="left") == "16 workers, extrapolated"
+    assert "of iterations" in figure.texts[0].get_text()
+    figure = break_even_figure({8: replace(curves, extrapolated=True, compute=True)})
+    assert "extrapolated" in figure.axes[0].get_title(loc="left")
+    assert "iterations" in figure.texts[0].get_text()
 
 
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency" (2009):

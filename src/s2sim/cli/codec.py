@@ -25,7 +25,7 @@ from s2sim.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from s2sim.study.measuring.result import Result, Row
+    from s2sim.study.measuring.result import Result
 
 _EXAMPLES = examples(
     "s2sim codec compare --trace lstm-lm --workers 1,8,64",
@@ -72,6 +72,7 @@ def compare_command(
     """
     from s2sim.cli.output import STDOUT, write_figure, write_json
     from s2sim.cli.progress import watching
+    from s2sim.cli.run_pictures import ERROR, figure_of
     from s2sim.cli.targets import check_targets
     from s2sim.study.compare.run import run
     from s2sim.study.spec import COMPARED, RunSpec
@@ -93,9 +94,7 @@ def compare_command(
     if json is not None:
         write_json(_to_json(result), json)
     if png is not None:
-        from s2sim.report.figures.error import error_figure
-
-        write_figure(error_figure(_by_workers(result)), png)
+        write_figure(figure_of(ERROR, result, {}), png)
     if json != STDOUT:
         _print(result, quiet=quiet)
     if result.interrupted:
@@ -105,28 +104,15 @@ def compare_command(
 app.command("regimes", epilog=regimes.EXAMPLES, short_help="Map which compressor wins where.")(regimes.regimes_command)
 
 
-def _by_workers(result: Result) -> dict[int, list[Row]]:
-    """Return the rows of each number of workers that is finished."""
-    held = {count: [row for row in result.rows if row.workers == count] for count in result.spec.workers}
-    return {count: rows for count, rows in held.items() if rows}
-
-
-def _fronts(rows: list[Row]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return which reducers nothing beats by bytes, and which by time."""
-    from s2sim.study.compare.pareto_front import front
-
-    # One rank alone sends nothing: what it would hand to a network stands for that.
-    alone = rows[0].workers == 1
-    by_bytes = front(rows, lambda row: row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank)
-    return by_bytes, front(rows, lambda row: row.total_s)
-
-
 def _to_json(result: Result) -> dict[str, Any]:
     """Return the result of a run, each row with whether nothing beats it."""
+    from s2sim.cli.run_pictures import rows_by_workers
+    from s2sim.study.compare.pareto_front import fronts
+
     value = result.to_json()
-    fronts = {count: _fronts(rows) for count, rows in _by_workers(result).items()}
+    found = {count: fronts(rows) for count, rows in rows_by_workers(result).items()}
     for row in value["results"]:
-        by_bytes, by_time = fronts[row["workers"]]
+        by_bytes, by_time = found[row["workers"]]
         row["best_by_bytes"], row["best_by_time"] = row["reducer"] in by_bytes, row["reducer"] in by_time
     return value
 
@@ -134,13 +120,15 @@ def _to_json(result: Result) -> dict[str, Any]:
 def _print(result: Result, *, quiet: bool) -> None:
     from s2sim.cli.output import show_grids, show_lines, show_paragraph
     from s2sim.cli.run_output import machines_line
+    from s2sim.cli.run_pictures import rows_by_workers
     from s2sim.report.tables.codecs import compare_grid
+    from s2sim.study.compare.pareto_front import fronts
 
     if quiet:
         show_lines([result.verdict.text])
         return
     show_lines([result.headline])
     show_paragraph(machines_line(result))
-    show_grids([compare_grid(rows, *_fronts(rows)) for rows in _by_workers(result).values()])
+    show_grids([compare_grid(rows, *fronts(rows)) for rows in rows_by_workers(result).values()])
     show_lines(["", *(f"Note: {note}." for note in result.notes), ""])
     show_paragraph(result.verdict.text)

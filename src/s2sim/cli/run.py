@@ -28,6 +28,7 @@ from s2sim.cli.spec_option import SpecOption, given_options, spec_of
 from s2sim.errors import OptionError, nearest
 
 if TYPE_CHECKING:
+    from s2sim.study.break_even.rate_curve import RateCurves
     from s2sim.study.measuring.timeline import Timeline
 
 EXAMPLE = "s2sim run --topology fat-tree --workers 64"
@@ -38,6 +39,7 @@ EXAMPLES = examples(
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
     "s2sim run --topology fat-tree --workers 16 --reducer union --library nccl --timeline timeline.json --png run.png",
+    "s2sim run --topology leaf-spine --workers 16 --reducer union --reducer fp16 --plot break-even --png rates.svg",
     "s2sim run --topology fat-tree --workers 128 --trace ncf --reducer union --scale-to 350M",
     "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
     "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 12 --reducer topk --reducer s2:cells=2",
@@ -111,6 +113,16 @@ def run_command(
     spec: SpecOption = None,
     timeline: TimelineOption = None,
     png: PngOption = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="What --png draws: [bold]bars[/bold], where the time goes; [bold]scaling[/bold], time and efficiency "
+            "against workers; [bold]break-even[/bold], speed-up against the rate; [bold]error[/bold], against bytes "
+            "and time.",
+            show_default="bars; scaling for several numbers of workers",
+        ),
+    ] = None,
     json: JsonOption = None,
     show: Annotated[
         list[str] | None,
@@ -130,10 +142,12 @@ def run_command(
     """
     from s2sim.cli.output import STDOUT, write_figure, write_json
     from s2sim.cli.progress import watching
+    from s2sim.cli.run_pictures import BREAK_EVEN, check_plot, choose_plot, figure_of
     from s2sim.cli.targets import check_targets
 
     shown = _check_shown(show or [], per_layer=per_layer, silent=quiet or json == STDOUT)
     check_targets(json=json, timeline=timeline, png=png)
+    check_plot(plot, png)
 
     from s2sim.study.compare.run import run
     from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec
@@ -159,20 +173,24 @@ def run_command(
         )
 
     asked = spec_of(context, RunSpec, spec, ("--topology", "--workers"), EXAMPLE, make)
+    drawn = None if png is None else choose_plot(plot, asked)
     timelines: dict[str, Timeline] = {}
+    curves: dict[int, RateCurves] = {}
     with watching(quiet=quiet) as progress:
-        result = run(spec=asked, progress=progress, timelines=None if timeline is None else timelines)
+        result = run(
+            spec=asked,
+            progress=progress,
+            timelines=None if timeline is None else timelines,
+            curves=curves if drawn == BREAK_EVEN else None,
+        )
     if timeline is not None:
         from s2sim.report.perfetto import to_perfetto
 
         write_json(to_perfetto(timelines, result.headline), timeline)
     if json is not None:
         write_json(result.to_json(), json)
-    if png is not None:
-        from s2sim.report.figures.breakdown import breakdown_figure
-
-        largest = max(row.workers for row in result.rows)
-        write_figure(breakdown_figure([row for row in result.rows if row.workers == largest]), png)
+    if png is not None and drawn is not None:
+        write_figure(figure_of(drawn, result, curves), png)
     if json != STDOUT:
         from s2sim.cli.run_output import defaults_line, show_result
 

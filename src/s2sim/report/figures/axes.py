@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 WIDTH = 7.2
 """Inches: two columns of a paper."""
+DOTS_PER_INCH = 150
+"""Texts are as wide as they are measured only where a figure is laid out as it is written."""
 
 # Points.
 TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 9.0, 8.0, 7.0
@@ -30,12 +32,12 @@ _GRID = "#e4e4e4"
 _HAIR = 1e-9
 
 
-def blank_figure(height: float) -> Figure:
-    """Return an empty figure of so many inches in height, whose axes make room for their texts."""
+def blank_figure(height: float, width: float = WIDTH) -> Figure:
+    """Return an empty figure of so many inches, whose axes make room for their texts."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white")
     # Whoever places texts must know how large they are.
     FigureCanvasAgg(figure)
     return figure

@@ -9,78 +9,121 @@ from s2sim.report.figures.axes import (
     SMALL_SIZE,
     TEXT_SIZE,
     TITLE_SIZE,
+    WIDTH,
     blank_figure,
     plain,
     rows_title,
     settle,
+    text_size,
     time_text,
 )
 from s2sim.report.figures.colours import look_of
 from s2sim.report.figures.figure_file import one_look
+from s2sim.report.figures.head import headed
 from s2sim.report.tables.texts import error_text, factor_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
     from s2sim.study.measuring.result import Row
 
-PHASES = ("encode", "communication", "decode")
+PHASES = ("communication", "encode", "decode")
+"""Communication first, though encoding comes before it: so its lower bound stands at the time that it is."""
 
-_HATCHES = {"encode": "//////", "communication": "", "decode": "......"}
-# Inches.
-_BAR, _FRAME = 0.27, 1.1
+# How much of a family's colour is left in each phase; hatches would make an SVG of megabytes.
+_STRENGTHS = {"communication": 1.0, "encode": 0.6, "decode": 0.3}
+# Inches: of a bar, of what surrounds the bars of a panel, of the legend; at least for bars and what stands beside them.
+_BAR, _FRAME, _LEGEND = 0.25, 0.8, 0.3
+_LEAST_INNER = 4.6
 _BAR_SHARE = 0.68
-# Share of the longest bar that the text behind it takes.
-_TEXT_ROOM = 0.42
+# Points between a bar and its text.
+_GAP = 5.0
 
 
 def phase_s(row: Row) -> tuple[float, float, float]:
     """Return the seconds of each of `PHASES`."""
-    return row.encode_s, row.communication_s, row.decode_s
+    return row.communication_s, row.encode_s, row.decode_s
 
 
-def breakdown_figure(rows: Sequence[Row]) -> Figure:
-    """Return a bar for each reducer, of encode, communication and decode; the axis is linear, so that lengths add up.
+def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:
+    """Return, for each number of workers, a bar for each reducer; the axis is linear, so that lengths add up.
 
     A tick on each bar shows the bandwidth bound: communication cannot end before it.
     """
-    title = rows_title(rows)
+    titles = {workers: rows_title(rows) for workers, rows in rows_by_workers.items()}
+    heights = [_FRAME + _BAR * len(rows) for rows in rows_by_workers.values()]
+    every = [row for rows in rows_by_workers.values() for row in rows]
     with one_look():
-        figure = blank_figure(_FRAME + _BAR * len(rows))
-        axes = figure.subplots()
-        colours = [look_of(row.reducer).colour for row in rows]
-        places = range(len(rows))
-        ends = [0.0] * len(rows)
-        for number, phase in enumerate(PHASES):
-            lengths = [phase_s(row)[number] for row in rows]
-            axes.barh(
-                places,
-                lengths,
-                _BAR_SHARE,
-                left=ends,
-                color=colours,
-                edgecolor="white",
-                linewidth=0.4,
-                hatch=_HATCHES[phase],
-                label=phase,
-            )
-            ends = [end + length for end, length in zip(ends, lengths, strict=True)]
-        _mark_bounds(axes, rows)
-        for place, row in zip(places, rows, strict=True):
-            axes.annotate(
-                _summary(row),
-                (row.total_s, place),
-                (5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=SMALL_SIZE,
-            )
-        _set_axes(axes, rows, title)
+        sample = blank_figure(1.0)
+        name_width = max(float(text_size(sample, row.option_string)[0]) for row in every) * TEXT_SIZE / SMALL_SIZE
+        compared = "" if every[0].iteration_s is None else " of iterations"
+        figure, body = headed(
+            f"Where the time goes, with total, speed-up{compared} over dense and relative L2 error",
+            subtitle,
+            sum(heights) + _LEGEND,
+            max(WIDTH, name_width + _LEAST_INNER),
+        )
+        parts = body.subfigures(len(heights) + 1, 1, height_ratios=[*heights, _LEGEND], squeeze=False)[:, 0]
+        panels = []
+        for part, (workers, rows) in zip(parts, rows_by_workers.items(), strict=False):
+            axes = part.subplots()
+            _draw_bars(axes, rows)
+            axes.set_title(titles[workers], fontsize=TITLE_SIZE, loc="left")
+            panels.append((axes, rows))
+        _write_legend(parts[-1])
+        # How much room texts leave for bars is known once the names have theirs.
         settle(figure)
+        for axes, rows in panels:
+            _write_beside(axes, rows)
         return figure
+
+
+def _tint(colour: str, phase: str) -> tuple[float, float, float]:
+    """Return a colour as it is in a phase: mixed with white."""
+    from matplotlib.colors import to_rgb
+
+    strength = _STRENGTHS[phase]
+    red, green, blue = (1 - strength + strength * part for part in to_rgb(colour))
+    return red, green, blue
+
+
+def _draw_bars(axes: Axes, rows: Sequence[Row]) -> None:
+    from matplotlib.patheffects import withStroke
+
+    places = range(len(rows))
+    ends = [0.0] * len(rows)
+    for number, phase in enumerate(PHASES):
+        lengths = [phase_s(row)[number] for row in rows]
+        axes.barh(
+            places,
+            lengths,
+            _BAR_SHARE,
+            left=ends,
+            color=[_tint(look_of(row.reducer).colour, phase) for row in rows],
+            edgecolor="white",
+            linewidth=0.4,
+            label=phase,
+        )
+        ends = [end + length for end, length in zip(ends, lengths, strict=True)]
+    for place, row in zip(places, rows, strict=True):
+        axes.vlines(
+            row.lower_bound_s,
+            place - _BAR_SHARE / 2,
+            place + _BAR_SHARE / 2,
+            color="black",
+            linewidth=1.2,
+            path_effects=[withStroke(linewidth=3.0, foreground="white")],
+        )
+    plain(axes, grid="x")
+    axes.set(ylim=(len(rows) - 0.5, -0.5))
+    # Any will do for the layout: ticks are set once limits are known.
+    axes.set_xticks([0.0], ["0 s"])
+    axes.set_yticks(places, [row.option_string for row in rows], fontsize=TEXT_SIZE)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("time of the communication phase on the slowest rank", fontsize=TEXT_SIZE)
 
 
 def _summary(row: Row) -> str:
@@ -88,44 +131,34 @@ def _summary(row: Row) -> str:
     return f"{time_text(row.total_s)}, {factor_text(row.speedup_vs_dense)}, {error}"
 
 
-def _mark_bounds(axes: Axes, rows: Sequence[Row]) -> None:
-    from matplotlib.patheffects import withStroke
+def _write_beside(axes: Axes, rows: Sequence[Row]) -> None:
+    """Write beside each bar what it amounts to, on an axis that is as long as bars and texts need."""
+    from matplotlib.ticker import MaxNLocator
 
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    width = axes.bbox.width / figure.dpi
+    taken = [float(text_size(figure, _summary(row))[0]) + 2 * _GAP / 72 for row in rows]
+    end = max(row.total_s * width / (width - text) for row, text in zip(rows, taken, strict=True)) or 1.0
+    ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0, end) if tick <= end]
+    axes.set_xlim(0, end)
+    axes.set_xticks(ticks, [time_text(tick) for tick in ticks])
     for place, row in enumerate(rows):
-        axes.vlines(
-            row.encode_s + row.lower_bound_s,
-            place - _BAR_SHARE / 2,
-            place + _BAR_SHARE / 2,
-            color="black",
-            linewidth=1.2,
-            path_effects=[withStroke(linewidth=3.0, foreground="white")],
+        axes.annotate(
+            _summary(row),
+            (row.total_s, place),
+            (_GAP, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=SMALL_SIZE,
+            in_layout=False,
         )
 
 
-def _set_axes(axes: Axes, rows: Sequence[Row], title: str) -> None:
+def _write_legend(part: SubFigure) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
-    from matplotlib.ticker import MaxNLocator
 
-    plain(axes, grid="x")
-    longest = max(row.total_s for row in rows) or 1.0
-    end = longest * (1 + _TEXT_ROOM)
-    ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0, end) if tick <= end]
-    axes.set(xlim=(0, end), ylim=(len(rows) - 0.5, -0.5))
-    axes.set_xticks(ticks, [time_text(tick) for tick in ticks])
-    axes.set_yticks(range(len(rows)), [row.option_string for row in rows], fontsize=TEXT_SIZE)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("time of the communication phase on the slowest rank", fontsize=TEXT_SIZE)
-    compared = "" if rows[0].iteration_s is None else " of iterations"
-    beside = f"beside the bars: total, speed-up{compared} over dense, relative L2 error"
-    axes.set_title(f"{title}; {beside}", fontsize=TITLE_SIZE, loc="left")
-    samples = [Patch(facecolor=GREY, edgecolor="white", hatch=_HATCHES[phase], label=phase) for phase in PHASES]
+    samples = [Patch(facecolor=_tint(GREY, phase), label=phase) for phase in PHASES]
     bound = Line2D([], [], color="black", marker="|", linestyle="", markersize=9, label="lower bound of communication")
-    axes.legend(
-        handles=[*samples, bound],
-        fontsize=SMALL_SIZE,
-        frameon=False,
-        ncols=4,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.42 / (_BAR * len(rows))),
-    )
+    part.legend(handles=[*samples, bound], fontsize=SMALL_SIZE, frameon=False, ncols=4, loc="center")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from math import ceil, isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from s2sim.report.figures.axes import (
     SMALL_SIZE,
     TEXT_SIZE,
     TITLE_SIZE,
-    blank_figure,
     log_limits,
     plain,
     rows_title,
@@ -19,10 +19,13 @@ from s2sim.report.figures.axes import (
     settle,
     time_text,
 )
+from s2sim.report.figures.break_even import STYLES
 from s2sim.report.figures.colours import look_of
-from s2sim.report.figures.families import find_series
+from s2sim.report.figures.families import Series, find_series
 from s2sim.report.figures.figure_file import one_look
-from s2sim.report.figures.labels import place_labels
+from s2sim.report.figures.front import draw_steps, ring, steps_of
+from s2sim.report.figures.head import headed
+from s2sim.report.figures.labels import Label, place_labels
 from s2sim.study.measuring.result import ROUNDING_ERROR
 from s2sim.units import format_bytes
 
@@ -32,13 +35,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
+    from s2sim.arrays import Floats
     from s2sim.study.measuring.result import Row
 
-# Inches.
-_MAIN, _FRAME, _LINE, _NOTE = 2.5, 1.0, 0.17, 0.3
+# Inches: of a panel, of what surrounds it, of a line of exact rows, of the legend and of a note.
+_MAIN, _FRAME, _LINE, _KEY, _NOTE = 2.6, 0.85, 0.17, 0.16, 0.16
+_KEY_COLUMNS = 3
 _MARKER_SIZE = 5.5
 _NEVER_WINS = "#f0f0f0"
-_BAND = f"exact\n(≤ {ROUNDING_ERROR:.0e})".replace("e-0", "e-")
+# What belongs to one family is told apart by these, one after the other.
+_FILLS = ("full", "none", "left", "bottom", "right", "top")
+_BAND = f"exact (≤ {ROUNDING_ERROR:.0e}):".replace("e-0", "e-")
 
 
 class _Quantity(NamedTuple):
@@ -63,51 +70,86 @@ class _Panels(NamedTuple):
     """The axes of one quantity: errors on a logarithmic axis, and below them a line for each exact reducer."""
 
     quantity: _Quantity
+    front: frozenset[str]
     main: Axes
     exact: Axes | None
 
 
-def error_figure(rows_by_workers: Mapping[int, Sequence[Row]]) -> Figure:
+class _Group(NamedTuple):
+    """What is shown of one number of workers, and which series have which filling."""
+
+    rows: list[Row]
+    hidden: dict[str, str]
+    series: list[tuple[Series, str]]
+
+    @property
+    def exact(self) -> list[Row]:
+        """Rows without an error."""
+        return [row for row in self.rows if row.exact]
+
+    @property
+    def height(self) -> float:
+        """Inches."""
+        key = _KEY * ceil(len(self.series) / _KEY_COLUMNS)
+        band = _LINE * (1 + len(self.exact)) if self.exact else 0.0
+        return _FRAME + _MAIN + band + key + (_NOTE if self.hidden else 0.0)
+
+
+def error_figure(
+    rows_by_workers: Mapping[int, Sequence[Row]],
+    fronts: Mapping[int, tuple[frozenset[str], frozenset[str]]] | None = None,
+    subtitle: str = "",
+) -> Figure:
     """Return, for each number of workers, the error against bytes and against time.
 
     Rows that differ in one number among their options are joined by a line. Errors up to `ROUNDING_ERROR` are rounding,
     which no logarithmic axis should spread out: those rows stand in a band of their own.
+
+    Parameters
+    ----------
+    fronts : dict, optional
+        By number of workers, the option strings of what nothing beats in error and bytes, and in error and time: they
+        are ringed, and joined by a grey line.
     """
     titles = {workers: rows_title(rows) for workers, rows in rows_by_workers.items()}
-    heights = [_FRAME + _MAIN + _LINE * len(_exact(rows)) for rows in rows_by_workers.values()]
+    groups = {workers: _group(rows) for workers, rows in rows_by_workers.items()}
+    heights = [group.height for group in groups.values()]
+    ringed = "" if fronts is None else "; ringed: nothing beats it"
     with one_look():
-        hidden = {workers: _hidden(rows) for workers, rows in rows_by_workers.items()}
-        figure = blank_figure(sum(heights))
-        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-        groups = []
-        for part, (workers, rows) in zip(parts, rows_by_workers.items(), strict=True):
-            shown = [row for row in rows if row.option_string not in hidden[workers]]
-            part.suptitle(
-                f"{titles[workers]}; shaded: further from the mean than zeros are",
-                fontsize=TITLE_SIZE,
-                x=0.01,
-                ha="left",
-            )
-            groups.append((_panels(part, shown), shown))
-            if hidden[workers]:
-                part.supxlabel(_hidden_note(hidden[workers]), fontsize=SMALL_SIZE, x=0.01, ha="left")
-        for panels, shown in groups:
-            _draw(panels, shown)
+        title = f"What a byte and a second buy{ringed}; shaded: further from the mean than zeros are"
+        figure, body = headed(title, subtitle, sum(heights))
+        parts = body.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        drawn = []
+        for part, (workers, group) in zip(parts, groups.items(), strict=True):
+            panels = _panels(part, group, (fronts or {}).get(workers, (frozenset(), frozenset())))
+            _draw(panels, group)
+            _write_key(part, titles[workers], panels[0].main)
+            if group.hidden:
+                part.supxlabel(_hidden_note(group.hidden), fontsize=SMALL_SIZE, x=0.01, ha="left")
+            drawn.append((panels, group))
         # Where texts fit is known once everything has its place.
         settle(figure)
-        for panels, shown in groups:
-            _label(panels, shown)
+        for panels, group in drawn:
+            _label(panels, group)
         return figure
+
+
+def _group(rows: Sequence[Row]) -> _Group:
+    hidden = _hidden(rows)
+    shown = [row for row in rows if row.option_string not in hidden]
+    drawn: Counter[str] = Counter()
+    series = []
+    for one in find_series([row for row in shown if not row.exact]):
+        family = one.rows[0].reducer
+        series.append((one, _FILLS[drawn[family] % len(_FILLS)]))
+        drawn[family] += 1
+    return _Group(shown, hidden, series)
 
 
 def _error(row: Row) -> float:
     """Return the relative L2 error of a row that is shown."""
     assert row.error.relative_l2 is not None
     return row.error.relative_l2
-
-
-def _exact(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row.exact]
 
 
 def _hidden(rows: Sequence[Row]) -> dict[str, str]:
@@ -125,75 +167,100 @@ def _hidden_note(reasons: Mapping[str, str]) -> str:
     return "not shown: " + ", ".join(f"{text} ({reason})" for text, reason in reasons.items())
 
 
-def _panels(part: SubFigure, rows: Sequence[Row]) -> list[_Panels]:
-    exact = len(_exact(rows))
-    quantities = _quantities(rows)
+def _panels(part: SubFigure, group: _Group, fronts: tuple[frozenset[str], frozenset[str]]) -> list[_Panels]:
+    exact = len(group.exact)
+    each = zip(_quantities(group.rows), fronts, strict=True)
     if not exact:
         mains = part.subplots(1, 2, sharey=True)
-        return [_Panels(quantity, axes, None) for quantity, axes in zip(quantities, mains, strict=True)]
+        return [_Panels(quantity, front, axes, None) for (quantity, front), axes in zip(each, mains, strict=True)]
     grid = part.subplots(
-        2, 2, sharex="col", sharey="row", height_ratios=(_MAIN, _LINE * exact), gridspec_kw={"hspace": 0.02}
+        2, 2, sharex="col", sharey="row", height_ratios=(_MAIN, _LINE * (1 + exact)), gridspec_kw={"hspace": 0.02}
     )
-    return [_Panels(quantity, *axes) for quantity, axes in zip(quantities, grid.T, strict=True)]
+    return [_Panels(quantity, front, *axes) for (quantity, front), axes in zip(each, grid.T, strict=True)]
 
 
-def _draw(panels: Sequence[_Panels], rows: Sequence[Row]) -> None:
-    exact = _exact(rows)
-    errors = [_error(row) for row in rows if row not in exact]
-    limits = log_limits(errors, include=1.5)
-    for quantity, main, band in panels:
+def _look(family: str, fill: str) -> dict[str, Any]:
+    """Return how a series is drawn."""
+    look = look_of(family)
+    return {
+        "color": look.colour,
+        "marker": look.marker,
+        "markersize": _MARKER_SIZE,
+        "fillstyle": fill,
+        "markerfacecoloralt": "white",
+        "linestyle": STYLES[_FILLS.index(fill) % len(STYLES)],
+        "linewidth": 1.2,
+    }
+
+
+def _draw(panels: Sequence[_Panels], group: _Group) -> None:
+    limits = log_limits([_error(row) for row in group.rows if not row.exact], include=1.5)
+    for quantity, front, main, band in panels:
         plain(main)
         set_log(main, "y", limits, lambda value: f"{value:g}")
-        set_log(main, "x", log_limits(map(quantity.of, rows), air=0.12), quantity.text, most=5)
+        set_log(main, "x", log_limits(map(quantity.of, group.rows), air=0.12), quantity.text, most=5)
         main.axhspan(1, limits[1], color=_NEVER_WINS, zorder=0)
-        for series in find_series([row for row in rows if row not in exact]):
-            look = look_of(series.rows[0].reducer)
-            main.plot(
-                [quantity.of(row) for row in series.rows],
-                [_error(row) for row in series.rows],
-                color=look.colour,
-                marker=look.marker,
-                markersize=_MARKER_SIZE,
-                linewidth=1.2,
-                label=series.rows[0].reducer,
-            )
+        for series, fill in group.series:
+            places = [(quantity.of(row), _error(row)) for row in series.rows]
+            main.plot(*zip(*places, strict=True), label=series.name, **_look(series.rows[0].reducer, fill))
         if band is not None:
-            _draw_band(band, quantity, exact)
+            _draw_band(band, quantity, group.exact)
+        steps = _steps(quantity, front, group)
+        draw_steps(main, steps)
+        ring(
+            main,
+            [(quantity.of(row), _error(row)) for row in group.rows if row.option_string in front and not row.exact],
+        )
+        if band is not None:
+            exact = enumerate(group.exact)
+            ring(band, [(quantity.of(row), place) for place, row in exact if row.option_string in front])
         (band or main).set_xlabel(quantity.title, fontsize=TEXT_SIZE)
     left = panels[0]
     left.main.set_ylabel("relative L2 error of the mean gradient", fontsize=TEXT_SIZE)
-    if left.exact is not None:
-        left.exact.set_ylabel(_BAND, fontsize=TEXT_SIZE)
 
 
 def _draw_band(band: Axes, quantity: _Quantity, exact: Sequence[Row]) -> None:
     """Draw exact rows, a line each."""
     plain(band)
     for place, row in enumerate(exact):
-        look = look_of(row.reducer)
-        band.plot(
-            [quantity.of(row)],
-            [place],
-            color=look.colour,
-            marker=look.marker,
-            markersize=_MARKER_SIZE,
-            linestyle="",
-            label=row.option_string,
-            clip_on=False,
-        )
-    band.set_yticks(range(len(exact)), [row.option_string for row in exact], fontsize=SMALL_SIZE)
+        look = {**_look(row.reducer, "full"), "linestyle": ""}
+        band.plot([quantity.of(row)], [place], label=row.option_string, clip_on=False, **look)
+    band.set_yticks(range(-1, len(exact)), [_BAND, *(row.option_string for row in exact)], fontsize=SMALL_SIZE)
     band.tick_params(axis="y", length=0)
-    band.set_ylim(len(exact) - 0.4, -0.6)
+    band.set_ylim(len(exact) - 0.4, -1.5)
     band.set_facecolor("#f8fbf8")
 
 
-def _label(panels: Sequence[_Panels], rows: Sequence[Row]) -> None:
-    """Name every point."""
-    for quantity, main, _ in panels:
-        points: list[tuple[float, float, str]] = []
-        lines = []
-        for series in find_series([row for row in rows if not row.exact]):
+def _write_key(part: SubFigure, title: str, axes: Axes) -> None:
+    """Write of what number of workers this is, and name the series."""
+    part.legend(
+        *axes.get_legend_handles_labels(),
+        title=title,
+        title_fontsize=TITLE_SIZE,
+        alignment="left",
+        fontsize=SMALL_SIZE,
+        frameon=False,
+        ncols=_KEY_COLUMNS,
+        loc="outside upper left",
+        handlelength=2.6,
+        labelspacing=0.25,
+        borderpad=0,
+    )
+
+
+def _steps(quantity: _Quantity, front: frozenset[str], group: _Group) -> Floats:
+    held = [row for row in group.rows if row.option_string in front]
+    return steps_of([(quantity.of(row), 0.0 if row.exact else _error(row)) for row in held])
+
+
+def _label(panels: Sequence[_Panels], group: _Group) -> None:
+    """Write the value of the swept option beside every point of a series, and beside others their name."""
+    for quantity, front, main, _ in panels:
+        labels = []
+        lines = [_steps(quantity, front, group)]
+        for series, _ in group.series:
             places = [(quantity.of(row), _error(row)) for row in series.rows]
-            points += [(*place, text) for place, text in zip(places, series.labels(), strict=True)]
+            colour = look_of(series.rows[0].reducer).colour
+            labels += [Label(*place, text, colour) for place, text in zip(places, series.labels(), strict=True)]
             lines.append(np.array(places, np.float64))
-        place_labels(main, points, lines)
+        place_labels(main, labels, lines)

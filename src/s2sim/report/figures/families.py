@@ -27,15 +27,21 @@ class Series:
     rows: tuple[Row, ...]
     swept: str | None
 
-    def labels(self) -> list[str]:
-        """Return what stands beside each point: the whole option string beside the first, then the values alone."""
-        first = self.rows[0]
+    @property
+    def name(self) -> str:
+        """What all rows have in common, and the option in which they differ."""
+        first = self.rows[0].option_string
         if self.swept is None:
-            return [first.option_string]
-        named = first.option_string
-        if f"{self.swept}=" not in named:
-            named = f"{named} ({self.swept}={first.options[self.swept]:g})"
-        return [named, *(f"{row.options[self.swept]:g}" for row in self.rows[1:])]
+            return first
+        name, _, options = first.partition(":")
+        others = [option for option in options.split(",") if option and not option.startswith(f"{self.swept}=")]
+        return f"{':'.join([name, ','.join(others)]) if others else name}, by {self.swept}"
+
+    def labels(self) -> list[str]:
+        """Return what stands beside each point: the value of the swept option, of a single row its name."""
+        if self.swept is None:
+            return [self.name]
+        return [f"{row.options[self.swept]:g}" for row in self.rows]
 
 
 def find_series(rows: Sequence[Row]) -> list[Series]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimError
+from s2sim.report.figures.axes import DOTS_PER_INCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
-
-_DOTS_PER_INCH = 150
 
 
 def check_picture(target: str) -> None:
@@ -44,5 +44,11 @@ def figure_bytes(figure: Figure, file_format: str) -> bytes:
     # So would dates.
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format, {})
     buffer = BytesIO()
-    figure.savefig(buffer, format=file_format, dpi=_DOTS_PER_INCH, metadata=dates)
-    return buffer.getvalue()
+    figure.savefig(buffer, format=file_format, dpi=DOTS_PER_INCH, metadata=dates)
+    return _compact(buffer.getvalue()) if file_format == "svg" else buffer.getvalue()
+
+
+def _compact(svg: bytes) -> bytes:
+    """Return an SVG without what nobody sees: indentation, long names of glyphs, parts of a hundredth of a point."""
+    svg = re.sub(rb"\n\s+", b"\n", svg).replace(b"DejaVuSans-", b"g")
+    return re.sub(rb"([1-9]\d*\.\d{2})\d+", rb"\1", svg)

@@ -1,8 +1,7 @@
-"""Texts beside points, where they hide nothing."""
+"""Texts beside points, where they cross nothing."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,13 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.path import Path
     from matplotlib.transforms import Bbox
 
     from s2sim.arrays import Floats
 
-# Points: from a point to its text, the nearest first, and half of what a marker covers.
-_DISTANCES = (6.0, 12.0, 20.0, 30.0, 42.0, 56.0)
-_MARKER = 5.0
+# Points: from a point to its text, the nearest first; half of what a marker covers; between two texts.
+_DISTANCES = (6.0, 9.0, 14.0, 20.0, 28.0)
+_MARKER = 4.0
+_AIR = 1.0
+# Further than this a line joins a text with its point.
+_BESIDE = 9.0
 # Where a text may stand, the side that reads best first: to the right and up.
 _SIDES = (
     *((1.0, 0.0), (0.7, 0.7), (0.7, -0.7), (0.3, 1.0), (0.3, -1.0)),
@@ -27,82 +30,89 @@ _SIDES = (
 )
 _HORIZONTAL = {-1: "right", 0: "center", 1: "left"}
 _VERTICAL = {-1: "top", 0: "center", 1: "bottom"}
-# Leaving the axes is worse than covering anything, in square pixels.
-_OUTSIDE = 1e6
-_SAMPLES = 40
-_LEADER = "#999999"
+
+
+class Label(NamedTuple):
+    """A text beside the marker at ``x`` and ``y``, in data coordinates, in the colour of what it belongs to."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
 
 
 class _Place(NamedTuple):
-    """A side and a distance, and the pixels that the text takes there."""
+    """Points to the right and up, the pixels that the text takes there, and the line to it."""
 
     right: float
     up: float
     box: Bbox
-
-    def overlap(self, other: Bbox) -> float:
-        """Return the square pixels that both take."""
-        width = min(self.box.x1, other.x1) - max(self.box.x0, other.x0)
-        height = min(self.box.y1, other.y1) - max(self.box.y0, other.y0)
-        return float(max(width, 0.0) * max(height, 0.0))
+    leader: Path | None
 
 
-def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], lines: Sequence[Floats]) -> None:
-    """Write a text beside each point, each where it covers least of what is there already.
+def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -> None:
+    """Write each text beside its point where it crosses nothing; one for which there is no such place is left out.
 
     Parameters
     ----------
     axes : matplotlib.axes.Axes
         Laid out, with its final limits.
-    points : sequence of (float, float, str)
-        Where a marker is, in data coordinates, and what it is called.
+    labels : sequence of Label
+        The most important first. Markers are at all of them.
     lines : sequence of NDArray
-        Lines that texts should not cross: float64 of shape (points, 2), in data coordinates.
+        What no text crosses: float64 of shape (points, 2), in data coordinates.
     """
+    from matplotlib.path import Path
     from matplotlib.transforms import Bbox
 
     figure = axes.get_figure(root=True)
     assert figure is not None
     pixels = figure.dpi / 72
     reach = _MARKER * pixels
-    centres = [axes.transData.transform((x, y)) for x, y, _ in points]
+    centres = [axes.transData.transform((label.x, label.y)) for label in labels]
     taken = [Bbox([centre - reach, centre + reach]) for centre in centres]
-    crossed = [sample for line in lines for sample in _samples(axes.transData.transform(line))]
+    crossed = [Path(axes.transData.transform(line)) for line in lines if len(line) > 1]
     frame = axes.bbox
 
-    def cost(place: _Place) -> float:
-        covered = sum(place.overlap(other) for other in taken)
-        covered += sum(reach**2 for sample in crossed if place.box.contains(*sample))
+    def free(place: _Place, own: int) -> bool:
         inside = frame.contains(place.box.x0, place.box.y0) and frame.contains(place.box.x1, place.box.y1)
-        return float(covered) + (0.0 if inside else _OUTSIDE)
+        air = place.box.padded(_AIR * pixels)
+        if not inside or any(air.overlaps(other) for other in taken):
+            return False
+        if any(line.intersects_bbox(air, filled=False) for line in crossed):
+            return False
+        leader = place.leader
+        return leader is None or not (
+            any(leader.intersects_bbox(other, filled=False) for number, other in enumerate(taken) if number != own)
+            or any(leader.intersects_path(line, filled=False) for line in crossed)
+        )
 
-    # Long texts fit in few places: they choose first.
-    for (x, y, text), centre in sorted(zip(points, centres, strict=True), key=lambda each: -len(each[0][2])):
-        size = text_size(figure, text) * figure.dpi
-        best = min(_places(centre, size, pixels), key=cost)
-        far = max(abs(best.right), abs(best.up)) > _DISTANCES[0]
+    for number, (label, centre) in enumerate(zip(labels, centres, strict=True)):
+        size = text_size(figure, label.text) * figure.dpi
+        place = next((place for place in _places(centre, size, pixels) if free(place, number)), None)
+        if place is None:
+            continue
         axes.annotate(
-            text,
-            (x, y),
-            (best.right, best.up),
+            label.text,
+            (label.x, label.y),
+            (place.right, place.up),
             textcoords="offset points",
-            ha=_HORIZONTAL[int(np.sign(best.right))],
-            va=_VERTICAL[int(np.sign(best.up))],
+            ha=_HORIZONTAL[int(np.sign(place.right))],
+            va=_VERTICAL[int(np.sign(place.up))],
             fontsize=SMALL_SIZE,
-            arrowprops=_leader(best) if far else None,
+            color=label.colour,
             # What was laid out for it must not move.
             in_layout=False,
         )
-        taken.append(best.box)
-
-
-def _leader(place: _Place) -> dict[str, object]:
-    """Return a line from a point to the part of its text that is next to it."""
-    nearest = tuple((1 - np.sign(side)) / 2 for side in (place.right, place.up))
-    return {"arrowstyle": "-", "color": _LEADER, "linewidth": 0.6, "relpos": nearest, "shrinkA": 0, "shrinkB": 3}
+        taken.append(place.box)
+        if place.leader is not None:
+            start, end = axes.transData.inverted().transform(place.leader.vertices)
+            axes.plot(*zip(start, end, strict=True), color=label.colour, linewidth=0.5, zorder=1.5, label="_leader")
+            crossed.append(place.leader)
 
 
 def _places(centre: Floats, size: Floats, pixels: float) -> Iterator[_Place]:
+    from matplotlib.path import Path
     from matplotlib.transforms import Bbox
 
     for distance in _DISTANCES:
@@ -110,9 +120,12 @@ def _places(centre: Floats, size: Floats, pixels: float) -> Iterator[_Place]:
             offset = np.array(side) * distance
             # A text grows away from its point.
             corner = centre + offset * pixels + (np.sign(side) - 1) / 2 * size
-            yield _Place(float(offset[0]), float(offset[1]), Bbox([corner, corner + size]))
-
-
-def _samples(line: Floats) -> Iterator[Floats]:
-    for start, end in pairwise(line):
-        yield from np.linspace(start, end, _SAMPLES)
+            length = float(np.hypot(*offset))
+            # From beside the marker to before the text.
+            leader = Path([centre + offset * pixels * at / length for at in (_MARKER + 1.5, length - 1.0)])
+            yield _Place(
+                float(offset[0]),
+                float(offset[1]),
+                Bbox([corner, corner + size]),
+                leader if distance > _BESIDE else None,
+            )

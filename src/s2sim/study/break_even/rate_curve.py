@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks
-from s2sim.study.break_even.rate_replays import RateReplays, limiting_rate
+from s2sim.study.break_even.rate_replays import RateReplays, limiting_rate, rate_of
 from s2sim.study.extrapolate.beyond import record_as_asked
 from s2sim.study.scenario.asked import earlier_gradients
 from s2sim.study.scenario.reducers import resolve_run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from s2sim.study.measuring.record import Recorded
+    from s2sim.study.measuring.result import Crossing
+    from s2sim.study.scenario.reducers import ReducerScenario
     from s2sim.study.spec import RunSpec
 
 
@@ -29,6 +32,8 @@ class RateCurves:
         The topology field that was varied.
     workers : int
         Ranks.
+    own_Bps : float
+        The value that the cluster has, in bytes per second.
     rates_Bps : tuple of float
         Its values, in bytes per second.
     speedups : dict of str to tuple of float
@@ -38,14 +43,18 @@ class RateCurves:
         Whether compute was given.
     extrapolated : bool
         Whether ranks or sizes go beyond what was recorded.
+    crossings : tuple of Crossing
+        Where a reducer and dense take the same time, as far as they were looked for.
     """
 
     field: str
     workers: int
+    own_Bps: float
     rates_Bps: tuple[float, ...]
     speedups: dict[str, tuple[float, ...]]
     compute: bool
     extrapolated: bool
+    crossings: tuple[Crossing, ...] = ()
 
 
 def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
@@ -68,12 +77,24 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
         raise OptionError(f"rates_Bps = {list(rates_Bps)} must be numbers of bytes per second above 0, at least one")
     workers = max(spec.workers)
     scenario = resolve_run(spec)
-    field = limiting_rate(scenario.healthy(workers))
-    if field is None:
-        raise OptionError("a curve over rates was asked for 1 worker, whom no rate limits: take 2 workers or more")
     gradients = [scenario.trace.gradient(0, rank) for rank in range(workers)]
     earlier = earlier_gradients(scenario.trace, scenario.reducers, workers)
     recorded = record_as_asked(scenario, gradients, earlier, forgiving=spec.by_default)
+    return curves_of(scenario, recorded, rates_Bps)
+
+
+def curves_of(
+    scenario: ReducerScenario,
+    recorded: Sequence[Recorded],
+    rates_Bps: Sequence[float],
+    on_rate: Callable[[], None] = lambda: None,
+) -> RateCurves:
+    """Return the speed-up of each recorded reducer over dense at each rate; see `rate_curves`."""
+    workers = recorded[0].recording.workers
+    cluster = scenario.healthy(workers)
+    field = limiting_rate(cluster)
+    if field is None:
+        raise OptionError("a curve over rates was asked for 1 worker, whom no rate limits: take 2 workers or more")
     replays = RateReplays(scenario, recorded, field)
     base_ps = scenario.compute_ps or 0
 
@@ -82,11 +103,16 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
         return (base_ps + dense_ps) / (base_ps + own_ps) if base_ps + own_ps else inf
 
     others = [item.option_string for item in recorded if item.reducer.traits.name != "dense"]
+    at_rates = []
+    for rate_Bps in rates_Bps:
+        at_rates.append([speedup(rate_Bps, reducer) for reducer in others])
+        on_rate()
     return RateCurves(
         field=field,
         workers=workers,
+        own_Bps=rate_of(cluster.shape, field),
         rates_Bps=tuple(rates_Bps),
-        speedups={reducer: tuple(speedup(rate, reducer) for rate in rates_Bps) for reducer in others},
+        speedups=dict(zip(others, zip(*at_rates, strict=True), strict=True)),
         compute=scenario.compute_ps is not None,
         extrapolated=isinstance(scenario.trace, MoreRanks) or scenario.target is not None,
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.scenario.reducers import ReducerScenario
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.shape import ClusterShape
 
 
 def limiting_rate(cluster: Cluster) -> str | None:
@@ -26,6 +27,13 @@ def limiting_rate(cluster: Cluster) -> str | None:
     if int(cluster.node_of_rank.max()) > 0:
         return "nic.rate"
     return "nvlink.rate" if cluster.shape.nvlink is not None else "pcie.rate"
+
+
+def rate_of(shape: ClusterShape, field: str) -> float:
+    """Return the value, in bytes per second, of what `limiting_rate` names."""
+    link = {"nic.rate": shape.nic, "nvlink.rate": shape.nvlink, "pcie.rate": shape.pcie}[field]
+    assert link is not None
+    return link.rate_Bps
 
 
 class RateReplays:

@@ -30,6 +30,14 @@ def front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
     return frozenset(chosen)
 
 
+def fronts(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the fronts of error and bytes, and of error and time."""
+    # One rank alone sends nothing: what it would hand to a network stands for that.
+    alone = rows[0].workers == 1
+    by_bytes = front(rows, lambda row: row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank)
+    return by_bytes, front(rows, lambda row: row.total_s)
+
+
 def _error(row: Row) -> float:
     """Return an error to compare: exact ones differ by rounding alone, and from 1 on zeros are nearer to the mean."""
     if row.exact:

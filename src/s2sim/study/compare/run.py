@@ -10,6 +10,7 @@ from s2sim.study.compare.answer import answer
 from s2sim.study.compare.follow_rows import follow_steps
 from s2sim.study.compare.found import Found
 from s2sim.study.compare.prepare import prepare
+from s2sim.study.compare.vary_rate import vary_rate
 from s2sim.study.compare.workers import run_workers
 from s2sim.study.extrapolate.beyond import look_beyond
 from s2sim.study.progress import Silent
@@ -18,6 +19,7 @@ from s2sim.study.spec import RunSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from s2sim.study.break_even.rate_curve import RateCurves
     from s2sim.study.measuring.result import Result
     from s2sim.study.measuring.timeline import Timeline
     from s2sim.study.progress import Progress
@@ -32,6 +34,7 @@ def run(
     progress: Progress | None = None,
     timelines: dict[str, Timeline] | None = None,
     break_even: bool = True,
+    curves: dict[int, RateCurves] | None = None,
     **options: Any,
 ) -> Result:
     """Compare gradient reducers on a cluster.
@@ -52,6 +55,8 @@ def run(
         Filled with what ranks and links do under each reducer, for the largest number of workers.
     break_even : bool
         Whether to look for the rates at which reducers break even with dense.
+    curves : dict, optional
+        Filled with the speed-ups over dense at other rates, by number of workers.
     **options
         The other fields of `s2sim.study.spec.RunSpec`: ``trace``, ``overrides``, ``placement``, ``collective``,
         ``library``, ``gpu``, ``compute``, ``max_error``, ``seed``, ``scale_to``, ``model``, ``faults``, ``steps``.
@@ -73,10 +78,17 @@ def run(
         if reducers is not None:
             options["reducers"] = (reducers,) if isinstance(reducers, str) else reducers
         spec = RunSpec.of(topology, workers=counts, **options)
-    return _run(spec, progress or Silent(), timelines, break_even=break_even)
+    return _run(spec, progress or Silent(), timelines, curves, break_even=break_even)
 
 
-def _run(spec: RunSpec, progress: Progress, timelines: dict[str, Timeline] | None, *, break_even: bool) -> Result:
+def _run(
+    spec: RunSpec,
+    progress: Progress,
+    timelines: dict[str, Timeline] | None,
+    curves: dict[int, RateCurves] | None,
+    *,
+    break_even: bool,
+) -> Result:
     scenario = prepare(spec)
     beyond = look_beyond(scenario, max(spec.workers), progress)
     found = Found()
@@ -89,6 +101,8 @@ def _run(spec: RunSpec, progress: Progress, timelines: dict[str, Timeline] | Non
             follow_steps(spec, scenario, progress, found)
         if break_even:
             found.scan = scan_rates(scenario, found.recorded[found.largest], progress)
+        if curves is not None:
+            curves |= vary_rate(scenario, found, progress)
     except KeyboardInterrupt:
         # Whoever does not want to wait any longer still gets the rows that are finished.
         if not found.rows:

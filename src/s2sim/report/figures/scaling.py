@@ -1,0 +1,137 @@
+"""How reducers scale: time, and what becomes of the GPUs, against the number of workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from s2sim.errors import OptionError
+from s2sim.report.figures.axes import (
+    GREY,
+    SMALL_SIZE,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    WIDTH,
+    blank_figure,
+    log_limits,
+    plain,
+    set_log,
+    time_text,
+)
+from s2sim.report.figures.break_even import STYLES
+from s2sim.report.figures.colours import look_of
+from s2sim.report.figures.end_names import names_height, names_width, write_names
+from s2sim.report.figures.figure_file import one_look
+from s2sim.report.figures.head import head_height, head_lines, write_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from s2sim.study.measuring.result import Row
+
+# Inches: beside the axes, between them, and of them.
+_LEFT, _BETWEEN, _TOP, _BOTTOM = 0.7, 0.65, 0.3, 0.6
+_LEAST_WIDTH, _LEAST_HEIGHT = 2.3, 2.7
+
+
+class _Quantity(NamedTuple):
+    """What a panel shows against the number of workers; a share is shown from 0 to 1."""
+
+    title: str
+    of: Callable[[Row], float]
+    text: Callable[[float], str]
+    mark: float | None = None
+    share: bool = False
+
+
+def scaling_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:
+    """Return time and efficiency of each reducer against the number of workers.
+
+    Efficiency is the share of an iteration in which GPUs compute; without compute there is none, and the speed-up over
+    dense stands in its place.
+
+    Raises
+    ------
+    OptionError
+        For one number of workers alone.
+    """
+    if len(rows_by_workers) < 2:
+        found = ", ".join(map(str, rows_by_workers)) or "none"
+        raise OptionError(f"scaling needs several numbers of workers, but found {found}: --workers 8,16,32")
+    every = [row for rows in rows_by_workers.values() for row in rows]
+    names = {row.option_string: row.option_string for row in every}
+    quantities = _quantities(every)
+    with one_look():
+        right = names_width(blank_figure(1.0), names)
+        width = max(WIDTH, _LEFT + 2 * _LEAST_WIDTH + _BETWEEN + right)
+        lines = head_lines(subtitle, width)
+        inner_width, inner = (width - _LEFT - _BETWEEN - right) / 2, max(_LEAST_HEIGHT, names_height(len(names)))
+        height = head_height(lines) + _TOP + inner + _BOTTOM
+        figure = blank_figure(height, width)
+        figure.set_layout_engine("none")
+        mark = "; hollow: extrapolated" if any(row.extrapolated for row in every) else ""
+        write_head(figure, f"How reducers scale with the number of workers{mark}", lines)
+        for place, quantity in enumerate(quantities):
+            left = _LEFT + place * (inner_width + _BETWEEN)
+            axes = figure.add_axes((left / width, _BOTTOM / height, inner_width / width, inner / height))
+            _draw_panel(axes, quantity, every)
+        largest = {row.option_string: quantities[-1].of(row) for row in sorted(every, key=lambda row: row.workers)}
+        write_names(axes, largest, names)
+        return figure
+
+
+def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
+    time = _Quantity("time of the communication phase", lambda row: row.total_s, time_text)
+    if rows[0].iteration_s is None:
+        return time, _Quantity(
+            "speed-up over dense", lambda row: row.speedup_vs_dense, lambda value: f"{value:g}x", mark=1.0
+        )
+    return time, _Quantity("time that GPUs compute", _efficiency, lambda value: f"{value:.0%}", mark=1.0, share=True)
+
+
+def _efficiency(row: Row) -> float:
+    assert row.iteration_s is not None
+    return 1 - row.total_s / row.iteration_s if row.iteration_s else 1.0
+
+
+def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row]) -> None:
+    plain(axes)
+    counts = sorted({row.workers for row in rows})
+    if quantity.share:
+        axes.set_ylim(0, 1.05)
+        axes.yaxis.set_major_formatter(lambda value, _: quantity.text(value))
+    else:
+        set_log(axes, "y", log_limits(map(quantity.of, rows), include=quantity.mark), quantity.text)
+    set_log(axes, "x", log_limits(counts, air=0.06), lambda value: f"{value:g}")
+    axes.set_xticks(counts, map(str, counts))
+    if quantity.mark is not None:
+        axes.axhline(quantity.mark, color=GREY, linewidth=1.0, zorder=1)
+    drawn: Counter[str] = Counter()
+    for name in dict.fromkeys(row.option_string for row in rows):
+        own = sorted((row for row in rows if row.option_string == name), key=lambda row: row.workers)
+        look = look_of(own[0].reducer)
+        axes.plot(
+            [row.workers for row in own],
+            [quantity.of(row) for row in own],
+            color=look.colour,
+            linestyle=STYLES[drawn[own[0].reducer] % len(STYLES)],
+            linewidth=1.4,
+            label=name,
+        )
+        for row in own:
+            face = "white" if row.extrapolated else look.colour
+            axes.plot(
+                [row.workers],
+                [quantity.of(row)],
+                marker=look.marker,
+                markersize=5.0,
+                markerfacecolor=face,
+                markeredgecolor=look.colour,
+            )
+        drawn[own[0].reducer] += 1
+    axes.set_xlabel("workers", fontsize=TEXT_SIZE)
+    axes.set_title(quantity.title, fontsize=TITLE_SIZE, loc="left")
+    axes.tick_params(axis="x", labelsize=SMALL_SIZE)
