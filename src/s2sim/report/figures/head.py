@@ -23,7 +23,7 @@ def about(result: Result) -> str:
     spec = result.spec
     scaled = spec.model or spec.scale_to
     gradients = f"gradients of {spec.trace}" + ("" if scaled is None else f" scaled to {scaled}")
-    parts = [gradients, f"library {spec.library}", f"GPU {spec.gpu}"]
+    parts = [gradients, f"library {result.library}", f"GPU {result.gpu}"]
     if spec.compute is not None:
         parts.append(f"compute {spec.compute}")
     if spec.faults:
