@@ -145,8 +145,8 @@ def _(mo):
 
 
 @app.cell
-def _(breakdown_figure, rows):
-    breakdown = breakdown_figure(rows)
+def _(breakdown_figure, rows, workers):
+    breakdown = breakdown_figure({workers.value: rows})
     breakdown
     return (breakdown,)
 
@@ -189,8 +189,8 @@ def _(RIVALS, break_even_figure, chosen, replace, result, trace, vary_rate, work
     curves = replace(
         _all, speedups={name: values for name, values in _all.speedups.items() if name in (*RIVALS, chosen)}
     )
-    crossings = [crossing for crossing in result.verdict.break_even if crossing.reducer in curves.speedups]
-    break_even = break_even_figure(curves, crossings)
+    crossings = tuple(crossing for crossing in result.verdict.break_even if crossing.reducer in curves.speedups)
+    break_even = break_even_figure({workers.value: replace(curves, crossings=crossings)})
     break_even
     return break_even, curves
 
