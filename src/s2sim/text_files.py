@@ -13,6 +13,11 @@ MOST_BYTES = 2**24
 MOST_TOML_BYTES = 2**20
 
 
+def is_toml_path(text: str) -> bool:
+    """Return whether a text says where a TOML file is, rather than the name of one that comes with s2sim."""
+    return "/" in text or text.endswith(".toml")
+
+
 def user_path(text: str, error: type[S2SimError]) -> Path:
     """Return the path that a person wrote, ``~`` being a home directory; ``error`` is raised where there is none."""
     try:

@@ -11,7 +11,7 @@ KINDS = {
     "topologies": {"fat-tree", "leaf-spine", "single-switch", "ring", "torus", "dragonfly", "rail-optimised"},
     "traces": {"lstm-lm", "lstm-lm-steps", "ncf", "cnn"},
     "models": {"lstm", "gnmt-8", "gnmt-16", "resnet-50", "vgg-19", "bert-base", "ncf", "deeplight"},
-    "hardware": {"a100"},
+    "gpus": {"a100", "h100"},
 }
 
 
@@ -45,6 +45,10 @@ def test_one_kind_alone(s2sim):
     assert out.startswith("codecs:\n")
     assert "reducers" not in out
     assert list(json.loads(s2sim("list", "codecs", "--json", "-")[1])) == ["codecs"]
+
+
+def test_gpus_are_still_found_under_their_former_name(s2sim):
+    assert s2sim("list", "hardware") == s2sim("list", "gpus")
 
 
 def test_an_unknown_kind_is_told_in_one_line(fails):

@@ -114,7 +114,7 @@ def test_own_warnings_are_one_line_and_others_stay_as_they_are(s2sim, monkeypatc
     monkeypatch.setattr("s2sim.topology.files.hardware.list_hardware", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        _, _, err = s2sim("list", "hardware")
+        _, _, err = s2sim("list", "gpus")
     assert err.startswith("s2sim: warning: routing has no effect\n")
     assert "RuntimeWarning: something else" in err
 
@@ -155,7 +155,7 @@ def test_a_reader_that_goes_away_is_no_news():
     os.close(read)
     with os.fdopen(write, "w") as pipe:
         done = subprocess.run(
-            [sys.executable, "-m", "s2sim", "list", "hardware"],
+            [sys.executable, "-m", "s2sim", "list", "gpus"],
             stdout=pipe,
             stderr=subprocess.PIPE,
             text=True,

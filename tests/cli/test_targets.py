@@ -69,7 +69,7 @@ def test_a_full_disk_is_told_in_one_line(arguments, s2sim):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")  # noqa: PTH110
-@pytest.mark.parametrize("arguments", [("list", "hardware"), ("list", "hardware", "--json", "-")])
+@pytest.mark.parametrize("arguments", [("list", "gpus"), ("list", "gpus", "--json", "-")])
 def test_a_full_standard_output_is_told_in_one_line(arguments):
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run(

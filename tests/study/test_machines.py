@@ -69,6 +69,8 @@ def test_a_torus_without_a_library_of_its_own_shows_a_real_one_beside():
 
 
 def test_what_is_unknown_is_told():
+    with pytest.raises(UnknownNameError, match="unknown GPU ''"):
+        run(gpu="")
     with pytest.raises(UnknownNameError, match="unknown GPU 'h10'"):
         run(overrides=["gpu=h10"])
     with pytest.raises(UnknownNameError, match=r"'ncll'.*did you mean 'nccl'"):

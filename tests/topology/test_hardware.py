@@ -4,6 +4,7 @@ import pytest
 
 from s2sim.errors import TopologyError, UnitError, UnknownNameError
 from s2sim.topology.files.hardware import list_hardware, load_gpu, read_hardware
+from s2sim.topology.files.read import read_shape
 
 
 def test_catalogue():
@@ -22,6 +23,52 @@ def test_passes_explain_the_published_timings():
     decode_s = gpu.dense_decode_passes * table_bytes / gpu.memory_bandwidth_Bps
     assert 2 * encode_s == pytest.approx(2.972e-3, rel=1e-3)
     assert 2 * decode_s == pytest.approx(7.247e-3, rel=1e-3)
+
+
+OWN = """
+[gpu.mine]
+description = "what I have"
+memory_bandwidth = { value = "2TB/s", kind = "datasheet", source = "its data sheet" }
+memory_efficiency = 0.9
+kernel_launch = "4us"
+host_sync = "15us"
+dense_encode_passes = 5
+dense_decode_passes = 12
+"""
+
+
+def test_a_file_of_ones_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN)
+    gpu = load_gpu(str(path))
+    assert (gpu.name, gpu.stream_Bps, gpu.host_sync_ps) == ("mine", 1.8e12, 15_000_000)
+    assert [(item.kind, item.source) for item in gpu.quantities[:2]] == [
+        ("datasheet", "its data sheet"),
+        ("user", ""),
+    ]
+    path.write_text(OWN + OWN.replace("mine", "other"))
+    with pytest.raises(TopologyError, match=r"mine.toml: 2 \[gpu.NAME\] tables were found: leave one"):
+        load_gpu(str(path))
+    path.write_text("[gpu]\n")
+    with pytest.raises(TopologyError, match=r"mine.toml: 0 \[gpu.NAME\] tables were found"):
+        load_gpu(str(path))
+    with pytest.raises(TopologyError, match=r"there is no file .*none.toml"):
+        load_gpu(str(tmp_path / "none.toml"))
+
+
+def test_a_file_that_never_ends_is_refused():
+    with pytest.raises(TopologyError, match="/dev/zero"):
+        load_gpu("/dev/zero")
+
+
+def test_a_topology_finds_the_file_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "mine.toml").write_text(OWN)
+    path = tmp_path / "cluster.toml"
+    path.write_text('gpu = "mine.toml"\n[node]\ngpus = 1\n[nic]\nrate = "1Gbps"\n[fabric]\nkind = "single-switch"\n')
+    assert load_gpu(read_shape(path).gpu).name == "mine"
+    # What stands on the command line is taken from the working directory.
+    monkeypatch.chdir(tmp_path)
+    assert read_shape(path, ["gpu=./mine.toml"]).gpu == "./mine.toml"
 
 
 def test_refused(tmp_path):

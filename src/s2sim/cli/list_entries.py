@@ -82,7 +82,7 @@ def _models() -> Entries:
     return list_models()
 
 
-def _hardware() -> Entries:
+def _gpus() -> Entries:
     from s2sim.topology.files.hardware import list_hardware
 
     return list_hardware()
@@ -97,5 +97,5 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "topologies": _topologies,
     "traces": _traces,
     "models": _models,
-    "hardware": _hardware,
+    "gpus": _gpus,
 }

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 EXAMPLES = examples("s2sim list", "s2sim list reducers", "s2sim list topologies --json -")
 
 
+# Scripts may still ask by this name.
+_FORMER = {"hardware": "gpus"}
+
+
 def list_command(
     kind: Annotated[
         str | None,
@@ -23,7 +27,7 @@ def list_command(
     ] = None,
     json: JsonOption = None,
 ) -> None:
-    """List reducers, codecs, collectives, libraries, faults, topologies, traces, models and hardware: a line each.
+    """List reducers, codecs, collectives, libraries, faults, topologies, traces, models and GPUs: a line each.
 
     At the end of each line stands its source, or for a fault an example.
     """
@@ -31,6 +35,7 @@ def list_command(
     from s2sim.cli.targets import check_targets
     from s2sim.report.tables.text import aligned
 
+    kind = _FORMER.get(kind or "", kind)
     if kind is not None and kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
     check_targets(json=json)

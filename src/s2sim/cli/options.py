@@ -186,8 +186,8 @@ LibraryOption = Annotated[
 GpuOption = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME",
-        help="GPU that encodes and decodes (see s2sim list hardware).",
+        metavar="NAME|FILE",
+        help="GPU that encodes and decodes: a name (see s2sim list gpus), or the path of a TOML file with one.",
         show_default=_AS_THE_TOPOLOGY,
     ),
 ]

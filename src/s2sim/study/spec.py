@@ -71,7 +71,7 @@ class RunSpec(ClusterSpec):
     library : str or None
         Option string of a communication library, ``ideal`` executes everything as asked; None for the topology's.
     gpu : str or None
-        Name in the hardware catalogue; None for the topology's.
+        Name in the hardware catalogue, or path of a file of its form; None for the topology's.
     compute : str or None
         Time of forward and backward, added without overlap.
     max_error : float or None

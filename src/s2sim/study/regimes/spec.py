@@ -69,7 +69,7 @@ class RegimeSpec(JsonForm):
     overrides : tuple of str
         ``field=value`` on other fields of the topology.
     library, gpu : str or None
-        Option string of a communication library, and a name in the hardware catalogue; None for the topology's.
+        Option string of a communication library, and a GPU by name or path; None for the topology's.
     max_error : float
         A lossy reducer with a larger relative L2 error wins nothing.
     """

@@ -54,7 +54,8 @@ def resolve_machines(
     'library nccl, as fat-tree says; GPU rtx-2080, as asked for'
     """
     said_library = shape.library or _USUAL_LIBRARY
-    taken, card = choose_library(library or said_library), load_gpu(gpu or shape.gpu or _USUAL_GPU)
+    taken = choose_library(said_library if library is None else library)
+    card = load_gpu((shape.gpu or _USUAL_GPU) if gpu is None else gpu)
     real = taken
     if real == IDEAL:
         real = choose_library(_USUAL_LIBRARY if said_library == IDEAL.name else said_library)
@@ -75,7 +76,7 @@ def resolve_machines(
 
 
 def _chosen_by(shape: ClusterShape, asked: str | None, said: str | None) -> str:
-    if asked:
+    if asked is not None:
         return "as asked for"
     return f"as {shape.name} says" if said else f"by default, as {shape.name} does not say"
 

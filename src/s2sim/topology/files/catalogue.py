@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from s2sim.data import data_directory
 from s2sim.errors import TopologyError, unknown_name
 from s2sim.registry import Registry
-from s2sim.text_files import user_path
+from s2sim.text_files import is_toml_path, user_path
 from s2sim.topology.files.read import read_shape
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _shipped() -> dict[str, Path]:
 
 
 def _path_of(name_or_path: str) -> Path:
-    if "/" in name_or_path or name_or_path.endswith(".toml"):
+    if is_toml_path(name_or_path):
         return user_path(name_or_path, TopologyError)
     shipped = _shipped()
     if name_or_path in shipped:

@@ -36,6 +36,9 @@ FIELDS = (*_TEXTS, *NODE_FIELDS, *_COUNTS, *SIZES, *_of_links(["fabric.link"]))
 _GROUP_FIELDS = ("count", *(field.removeprefix("node.") for field in NODE_FIELDS))
 _OF_NAMED_LINKS = ("rate", "latency")
 
+OVERRIDE = "override"
+"""Source of a value that does not stand in the file."""
+
 # No cluster has more of anything; how many links fit is asked where they are counted.
 _MOST_COUNT = 10**9
 _LONGEST_TEXT = 40
@@ -142,7 +145,7 @@ def _overridden(overrides: Sequence[str], where: str, groups: int) -> Iterator[Q
         plain = _plain_field(field, where, groups)
         is_count = plain in (*_NODE_COUNTS, *_COUNTS, "count")
         is_number = value.removeprefix("-").isdecimal() and len(value) <= _LONGEST_TEXT
-        yield Quantity(field, int(value) if is_count and is_number else value, "user", "override")
+        yield Quantity(field, int(value) if is_count and is_number else value, "user", OVERRIDE)
 
 
 def _plain_field(field: str, where: str, groups: int) -> str:

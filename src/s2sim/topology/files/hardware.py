@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.data import data_directory
 from s2sim.errors import TopologyError, nearest, unknown_name
+from s2sim.text_files import is_toml_path, user_path
 from s2sim.topology.files.catalogue import HARDWARE_FILE
 from s2sim.topology.files.fields import load_toml
 from s2sim.topology.files.quantity import Quantity, number, rate_Bps, read_quantity, text, time_ps
@@ -95,12 +96,21 @@ def _catalogue() -> dict[str, Gpu]:
     return read_hardware(data_directory("topologies") / HARDWARE_FILE)
 
 
-def load_gpu(name: str) -> Gpu:
-    """Return the GPU called ``name``; `UnknownNameError` names the nearest known one."""
-    gpus = _catalogue()
-    if name not in gpus:
-        raise unknown_name("GPU", name, gpus)
-    return gpus[name]
+def load_gpu(name_or_path: str) -> Gpu:
+    """Return the GPU of the catalogue (a name) or of the user's own file of the same form (a path), which holds one.
+
+    A text with a slash, or one that ends in ``.toml``, is a path; `UnknownNameError` names the nearest known GPU.
+    """
+    if not is_toml_path(name_or_path):
+        gpus = _catalogue()
+        if name_or_path not in gpus:
+            raise unknown_name("GPU", name_or_path, gpus)
+        return gpus[name_or_path]
+    path = user_path(name_or_path, TopologyError)
+    found = read_hardware(path)
+    if len(found) != 1:
+        raise TopologyError(f"{path.name}: {len(found)} [gpu.NAME] tables were found: leave one, the GPU to take")
+    return next(iter(found.values()))
 
 
 def list_hardware() -> list[tuple[str, str, str]]:

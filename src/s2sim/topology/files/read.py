@@ -6,7 +6,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimWarning, TopologyError
-from s2sim.topology.files.fields import OF_KINDS, Fields, given_fields, named_link
+from s2sim.text_files import is_toml_path, user_path
+from s2sim.topology.files.fields import OF_KINDS, OVERRIDE, Fields, given_fields, named_link
 from s2sim.topology.files.quantity import rate_Bps, time_ps
 from s2sim.topology.files.read_node import read_groups
 from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
@@ -80,6 +81,14 @@ def _named_links(fields: Fields) -> tuple[NamedLinks, ...]:
     return tuple(found.values())
 
 
+def _gpu(fields: Fields, path: Path) -> str | None:
+    """Return the name or the path of the GPU; a path in the file is taken from where the file lies."""
+    text = fields.text("gpu", "")
+    if is_toml_path(text) and fields.given["gpu"].source != OVERRIDE:
+        text = str(path.parent / user_path(text, TopologyError))
+    return text or None
+
+
 def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
     """Return the shape that the file at ``path`` describes, with fields replaced by ``overrides``."""
     where = path.name
@@ -97,7 +106,7 @@ def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
         description=fields.text("description", ""),
         source=fields.text("source", ""),
         file=str(path),
-        gpu=fields.text("gpu", "") or None,
+        gpu=_gpu(fields, path),
         library=fields.text("library", "") or None,
         groups=groups,
         kind=name,
