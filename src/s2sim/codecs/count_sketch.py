@@ -169,12 +169,7 @@ class CountSketch:
         return values
 
     def decode_dense(
-        self,
-        cells: NDArray[np.float32],
-        bitmap: NDArray[np.uint8],
-        n: int,
-        *,
-        out: NDArray[np.float32] | None = None,
+        self, cells: NDArray[np.float32], bitmap: NDArray[np.uint8], n: int, *, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
         """Return the estimates where ``bitmap`` has a bit set and zeros elsewhere; the inverse of `encode_dense`.
 

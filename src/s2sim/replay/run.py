@@ -80,11 +80,7 @@ class _RankClass:
 
 
 def _run_class(
-    env: simpy.Environment,
-    rank_class: _RankClass,
-    recording: Recording,
-    communicators: Communicators,
-    gpu: Gpu,
+    env: simpy.Environment, rank_class: _RankClass, recording: Recording, communicators: Communicators, gpu: Gpu
 ) -> Generator[simpy.Event, None, None]:
     """Replay one script: work takes GPU time, a size known only from data first waits for the GPU."""
     if rank_class.delay_ps:

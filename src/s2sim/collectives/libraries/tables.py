@@ -65,13 +65,7 @@ NCCL = Library(
         Entry(_REDUCING, _SUM_MAX, ("int16",), "carried", "no 16-bit integers (ncclDataType_t)", None, "int32"),
         Entry(_REDUCING, _SUM_MAX, ("uint16",), "carried", "no 16-bit integers (ncclDataType_t)", None, "uint32"),
         Entry(
-            _REDUCING,
-            ("max",),
-            ("bool",),
-            "carried",
-            "bool travels as ncclUint8 (ProcessGroupNCCL.cpp)",
-            None,
-            "uint8",
+            _REDUCING, ("max",), ("bool",), "carried", "bool travels as ncclUint8 (ProcessGroupNCCL.cpp)", None, "uint8"
         ),
         Entry(
             ("all_reduce",),
@@ -170,38 +164,10 @@ GLOO = Library(
     in_flight=2,
     staged=True,
     table=(
-        Entry(
-            _WHOLE,
-            _SUM_MAX,
-            ("int8", "int32", "int64", "uint8", *_FLOATS),
-            "as_asked",
-            f"native ({_GLOO_TYPES})",
-        ),
-        Entry(
-            _WHOLE,
-            _SUM_MAX,
-            ("float16",),
-            "as_asked",
-            f"native: c10::Half, {_HALF_HOPS} ({_GLOO_TYPES})",
-        ),
-        Entry(
-            _WHOLE,
-            ("max",),
-            ("bool",),
-            "carried",
-            f"bool travels as uint8 ({_GLOO_TYPES})",
-            None,
-            "uint8",
-        ),
-        Entry(
-            _WHOLE,
-            _SUM_MAX,
-            ("int16", "uint16"),
-            "carried",
-            f"no such type ({_GLOO_TYPES})",
-            None,
-            "int32",
-        ),
+        Entry(_WHOLE, _SUM_MAX, ("int8", "int32", "int64", "uint8", *_FLOATS), "as_asked", f"native ({_GLOO_TYPES})"),
+        Entry(_WHOLE, _SUM_MAX, ("float16",), "as_asked", f"native: c10::Half, {_HALF_HOPS} ({_GLOO_TYPES})"),
+        Entry(_WHOLE, ("max",), ("bool",), "carried", f"bool travels as uint8 ({_GLOO_TYPES})", None, "uint8"),
+        Entry(_WHOLE, _SUM_MAX, ("int16", "uint16"), "carried", f"no such type ({_GLOO_TYPES})", None, "int32"),
         Entry(
             _WHOLE,
             ("sum",),

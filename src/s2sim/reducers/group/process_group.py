@@ -25,11 +25,7 @@ def make_instances(reducer: Reducer, ranks: int) -> list[Reducer]:
 
 
 def run_group(
-    reducers: Sequence[Reducer],
-    gradients: Sequence[Gradient],
-    *,
-    seed: int = 0,
-    step: int = 0,
+    reducers: Sequence[Reducer], gradients: Sequence[Gradient], *, seed: int = 0, step: int = 0
 ) -> tuple[list[Reduced], Recording]:
     """Run one reduction and return what each rank ends with, and the scripts.
 

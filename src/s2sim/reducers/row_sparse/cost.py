@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.codecs.bitmap import bitmap_bytes
-from s2sim.reducers.gpu_cost import (
-    GATHER_BYTES,
-    INDEX_BYTES,
-    ROW_ID_BYTES,
-    SCATTER_BYTES,
-    SELECT_LAUNCHES,
-    VALUE_BYTES,
-)
+from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
 from s2sim.reducers.row_sparse.messages import key_bytes, listed
 from s2sim.reducers.row_sparse.support import support_bytes
 from s2sim.reducers.scripts.script import Work

@@ -39,11 +39,7 @@ class Background(Fault):
     def act(self, network: ChangingNetwork, cluster: Cluster, seed: int) -> Acting:
         """Send for as long as the simulation lasts."""
         traffic = BackgroundTraffic(
-            network,
-            cluster,
-            load=self.load,
-            size_bytes=self.size.bytes,
-            generator=named_generator(seed, self.text),
+            network, cluster, load=self.load, size_bytes=self.size.bytes, generator=named_generator(seed, self.text)
         )
         network.env.process(traffic.run())
 

@@ -47,11 +47,7 @@ def deliver_packets(
     check_packet_hops(hops, spec.packet_size_bytes)
     watcher.start(hops // HOPS_A_REPORT, f"sending packets ({HOPS_A_REPORT:,} hops each)")
     network = partial(
-        make_network,
-        "packet",
-        packet_bytes=spec.packet_bytes,
-        buffer_bytes=spec.buffer_bytes,
-        on_hops=watcher.advance,
+        make_network, "packet", packet_bytes=spec.packet_bytes, buffer_bytes=spec.buffer_bytes, on_hops=watcher.advance
     )
     finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, network=network)
     watcher.stop()

@@ -8,13 +8,7 @@ from s2sim.provenance import run_record
 from s2sim.study.compare.library_notes import library_notes
 from s2sim.study.compare.origin import hardware_inputs
 from s2sim.study.regimes.spec import LATENCY_FIELD, RATE_FIELD
-from s2sim.study.scenario.content import (
-    cluster_content,
-    content_of,
-    in_any_order,
-    reducers_content,
-    trace_content,
-)
+from s2sim.study.scenario.content import cluster_content, content_of, in_any_order, reducers_content, trace_content
 from s2sim.study.spec import PREFETCH
 from s2sim.units import format_bytes
 
@@ -29,10 +23,7 @@ _FLOAT32_BYTES = 4
 
 
 def map_notes(
-    spec: RegimeSpec,
-    scenario: RegimeScenario,
-    recorded: Sequence[Recorded],
-    refusals: Mapping[str, Sequence[str]],
+    spec: RegimeSpec, scenario: RegimeScenario, recorded: Sequence[Recorded], refusals: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Return what a reader must know to read the map rightly; ``refusals`` says where each was made."""
     notes = [
