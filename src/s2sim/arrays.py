@@ -10,3 +10,7 @@ from numpy.typing import NDArray
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
+Floats32: TypeAlias = NDArray[np.float32]
+Words: TypeAlias = NDArray[np.uint32]
+Bits: TypeAlias = NDArray[np.uint8]
+Ints16: TypeAlias = NDArray[np.int16]

@@ -18,9 +18,7 @@ from s2sim.registry import Registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats32
     from s2sim.bridge.task import Model, Task
     from s2sim.gradients.traces.read import Trace
 
@@ -64,7 +62,7 @@ def _command(model: str, *, workers: int, steps: int, seed: int, text: Sequence[
     return shlex.join([*words, "--out", out.name])
 
 
-def _capture(arrays: dict[str, NDArray[np.float32]], sparse: frozenset[str]) -> Gradient:
+def _capture(arrays: dict[str, Floats32], sparse: frozenset[str]) -> Gradient:
     layers = tuple(as_row_sparse(array) if name in sparse else array.copy() for name, array in arrays.items())
     return Gradient(tuple(arrays), layers)
 

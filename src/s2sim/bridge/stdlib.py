@@ -19,7 +19,8 @@ from s2sim.errors import S2SimError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
+    from s2sim.arrays import Ints
+
 
 # Where syntax-tree nodes keep an identifier: names, attributes, parameters, definitions and imports.
 _IDENTIFIER_FIELDS = ("id", "attr", "arg", "name")
@@ -32,8 +33,8 @@ class Interactions:
     Identifiers are numbered by falling frequency.
     """
 
-    users: NDArray[np.int64]
-    items: NDArray[np.int64]
+    users: Ints
+    items: Ints
     user_count: int
     item_count: int
     origin: DataOrigin

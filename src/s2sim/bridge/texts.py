@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from s2sim.arrays import Ints
+
 
 _END_OF_LINE = "<eos>"
 _UNKNOWN = "<unk>"
@@ -34,7 +35,7 @@ _WIKITEXT_2 = {
 class Corpus:
     """A text as word numbers in reading order, int64 of shape (n,); 0 is the most frequent word."""
 
-    tokens: NDArray[np.int64]
+    tokens: Ints
     vocabulary_size: int
     origin: DataOrigin
 
@@ -84,7 +85,7 @@ def read_corpus(paths: Sequence[Path], *, vocabulary: int | None = None) -> Corp
     return Corpus(tokens, len(ranked), _origin(paths, contents))
 
 
-def shard_windows(tokens: NDArray[np.int64], *, workers: int, sequences: int, length: int) -> NDArray[np.int64]:
+def shard_windows(tokens: Ints, *, workers: int, sequences: int, length: int) -> Ints:
     """Split a text into one contiguous shard a rank and each shard into windows for truncated training.
 
     They are int64 of shape (workers, windows, sequences, length + 1): inputs are all but the last word of a window,

@@ -11,6 +11,7 @@ from s2sim.errors import CodecError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats32
     from s2sim.codecs.payload import Payload
 
 Combine: TypeAlias = Literal["sum", "or", "max", "gather"]
@@ -36,14 +37,14 @@ class Codec(Protocol):
     source: ClassVar[str]
     combine: ClassVar[Combination]
 
-    def encode(self, array: NDArray[np.float32]) -> Payload:
+    def encode(self, array: Floats32) -> Payload:
         """Return the payload of ``array``, float32 of shape (n,)."""
 
-    def decode(self, payload: Payload) -> NDArray[np.float32]:
+    def decode(self, payload: Payload) -> Floats32:
         """Return what ``payload`` stands for, float32 of shape (n,)."""
 
 
-def float32_vector(array: NDArray[Any], owner: str) -> NDArray[np.float32]:
+def float32_vector(array: NDArray[Any], owner: str) -> Floats32:
     """Return ``array`` if it is a float32 vector; `CodecError` says what ``owner`` found instead."""
     if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1:
         found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints, Words
+
 BATCH_KEYS = 1 << 16
 """Keys hashed at once; half a megabyte for each 64-bit temporary keeps all of them in a core's second-level cache."""
 
@@ -41,9 +43,7 @@ def _cut(held: list[tuple[NDArray[Any], ...]]) -> Iterator[tuple[NDArray[Any], .
         yield tuple(array[start : start + BATCH_KEYS] for array in joined)
 
 
-def row_batches(
-    row_ids: NDArray[np.int64], width: int, offset: int
-) -> Iterator[tuple[slice, slice, NDArray[np.uint32]]]:
+def row_batches(row_ids: Ints, width: int, offset: int) -> Iterator[tuple[slice, slice, Words]]:
     """Yield (slice of ``row_ids``, slice of columns, their element keys row by row), about `BATCH_KEYS` at a time."""
     if not len(row_ids) or not width:
         return
@@ -56,5 +56,5 @@ def row_batches(
         row_keys = (row_ids[rows] * width + offset).astype(np.uint32)
         for first_column in range(0, width, columns_at_once):
             columns = slice(first_column, min(width, first_column + columns_at_once))
-            column_keys: NDArray[np.uint32] = np.arange(columns.start, columns.stop, dtype=np.uint32)
+            column_keys: Words = np.arange(columns.start, columns.stop, dtype=np.uint32)
             yield rows, columns, np.add.outer(row_keys, column_keys).ravel()

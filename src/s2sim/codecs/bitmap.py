@@ -14,9 +14,9 @@ from s2sim.errors import CodecError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from numpy.typing import NDArray
+    from s2sim.arrays import Bits, Floats32, Ints, Mask
 
-    Find: TypeAlias = Callable[[NDArray[np.uint8]], NDArray[np.int64]]
+    Find: TypeAlias = Callable[[Bits], Ints]
 
 CHUNK_ELEMENTS = 1 << 18
 """Elements streamed at once: a chunk of float32 and what is made of it stay in a core's second-level cache. Smaller
@@ -47,7 +47,7 @@ def bitmap_bytes(n: int) -> int:
     return (n + 7) // 8
 
 
-def pack_nonzero(array: NDArray[np.float32], *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+def pack_nonzero(array: Floats32, *, out: Bits | None = None) -> Bits:
     """Return the bitmap of the non-zero elements of a vector, float32 of shape (n,); -0.0 is a zero.
 
     It is uint8 of shape (ceil(n / 8),), ``out`` if that is given: bit i % 8 of byte i // 8 is set where element i is
@@ -68,7 +68,7 @@ def pack_nonzero(array: NDArray[np.float32], *, out: NDArray[np.uint8] | None = 
     return bitmap
 
 
-def count_nonzero(array: NDArray[np.float32]) -> int:
+def count_nonzero(array: Floats32) -> int:
     """Return the number of non-zero elements of a vector, float32 of shape (n,).
 
     A comparison in cache-sized chunks takes an eighth of the time of NumPy's count of floats.
@@ -84,7 +84,7 @@ def count_nonzero(array: NDArray[np.float32]) -> int:
     return total
 
 
-def pack_positions(positions: NDArray[np.int64], n: int) -> NDArray[np.uint8]:
+def pack_positions(positions: Ints, n: int) -> Bits:
     """Return the bitmap of ``n`` elements with the bits at ``positions`` set, uint8 of shape (ceil(n / 8),).
 
     Positions are int64 of shape (k,), strictly increasing, each in [0, n).
@@ -106,14 +106,14 @@ def pack_positions(positions: NDArray[np.int64], n: int) -> NDArray[np.uint8]:
     return bitmap
 
 
-def check_bitmap(bitmap: NDArray[np.uint8], n: int) -> None:
+def check_bitmap(bitmap: Bits, n: int) -> None:
     """Raise `CodecError` unless ``bitmap`` is a bitmap of exactly ``n`` elements."""
     check_size(bitmap, n)
     if n % 8 and bitmap[-1] >> (n % 8):
         raise CodecError(f"the bitmap has bits set beyond its {n} elements")
 
 
-def check_size(bitmap: NDArray[np.uint8], n: int) -> None:
+def check_size(bitmap: Bits, n: int) -> None:
     """Raise `CodecError` unless ``bitmap`` has the bytes of ``n`` elements."""
     if bitmap.dtype != np.uint8 or bitmap.shape != (bitmap_bytes(n),):
         raise CodecError(
@@ -122,7 +122,7 @@ def check_size(bitmap: NDArray[np.uint8], n: int) -> None:
         )
 
 
-def unpack_positions(bitmap: NDArray[np.uint8], n: int) -> NDArray[np.int64]:
+def unpack_positions(bitmap: Bits, n: int) -> Ints:
     """Return the positions of the set bits of a bitmap of ``n`` elements, int64, in increasing order.
 
     Only the non-zero bytes are unpacked, unless most are: at a density of 1 % that is 8 % of them.
@@ -134,9 +134,7 @@ def unpack_positions(bitmap: NDArray[np.uint8], n: int) -> NDArray[np.int64]:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def position_parts(
-    bitmap: NDArray[np.uint8], first: int = 0, *, find: Find | None = None
-) -> Iterator[NDArray[np.int64]]:
+def position_parts(bitmap: Bits, first: int = 0, *, find: Find | None = None) -> Iterator[Ints]:
     """Yield the positions of the set bits in increasing order, int64, at most `CHUNK_ELEMENTS` at once.
 
     Parameters
@@ -158,7 +156,7 @@ def position_parts(
             yield positions
 
 
-def _positions(bitmap: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _positions(bitmap: Bits) -> Ints:
     nonzero = bitmap != 0
     count = np.count_nonzero(nonzero)
     if count > _DENSE_BYTES * len(bitmap) or len(bitmap) <= _SMALL_BYTES:
@@ -172,11 +170,11 @@ def _positions(bitmap: NDArray[np.uint8]) -> NDArray[np.int64]:
     return _refined(bytes_at, np.unpackbits(bitmap.take(bytes_at), bitorder="little").view(np.bool_))
 
 
-def _refined(found: NDArray[np.int64], flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _refined(found: Ints, flags: Mask) -> Ints:
     """Return where ``flags`` are true, eight of which belong to each position in ``found``, which is overwritten."""
     inner = np.flatnonzero(flags)
     found <<= 3
-    positions: NDArray[np.int64] = found.take(inner >> 3)
+    positions: Ints = found.take(inner >> 3)
     inner &= 7
     positions += inner
     return positions
@@ -191,14 +189,14 @@ class Bitmap:
     source: ClassVar[str] = "Ge et al., S2 Reducer, arXiv:2110.02140"
     combine: ClassVar[Combination] = {"support": "or"}
 
-    def encode(self, array: NDArray[np.float32]) -> Payload:
+    def encode(self, array: Floats32) -> Payload:
         """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         return Payload.of(self, len(vector), support=pack_nonzero(vector))
 
-    def decode(self, payload: Payload) -> NDArray[np.float32]:
+    def decode(self, payload: Payload) -> Floats32:
         """Return 1.0 where a bit is set and 0.0 elsewhere, float32 of shape (n,)."""
         (support,) = payload.expect(self, "support")
         check_bitmap(support, payload.elements)
-        ones: NDArray[np.float32] = np.unpackbits(support, count=payload.elements, bitorder="little").astype(np.float32)
+        ones: Floats32 = np.unpackbits(support, count=payload.elements, bitorder="little").astype(np.float32)
         return ones

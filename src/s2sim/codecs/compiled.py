@@ -18,7 +18,8 @@ from s2sim.errors import S2SimError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from s2sim.arrays import Bits, Floats32, Ints, Words
+
 
 Backend: TypeAlias = Literal["numpy", "numba"]
 """Whose loops add to the cells and read them: NumPy's, or those that numba compiles. The results are equal."""
@@ -42,7 +43,7 @@ def backend_for(hashes: int) -> Backend:
     return "numba" if hashes >= _WORTHWHILE and find_spec("numba") is not None else "numpy"
 
 
-def pack_nonzero(array: NDArray[np.float32], *, out: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def pack_nonzero(array: Floats32, *, out: Bits) -> Bits:
     """Write to ``out`` what `s2sim.codecs.bitmap.pack_nonzero` does, and return it; parameters as there."""
     whole = len(array) // 8
     _compiled(_pack)(array, out[:whole])
@@ -50,13 +51,7 @@ def pack_nonzero(array: NDArray[np.float32], *, out: NDArray[np.uint8]) -> NDArr
     return out
 
 
-def add_rows(
-    cells: NDArray[np.float32],
-    keys: NDArray[np.uint32],
-    seed_word: np.uint32,
-    multipliers: NDArray[np.uint32],
-    values: NDArray[np.float32],
-) -> None:
+def add_rows(cells: Floats32, keys: Words, seed_word: np.uint32, multipliers: Words, values: Floats32) -> None:
     """Add each value, with its sign, to one cell of each row.
 
     Parameters
@@ -71,16 +66,14 @@ def add_rows(
     _compiled(_add_rows)(cells, _compiled(_mix)(keys, seed_word), multipliers, values)
 
 
-def read_rows(
-    cells: NDArray[np.float32], keys: NDArray[np.uint32], seed_word: np.uint32, multipliers: NDArray[np.uint32]
-) -> NDArray[np.float32]:
+def read_rows(cells: Floats32, keys: Words, seed_word: np.uint32, multipliers: Words) -> Floats32:
     """Return what each row estimates for each key, float32 of shape (rows, k); parameters as in `add_rows`."""
     estimates = np.empty((len(multipliers), len(keys)), np.float32)
     _compiled(_read_rows)(cells, _compiled(_mix)(keys, seed_word), multipliers, estimates)
     return estimates
 
 
-def set_positions(bitmap: NDArray[np.uint8]) -> NDArray[np.int64]:
+def set_positions(bitmap: Bits) -> Ints:
     """Return the positions of the set bits of a uint8 bitmap, int64, in increasing order."""
     positions = np.empty(8 * np.count_nonzero(bitmap), np.int64)
     if len(bitmap) % 8:

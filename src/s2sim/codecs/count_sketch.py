@@ -25,8 +25,7 @@ from s2sim.options import check_options
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Bits, Floats32, Ints, Words
     from s2sim.codecs.bitmap import Find
 
 
@@ -75,21 +74,21 @@ class CountSketch:
         if self.backend == "numba" and self.hash != "mix":
             raise OptionError(f"backend numba has the mix hash only: hash {self.hash} needs backend numpy")
 
-    def encode(self, array: NDArray[np.float32]) -> Payload:
+    def encode(self, array: Floats32) -> Payload:
         """Return the payload of ``array``, float32 of shape (n,); ranks whose payloads add up agree on all options."""
         cells, support = self.encode_dense(array)
         return Payload.of(self, len(array), cells=cells, support=support)
 
-    def decode(self, payload: Payload) -> NDArray[np.float32]:
+    def decode(self, payload: Payload) -> Floats32:
         """Return the estimates of the non-zero elements and zeros elsewhere, float32 of shape (n,)."""
         cells, support = payload.expect(self, "cells", "support")
         return self.decode_dense(cells, support, payload.elements)
 
-    def empty(self) -> NDArray[np.float32]:
+    def empty(self) -> Floats32:
         """Return the sketch of nothing: zeros, float32 of shape (rows, columns)."""
         return np.zeros((self.rows, self.columns), np.float32)
 
-    def encode_keys(self, keys: NDArray[np.uint32], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    def encode_keys(self, keys: Words, values: Floats32) -> Floats32:
         """Return the cells of the elements ``keys`` (uint32, shape (k,)) with ``values`` (float32, shape (k,))."""
         keys = as_keys(keys)
         if values.dtype != np.float32 or values.shape != keys.shape:
@@ -100,12 +99,8 @@ class CountSketch:
         return cells
 
     def encode_dense(
-        self,
-        array: NDArray[np.float32],
-        *,
-        out: NDArray[np.float32] | None = None,
-        bitmap: NDArray[np.uint8] | None = None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        self, array: Floats32, *, out: Floats32 | None = None, bitmap: Bits | None = None
+    ) -> tuple[Floats32, Bits]:
         """Return the cells of the non-zero elements of a vector, and their bitmap, which is a by-product.
 
         The array, float32 of shape (n,), is streamed through once; its keys are 0 to n - 1. Cells are added into
@@ -122,14 +117,7 @@ class CountSketch:
             self._add(cells, keys, values)
         return cells, bitmap
 
-    def encode_rows(
-        self,
-        row_ids: NDArray[np.int64],
-        values: NDArray[np.float32],
-        *,
-        offset: int = 0,
-        out: NDArray[np.float32] | None = None,
-    ) -> NDArray[np.float32]:
+    def encode_rows(self, row_ids: Ints, values: Floats32, *, offset: int = 0, out: Floats32 | None = None) -> Floats32:
         """Return the cells of the elements of some rows of a matrix, added into ``out`` if it is given.
 
         Parameters
@@ -148,7 +136,7 @@ class CountSketch:
             self._add(cells, keys, values[rows, columns].ravel())
         return cells
 
-    def decode_keys(self, cells: NDArray[np.float32], keys: NDArray[np.uint32]) -> NDArray[np.float32]:
+    def decode_keys(self, cells: Floats32, keys: Words) -> Floats32:
         """Return the estimates of the elements ``keys`` (uint32, shape (k,)), float32 of shape (k,)."""
         cells = self._check_cells(cells)
         keys = as_keys(keys)
@@ -157,9 +145,7 @@ class CountSketch:
             values[start : start + BATCH_KEYS] = self._estimate(cells, keys[start : start + BATCH_KEYS])
         return values
 
-    def decode_rows(
-        self, cells: NDArray[np.float32], row_ids: NDArray[np.int64], width: int, *, offset: int = 0
-    ) -> NDArray[np.float32]:
+    def decode_rows(self, cells: Floats32, row_ids: Ints, width: int, *, offset: int = 0) -> Floats32:
         """Return the estimates of all elements of some rows, float32 of shape (k, width): `encode_rows` undone."""
         cells = self._check_cells(cells)
         values = np.empty((len(row_ids), width), np.float32)
@@ -168,9 +154,7 @@ class CountSketch:
             block[...] = self._estimate(cells, keys).reshape(block.shape)
         return values
 
-    def decode_dense(
-        self, cells: NDArray[np.float32], bitmap: NDArray[np.uint8], n: int, *, out: NDArray[np.float32] | None = None
-    ) -> NDArray[np.float32]:
+    def decode_dense(self, cells: Floats32, bitmap: Bits, n: int, *, out: Floats32 | None = None) -> Floats32:
         """Return the estimates where ``bitmap`` has a bit set and zeros elsewhere; the inverse of `encode_dense`.
 
         Cells and bitmap may be the sum and the OR of those of several ranks. The estimates, float32 of shape (n,), are
@@ -195,9 +179,7 @@ class CountSketch:
     def _find(self) -> Find | None:
         return compiled.set_positions if self.backend == "numba" else None
 
-    def _packed(
-        self, array: NDArray[np.float32], bitmap: NDArray[np.uint8]
-    ) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.float32]]]:
+    def _packed(self, array: Floats32, bitmap: Bits) -> Iterator[tuple[Words, Floats32]]:
         """Yield the keys and values of the non-zero elements, whose bits are set in ``bitmap``."""
         pack = compiled.pack_nonzero if self.backend == "numba" else pack_nonzero
         for start in range(0, len(array), BLOCK_ELEMENTS):
@@ -206,7 +188,7 @@ class CountSketch:
             for positions in position_parts(packed, start, find=self._find):
                 yield positions.astype(np.uint32), array.take(positions)
 
-    def _check_cells(self, cells: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _check_cells(self, cells: Floats32) -> Floats32:
         if cells.dtype != np.float32 or cells.shape != (self.rows, self.columns):
             raise CodecError(
                 f"the cells of this sketch are float32 of shape {(self.rows, self.columns)}; "
@@ -214,7 +196,7 @@ class CountSketch:
             )
         return cells
 
-    def _add(self, cells: NDArray[np.float32], keys: NDArray[np.uint32], values: NDArray[np.float32]) -> None:
+    def _add(self, cells: Floats32, keys: Words, values: Floats32) -> None:
         if self.backend == "numba":
             compiled.add_rows(cells, keys, *mix_constants(self.rows, self.seed), values)
             return
@@ -223,7 +205,7 @@ class CountSketch:
             signed = np.bitwise_xor(sign_bits, bits, out=sign_bits)
             np.add.at(row, columns, signed.view(np.float32))
 
-    def _estimate(self, cells: NDArray[np.float32], keys: NDArray[np.uint32]) -> NDArray[np.float32]:
+    def _estimate(self, cells: Floats32, keys: Words) -> Floats32:
         if self.backend == "numba":
             return median([*compiled.read_rows(cells, keys, *mix_constants(self.rows, self.seed))])
         estimates = []
@@ -233,11 +215,11 @@ class CountSketch:
             estimates.append(signed.view(np.float32))
         return median(estimates)
 
-    def _hashes(self, keys: NDArray[np.uint32]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
+    def _hashes(self, keys: Words) -> Iterator[tuple[Ints, Words]]:
         return hash_rows(self.hash, keys, self.rows, self.columns, self.seed)
 
 
-def median(estimates: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+def median(estimates: list[Floats32]) -> Floats32:
     """Return the element-wise median of several float32 arrays of one shape, which may be overwritten.
 
     An even number of them gives the mean of the two in the middle. Minima and maxima take a tenth of a sort's time.
@@ -266,7 +248,7 @@ def median(estimates: list[NDArray[np.float32]]) -> NDArray[np.float32]:
     return middle
 
 
-def _check_output(array: NDArray[np.float32], n: int) -> NDArray[np.float32]:
+def _check_output(array: Floats32, n: int) -> Floats32:
     if array.dtype != np.float32 or array.shape != (n,):
         raise CodecError(f"{n} elements are written to a float32 vector of {n}; found {array.dtype} {array.shape}")
     return array

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats, Floats32, Ints, Ints16, Words
+
 CellType: TypeAlias = Literal["int32", "int64", "float32"]
 
 _CHUNK_VALUES = 1 << 16
@@ -45,8 +47,8 @@ class Decoded:
         Whether the keys that were read account for all that the cells held; only integers do, and only if none is left.
     """
 
-    values: NDArray[np.float32]
-    left: NDArray[np.int64]
+    values: Floats32
+    left: Ints
     rounds: int
     clean: bool
 
@@ -110,20 +112,18 @@ class ExactSketch:
     def _groups_per_block(self) -> int:
         return groups_per_block(self.table.block_cells / CELLS_PER_KEY, self.width)
 
-    def group_of(self, keys: NDArray[Any]) -> NDArray[np.int64]:
+    def group_of(self, keys: NDArray[Any]) -> Ints:
         """Return the group of each of ``keys`` (uint32, shape (k,)), int64 of shape (k,)."""
         return self.table.parts(as_keys(keys), self.groups)
 
-    def maxima(self, keys: NDArray[Any], values: NDArray[np.float32]) -> NDArray[np.float64]:
+    def maxima(self, keys: NDArray[Any], values: Floats32) -> Floats:
         """Return the largest magnitude of a rank's ``values`` in each group; see `fixed_point.group_maxima`."""
         if not self.groups:
             raise CodecError("float32 cells have no units to agree on: there are no maxima to exchange")
         keys = as_keys(keys)
         return group_maxima(self._check_values(keys, values), self.group_of(keys), self.groups)
 
-    def encode(
-        self, keys: NDArray[Any], values: NDArray[np.float32], exponents: NDArray[np.int16] | None = None
-    ) -> NDArray[Any]:
+    def encode(self, keys: NDArray[Any], values: Floats32, exponents: Ints16 | None = None) -> NDArray[Any]:
         """Return the cells of some keys, of shape (blocks, cells of a block, width); cells of ranks add up.
 
         Parameters
@@ -142,8 +142,8 @@ class ExactSketch:
         return cells
 
     def encode_touched(
-        self, keys: NDArray[Any], values: NDArray[np.float32], exponents: NDArray[np.int16] | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        self, keys: NDArray[Any], values: Floats32, exponents: Ints16 | None = None
+    ) -> tuple[Ints, NDArray[Any]]:
         """Return which cells, counted over all blocks, some keys go to, and what `encode` has there: all else is zero.
 
         Where a rank holds few keys of many values this is a small part of the cells. The numbers of the cells are int64
@@ -162,12 +162,8 @@ class ExactSketch:
         return numbers, cells
 
     def _parts(
-        self,
-        keys: NDArray[np.uint32],
-        values: NDArray[np.float32],
-        exponents: NDArray[np.int16] | None,
-        blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]],
-    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[Any]]]:
+        self, keys: Words, values: Floats32, exponents: Ints16 | None, blocks: Iterable[tuple[Ints, Ints]]
+    ) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
         """Yield the block of some keys, their columns there, shape (3, k), and their values as cells hold them."""
         self._check_values(keys, values)
         self._check_exponents(exponents)
@@ -180,7 +176,7 @@ class ExactSketch:
                     part = to_fixed(part, self._exponents(exponents, block, keys, chunk), self.dtype)
                 yield block, columns[:, start : start + step], part
 
-    def decode(self, cells: NDArray[Any], keys: NDArray[Any], exponents: NDArray[np.int16] | None = None) -> Decoded:
+    def decode(self, cells: NDArray[Any], keys: NDArray[Any], exponents: Ints16 | None = None) -> Decoded:
         """Return the sums of all keys that were added to the cells.
 
         Parameters
@@ -215,9 +211,7 @@ class ExactSketch:
                 left.append(places.take(self._stuck(columns)))
         return Decoded(result, np.sort(np.concatenate(left)), rounds, clean)
 
-    def _decode_in_place(
-        self, cells: NDArray[Any], keys: NDArray[np.uint32], exponents: NDArray[np.int16] | None
-    ) -> Decoded:
+    def _decode_in_place(self, cells: NDArray[Any], keys: Words, exponents: Ints16 | None) -> Decoded:
         """Decode keys of a single value: the array of the results first holds the keys sorted by block."""
         result = np.empty((len(keys), 1), np.float32)
         numbers = result[:, 0].view(np.uint32)
@@ -237,19 +231,17 @@ class ExactSketch:
         self.table.restore(keys, numbers)
         return Decoded(result, _places_of(np.concatenate(stuck), keys), rounds, clean)
 
-    def _stuck(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _stuck(self, columns: Ints) -> Ints:
         # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.
         return peel_order(columns, self.table.block_cells).left(columns.shape[1])
 
-    def _exponents(
-        self, exponents: NDArray[np.int16], block: int, keys: NDArray[np.uint32], places: NDArray[np.int64] | slice
-    ) -> NDArray[np.int16]:
+    def _exponents(self, exponents: Ints16, block: int, keys: Words, places: Ints | slice) -> Ints16:
         """Return the exponents of the keys at ``places``, all in ``block``: shape (k,), or (1,) for all."""
         if self._groups_per_block == 1:
             return exponents[block : block + 1]
         return exponents.take(self.group_of(keys[places]))
 
-    def _check_values(self, keys: NDArray[np.uint32], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _check_values(self, keys: Words, values: Floats32) -> Floats32:
         if values.dtype != np.float32 or values.shape != (len(keys), self.width):
             raise CodecError(
                 f"{len(keys)} keys of this sketch have float32 values of shape {(len(keys), self.width)}; "
@@ -257,13 +249,13 @@ class ExactSketch:
             )
         return values
 
-    def _check_exponents(self, exponents: NDArray[np.int16] | None) -> None:
+    def _check_exponents(self, exponents: Ints16 | None) -> None:
         found = 0 if exponents is None else len(exponents)
         if found != self.groups:
             raise CodecError(f"{self.dtype} cells in {self.groups} groups need as many exponents; found {found}")
 
 
-def _places_of(chosen: NDArray[np.uint32], keys: NDArray[np.uint32]) -> NDArray[np.int64]:
+def _places_of(chosen: Words, keys: Words) -> Ints:
     """Return where in ``keys`` some of them are, int64, increasing."""
     chosen.sort()
     found = [np.empty(0, np.int64)]

@@ -27,6 +27,8 @@ from s2sim.errors import CodecError
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
+    from s2sim.arrays import Floats, Floats32, Ints, Ints16, Mask
+
 GROUP_VALUES = 1 << 15
 """Values that share a unit, about. Fewer keep one outlier from coarsening many; the message of maxima grows."""
 
@@ -53,7 +55,7 @@ def groups_per_block(block_keys: float, width: int) -> int:
     return max(1, round(block_keys * width / GROUP_VALUES))
 
 
-def group_maxima(values: NDArray[np.float32], groups: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+def group_maxima(values: Floats32, groups: Ints, count: int) -> Floats:
     """Return the largest magnitude in each group, float64 of shape (count,), which ranks are to all-reduce with sum.
 
     Zero for groups without keys; `CodecError` for a value that is not finite. Double precision keeps the sum over ranks
@@ -78,7 +80,7 @@ def group_maxima(values: NDArray[np.float32], groups: NDArray[np.int64], count: 
     return maxima.astype(np.float64)
 
 
-def exponents_for(maxima: NDArray[np.float64], dtype: DTypeLike, headroom: int = 0) -> NDArray[np.int16]:
+def exponents_for(maxima: Floats, dtype: DTypeLike, headroom: int = 0) -> Ints16:
     """Return the binary exponent e of each group's scale, int16: a value v is encoded as the integer next to v 2^e.
 
     Groups without values take the smallest exponent of the others.
@@ -98,11 +100,11 @@ def exponents_for(maxima: NDArray[np.float64], dtype: DTypeLike, headroom: int =
     exponents = bits - headroom - exponent - (fraction > 1 - 1 / RANGE_PARTS)
     used = maxima > 0
     exponents[~used] = exponents[used].min() if used.any() else 0
-    clipped: NDArray[np.int16] = np.clip(exponents, -MAX_EXPONENT, MAX_EXPONENT).astype(np.int16)
+    clipped: Ints16 = np.clip(exponents, -MAX_EXPONENT, MAX_EXPONENT).astype(np.int16)
     return clipped
 
 
-def to_fixed(values: NDArray[np.float32], exponents: NDArray[np.int16], dtype: DTypeLike) -> NDArray[Any]:
+def to_fixed(values: Floats32, exponents: Ints16, dtype: DTypeLike) -> NDArray[Any]:
     """Return float32 values, shape (k, width), as int32 or int64 in units of 2^-exponents, shape (k,) or (1,).
 
     A value beyond the range becomes the end of the range, which `range_parts` shows.
@@ -117,12 +119,12 @@ def to_fixed(values: NDArray[np.float32], exponents: NDArray[np.int16], dtype: D
     return scaled.astype(dtype)
 
 
-def from_fixed(integers: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[np.float32]:
+def from_fixed(integers: NDArray[Any], exponents: Ints16) -> Floats32:
     """Return the float32 values of ``integers``, shape (k, width), in units of 2^-exponents, shape (k,) or (1,)."""
     return _scaled(integers.astype(np.float32), -exponents)
 
 
-def error_bound(exponents: NDArray[np.int16], ranks: int) -> NDArray[np.float64]:
+def error_bound(exponents: Ints16, ranks: int) -> Floats:
     """Return how far the sum of ``ranks`` can be from the exact one: half a unit a rank, float64, shape (groups,).
 
     What float32 itself loses when the sum is returned in it, half a unit in its last place, comes on top.
@@ -130,7 +132,7 @@ def error_bound(exponents: NDArray[np.int16], ranks: int) -> NDArray[np.float64]
     return np.ldexp(0.5 * ranks, -exponents.astype(np.int32))
 
 
-def range_parts(maxima: NDArray[np.float64], exponents: NDArray[np.int16], dtype: DTypeLike) -> NDArray[Any]:
+def range_parts(maxima: Floats, exponents: Ints16, dtype: DTypeLike) -> NDArray[Any]:
     """Return how many of the `RANGE_PARTS` of the range a rank needs in each group, to be summed over ranks.
 
     Rounded up; `RANGE_PARTS` stands for at least as many. The result has the type of the cells, ``dtype``: both travel
@@ -147,12 +149,12 @@ def range_parts(maxima: NDArray[np.float64], exponents: NDArray[np.int16], dtype
     return np.minimum(parts, RANGE_PARTS).astype(dtype)
 
 
-def overflowed(parts: NDArray[Any]) -> NDArray[np.bool_]:
+def overflowed(parts: NDArray[Any]) -> Mask:
     """Return in which groups a key's sum may not have fitted, from the sum over ranks of `range_parts`."""
     return parts >= RANGE_PARTS
 
 
-def maxima_from_parts(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[np.float64]:
+def maxima_from_parts(parts: NDArray[Any], exponents: Ints16) -> Floats:
     """Return the bounds of `exponents_for` that the sum over ranks of `range_parts` says, float64 of shape (groups,).
 
     They are above the true ones by at most a part a rank, but may be far below in groups that `overflowed`: if there
@@ -169,10 +171,10 @@ def _limit(dtype: DTypeLike) -> int:
     return (RANGE_PARTS - 1) << _part_bits(dtype)
 
 
-def _scaled(values: NDArray[np.float32], exponents: NDArray[np.int16]) -> NDArray[np.float32]:
+def _scaled(values: Floats32, exponents: Ints16) -> Floats32:
     """Return ``values`` times powers of two; in two steps where float32 does not hold the power."""
     if np.abs(exponents).max(initial=0) > _FLOAT32_EXPONENT:
         half = exponents // 2
         return _scaled(_scaled(values, half), exponents - half)
-    scaled: NDArray[np.float32] = values * np.ldexp(np.float32(1), exponents.astype(np.int32))[:, None]
+    scaled: Floats32 = values * np.ldexp(np.float32(1), exponents.astype(np.int32))[:, None]
     return scaled

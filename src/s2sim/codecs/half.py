@@ -15,6 +15,8 @@ from s2sim.errors import CodecError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats32, Words
+
 LARGEST = 65504.0
 """Largest finite value in half precision; float32 values from 65520 on round to infinity."""
 
@@ -30,7 +32,7 @@ _HALF_SIGN = np.uint32(0x8000)
 _CHUNK_ELEMENTS = 1 << 15
 
 
-def to_half(array: NDArray[np.float32]) -> NDArray[np.float16]:
+def to_half(array: Floats32) -> NDArray[np.float16]:
     """Return ``array`` (float32, any shape) in half precision, rounded to nearest even.
 
     NumPy's own conversion takes ten times as long, and a hundred times where results are subnormal. `CodecError` for a
@@ -44,7 +46,7 @@ def to_half(array: NDArray[np.float32]) -> NDArray[np.float16]:
     return half.view(np.float16)
 
 
-def _half_bits(values: NDArray[np.float32]) -> NDArray[Any]:
+def _half_bits(values: Floats32) -> NDArray[Any]:
     bits = values.view(np.uint32)
     magnitudes = bits & _MAGNITUDE
     if magnitudes.max() >= _OVERFLOWING:
@@ -54,7 +56,7 @@ def _half_bits(values: NDArray[np.float32]) -> NDArray[Any]:
     # rounded to a whole number of the half's last places, which the sum's last bits then are.
     leading = np.maximum(magnitudes & _EXPONENT, _SMALLEST_NORMAL)
     larger = leading + _FINER
-    rounded: NDArray[np.uint32] = np.add(magnitudes.view(np.float32), larger.view(np.float32)).view(np.uint32)
+    rounded: Words = np.add(magnitudes.view(np.float32), larger.view(np.float32)).view(np.uint32)
     rounded -= larger
     leading -= _SMALLEST_NORMAL
     leading >>= np.uint32(13)
@@ -65,7 +67,7 @@ def _half_bits(values: NDArray[np.float32]) -> NDArray[Any]:
     return rounded
 
 
-def _refuse_overflow(values: NDArray[np.float32]) -> None:
+def _refuse_overflow(values: Floats32) -> None:
     """Raise `CodecError` if a finite value is too large for half precision."""
     largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
     if largest >= _OVERFLOWING.view(np.float32):
@@ -75,13 +77,13 @@ def _refuse_overflow(values: NDArray[np.float32]) -> None:
         )
 
 
-def from_half(array: NDArray[np.float16]) -> NDArray[np.float32]:
+def from_half(array: NDArray[np.float16]) -> Floats32:
     """Return half-precision ``array`` as float32, exactly."""
     return _all_halves().take(array.view(np.uint16))
 
 
 @cache
-def _all_halves() -> NDArray[np.float32]:
+def _all_halves() -> Floats32:
     """Return every half as float32, by its bits: looking one up takes a fifth of the time of converting it."""
     return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 
@@ -95,12 +97,12 @@ class Half:
     source: ClassVar[str] = "IEEE 754-2019, binary16"
     combine: ClassVar[Combination] = {"values": "sum"}
 
-    def encode(self, array: NDArray[np.float32]) -> Payload:
+    def encode(self, array: Floats32) -> Payload:
         """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         return Payload.of(self, len(vector), values=to_half(vector))
 
-    def decode(self, payload: Payload) -> NDArray[np.float32]:
+    def decode(self, payload: Payload) -> Floats32:
         """Return the rounded elements, float32 of shape (n,)."""
         (values,) = payload.expect(self, "values")
         if values.dtype != np.float16 or values.shape != (payload.elements,):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints, Words
+
 HashKind: TypeAlias = Literal["mix", "modulo", "product"]
 
 MAX_ROWS = 16
@@ -45,7 +47,7 @@ MERSENNE_61 = (1 << 61) - 1
 _SIGN_BIT = np.uint32(1 << 31)
 
 
-def as_keys(keys: NDArray[Any]) -> NDArray[np.uint32]:
+def as_keys(keys: NDArray[Any]) -> Words:
     """Return ``keys`` as uint32; `CodecError` if one does not fit.
 
     >>> as_keys(np.array([0, 7]))
@@ -71,7 +73,7 @@ def check_key_space(first: int, stop: int) -> None:
 
 
 @lru_cache(maxsize=64)
-def mix_constants(rows: int, seed: int) -> tuple[np.uint32, NDArray[np.uint32]]:
+def mix_constants(rows: int, seed: int) -> tuple[np.uint32, Words]:
     """Return what family ``mix`` XORs keys with, and the odd multiplier of each row.
 
     Row j goes to the column of the high bits of mix32(key, seed word) * multiplier[j], with the sign of bit j of the
@@ -85,13 +87,13 @@ def mix_constants(rows: int, seed: int) -> tuple[np.uint32, NDArray[np.uint32]]:
 
 
 @lru_cache(maxsize=64)
-def _polynomial_constants(rows: int, seed: int) -> NDArray[np.int64]:
+def _polynomial_constants(rows: int, seed: int) -> Ints:
     """Return the six constants of each row, int64 of shape (rows, 6), uniform in [0, 2^61 - 1)."""
     generator = np.random.default_rng(np.random.SeedSequence([seed, *b"count-sketch polynomial"]))
     return generator.integers(0, MERSENNE_61, (rows, 6))
 
 
-def mix32(keys: NDArray[np.uint32], seed_word: np.uint32) -> NDArray[np.uint32]:
+def mix32(keys: Words, seed_word: np.uint32) -> Words:
     """Return a bijective mix of 32-bit keys, uint32 of the same shape.
 
     Two rounds of xor-shift and multiply, and a last xor-shift.
@@ -106,9 +108,7 @@ def mix32(keys: NDArray[np.uint32], seed_word: np.uint32) -> NDArray[np.uint32]:
     return mixed
 
 
-def hash_rows(
-    kind: HashKind, keys: NDArray[np.uint32], rows: int, columns: int, seed: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
+def hash_rows(kind: HashKind, keys: Words, rows: int, columns: int, seed: int) -> Iterator[tuple[Ints, Words]]:
     """Yield, for each row of a sketch, where every key goes: its column, and its sign.
 
     Keys are uint32 of shape (k,). The seed, the same on all ranks, or their sketches would not add up, chooses the
@@ -124,9 +124,7 @@ def hash_rows(
     return _mix_rows(keys, rows, columns, seed) if kind == "mix" else _polynomial_rows(kind, keys, rows, columns, seed)
 
 
-def _mix_rows(
-    keys: NDArray[np.uint32], rows: int, columns: int, seed: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
+def _mix_rows(keys: Words, rows: int, columns: int, seed: int) -> Iterator[tuple[Ints, Words]]:
     seed_word, multipliers = mix_constants(rows, seed)
     mixed = mix32(keys, seed_word)
     for row, multiplier in enumerate(multipliers):
@@ -138,9 +136,7 @@ def _mix_rows(
         yield scaled.view(np.int64), sign_bits
 
 
-def _polynomial_rows(
-    kind: HashKind, keys: NDArray[np.uint32], rows: int, columns: int, seed: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
+def _polynomial_rows(kind: HashKind, keys: Words, rows: int, columns: int, seed: int) -> Iterator[tuple[Ints, Words]]:
     tokens = keys.astype(np.int64)
     # int64 arrays wrap around and % takes the divisor's sign, both as in the published PyTorch code.
     for a0, a1, a2, a3, a4, a5 in _polynomial_constants(rows, seed):
@@ -152,7 +148,7 @@ def _polynomial_rows(
         yield bucket, (sign ^ 1).astype(np.uint32) << np.uint32(31)
 
 
-def _modulo_mersenne(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def _modulo_mersenne(numbers: Ints) -> Ints:
     """Return ``numbers % MERSENNE_61`` in a fifth of its time: 2^61 counts as 1."""
     folded = numbers & MERSENNE_61
     folded += numbers >> 61

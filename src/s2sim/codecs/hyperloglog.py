@@ -21,6 +21,8 @@ from s2sim.mixing import splitmix64
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Bits, Words
+
 _CHUNK_KEYS = 1 << 16
 
 _RANK_BITS = 48
@@ -34,7 +36,7 @@ def _seed_word(seed: int) -> np.uint64:
     return word
 
 
-def mix64(keys: NDArray[np.uint32], seed_word: np.uint64) -> NDArray[np.uint64]:
+def mix64(keys: Words, seed_word: np.uint64) -> NDArray[np.uint64]:
     """Return 64-bit hashes of 32-bit keys: no two keys share one.
 
     A 32-bit hash would count too few keys from about 1e8 on, and correct for it with more noise.
@@ -74,7 +76,7 @@ class HyperLogLog:
         """Number of registers m, which is also their bytes."""
         return 1 << self.precision
 
-    def registers(self, keys: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    def registers(self, keys: Words) -> Bits:
         """Return the registers of ``keys`` (uint32, shape (k,)), uint8 of shape (2**precision,).
 
         A register holds the largest position of the first one bit among the hashes that chose it, 0 if none did.
@@ -89,7 +91,7 @@ class HyperLogLog:
             np.maximum.at(registers, chosen, (_RANK_BITS + 1 - bit_length).astype(np.uint8))
         return registers
 
-    def estimate(self, registers: NDArray[np.uint8]) -> float:
+    def estimate(self, registers: Bits) -> float:
         """Return the estimated number of distinct keys behind ``registers`` (uint8, shape (2**precision,)).
 
         alpha_m m^2 / sum(2^-register), or m ln(m / zeros) where that is at most 2.5 m and registers are still zero

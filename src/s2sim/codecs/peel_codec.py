@@ -18,7 +18,7 @@ from s2sim.codecs.peel_table import CELLS_PER_KEY
 from s2sim.errors import CodecError, OptionError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from s2sim.arrays import Floats32, Ints16
 
 
 _BOUND = 128.0
@@ -64,7 +64,7 @@ class PeeledSketch:
             raise OptionError(f"{self.name}: float32 cells have no bound, so bound changes nothing: leave it out")
         self._sketch()
 
-    def encode(self, array: NDArray[np.float32]) -> Payload:
+    def encode(self, array: Floats32) -> Payload:
         """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         check_key_space(0, len(vector))
@@ -75,7 +75,7 @@ class PeeledSketch:
         cells = sketch.encode(keys, values, self._exponents(sketch))
         return Payload.of(self, len(vector), cells=cells[:, :, 0], support=pack_positions(keys, len(vector)))
 
-    def decode(self, payload: Payload) -> NDArray[np.float32]:
+    def decode(self, payload: Payload) -> Floats32:
         """Return the non-zero elements, but for rounding, and zeros elsewhere, float32 of shape (n,).
 
         `CodecError` also if peeling gets stuck, or if cells and bitmap do not belong together.
@@ -100,5 +100,5 @@ class PeeledSketch:
     def _sketch(self) -> ExactSketch:
         return ExactSketch.for_keys(self.keys, 1, self.dtype, cells_per_key=self.cells, seed=self.seed)
 
-    def _exponents(self, sketch: ExactSketch) -> NDArray[np.int16] | None:
+    def _exponents(self, sketch: ExactSketch) -> Ints16 | None:
         return exponents_for(np.full(sketch.groups, self.bound), self.dtype) if sketch.groups else None

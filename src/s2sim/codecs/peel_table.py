@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints, Words
+
 THIRDS = 3
 """Cells of a key; with three, fewer cells a key suffice than with any other number (Goodrich, Mitzenmacher 2011)."""
 
@@ -82,7 +84,7 @@ class Runs:
     """
 
     numbers: NDArray[Any]
-    stops: NDArray[np.int64]
+    stops: Ints
 
     def take(self, block: int) -> NDArray[Any]:
         """Return the numbers of the keys of one block, in the order of the keys."""
@@ -150,14 +152,14 @@ class PeelTable:
         """Cells of all blocks."""
         return self.blocks * self.block_cells
 
-    def parts(self, keys: NDArray[np.uint32], parts: int) -> NDArray[np.int64]:
+    def parts(self, keys: Words, parts: int) -> Ints:
         """Return in which of ``parts`` equal parts of the hash space each key is, int64 of the shape of ``keys``.
 
         Parts nest: with ``parts`` = f times `blocks`, part p lies in block p // f.
         """
         return (self._scaled(keys, parts) >> _SHIFT).view(np.int64)
 
-    def by_block(self, keys: NDArray[np.uint32]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def by_block(self, keys: Words) -> Iterator[tuple[Ints, Ints]]:
         """Yield, for each block in order, which of ``keys`` (uint32, shape (k,)) are in it and where they go there.
 
         These are indices into ``keys``, int64 of shape (b,), increasing; and the key's cell in each third, as an index
@@ -171,7 +173,7 @@ class PeelTable:
             places = runs.take(block).astype(np.int64)
             yield places, self.columns_of(keys.take(places))
 
-    def sorted_runs(self, keys: NDArray[np.uint32], numbers: NDArray[Any]) -> Runs:
+    def sorted_runs(self, keys: Words, numbers: NDArray[Any]) -> Runs:
         """Return a number for each of ``keys``, both of shape (k,), such that a block's can be taken at once.
 
         The numbers are sorted where they are, chunk by chunk; `restore` puts what they were replaced by in order.
@@ -182,12 +184,12 @@ class PeelTable:
             stops.append(chunk.start + np.concatenate(([0], ends))[None])
         return Runs(numbers, np.concatenate(stops))
 
-    def restore(self, keys: NDArray[np.uint32], numbers: NDArray[Any]) -> None:
+    def restore(self, keys: Words, numbers: NDArray[Any]) -> None:
         """Put ``numbers`` that `sorted_runs` has sorted back in the order of the keys."""
         for chunk, order, _ in self._orders(keys):
             numbers[chunk][order] = numbers[chunk].copy()
 
-    def columns_of(self, keys: NDArray[np.uint32]) -> NDArray[np.int64]:
+    def columns_of(self, keys: Words) -> Ints:
         """Return the cells of each of ``keys`` in its block, int64 of shape (3, k)."""
         count = np.array(self.columns, np.uint64)
         # Keys of one block differ in these low halves, because they do in their mix.
@@ -212,13 +214,13 @@ class PeelTable:
         columns[2] += count + count
         return columns.view(np.int64)
 
-    def _scaled(self, keys: NDArray[np.uint32], parts: int) -> NDArray[np.uint64]:
+    def _scaled(self, keys: Words, parts: int) -> NDArray[np.uint64]:
         """Return the part of each key in the high halves, and its place in there in the low halves."""
         scaled = mix32(keys, _seed_word(self.seed)).astype(np.uint64)
         scaled *= np.array(parts, np.uint64)
         return scaled
 
-    def _orders(self, keys: NDArray[np.uint32]) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
+    def _orders(self, keys: Words) -> Iterator[tuple[slice, Ints, Ints]]:
         """Yield which keys are sorted at once, their order, block by block, and where in there each block ends."""
         for start in range(0, len(keys), _CHUNK_KEYS):
             chunk = slice(start, start + _CHUNK_KEYS)

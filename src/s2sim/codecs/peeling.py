@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints, Words
+
 _SLICE_BYTES = 5 << 18
 """Bytes of a block's cells that are peeled at once where a key has several values: they stay in cache."""
 
@@ -48,9 +50,9 @@ class Round(NamedTuple):
         The numbers there, see `peel`.
     """
 
-    keys: NDArray[np.int64]
-    cells: NDArray[np.int64]
-    columns: NDArray[np.int64]
+    keys: Ints
+    cells: Ints
+    columns: Ints
     contents: NDArray[Any]
 
 
@@ -66,8 +68,8 @@ class PeelOrder:
         Where in these each round ends; a round needs the ones before it.
     """
 
-    keys: NDArray[np.int64]
-    cells: NDArray[np.int64]
+    keys: Ints
+    cells: Ints
     stops: tuple[int, ...]
 
     @property
@@ -75,7 +77,7 @@ class PeelOrder:
         """Rounds that wait for each other."""
         return len(self.stops)
 
-    def left(self, count: int) -> NDArray[np.int64]:
+    def left(self, count: int) -> Ints:
         """Return which of ``count`` keys are not read (the 2-core of the table), int64, increasing."""
         unread = np.ones(count, np.bool_)
         unread[self.keys] = False
@@ -105,7 +107,7 @@ class Sums:
     rounds: int
 
 
-def peel_order(columns: NDArray[np.int64], cells: int) -> PeelOrder:
+def peel_order(columns: Ints, cells: int) -> PeelOrder:
     """Return the order in which the keys of one block are read.
 
     ``columns`` are the cells of each key, int64 of shape (3, k), of so many ``cells``; at most 2^31 / k keys may share
@@ -145,7 +147,7 @@ def enough_rounds(keys: float, cells: int, *, chance: float = 0.01) -> int:
     return _MOST_ROUNDS
 
 
-def degrees(columns: NDArray[np.int64], cells: int) -> NDArray[np.uint32]:
+def degrees(columns: Ints, cells: int) -> Words:
     """Return one number a cell: how many keys it has and, if it is one, which.
 
     It is the number of keys, above the sum of their indices: uint32 of shape (cells,). Parameters as in `peel_order`.
@@ -158,7 +160,7 @@ def degrees(columns: NDArray[np.int64], cells: int) -> NDArray[np.uint32]:
     return numbers
 
 
-def peel(columns: NDArray[np.int64], numbers: NDArray[Any]) -> Iterator[Round]:
+def peel(columns: Ints, numbers: NDArray[Any]) -> Iterator[Round]:
     """Yield the rounds in which the keys of one block, whose cells are ``columns``, int64 of shape (3, k), are read.
 
     ``numbers``, uint32 or uint64 of shape (cells,), are what `degrees` gives, from which the keys are subtracted. If
@@ -191,12 +193,12 @@ def peel(columns: NDArray[np.int64], numbers: NDArray[Any]) -> Iterator[Round]:
         contents = numbers[touched]
 
 
-def _one(columns: NDArray[np.int64]) -> NDArray[np.uint32]:
+def _one(columns: Ints) -> Words:
     """Return what one key counts in a cell: a power of two above all indices."""
     return np.array(1 << max(1, (columns.shape[1] - 1).bit_length()), np.uint32)
 
 
-def read_values(columns: NDArray[np.int64], cells: NDArray[Any]) -> Iterator[Sums]:
+def read_values(columns: Ints, cells: NDArray[Any]) -> Iterator[Sums]:
     """Yield the sums of a block's keys, some of a key's values at a time, so that the work stays in cache.
 
     ``columns`` are the cells of each key, int64 of shape (3, k). The block's cells, of shape (cells, width), are not
@@ -223,7 +225,7 @@ def read_values(columns: NDArray[np.int64], cells: NDArray[Any]) -> Iterator[Sum
         yield Sums(part, values, not rest.any(), read, waits)
 
 
-def _read_packed(columns: NDArray[np.int64], cells: NDArray[np.int32]) -> Sums:
+def _read_packed(columns: Ints, cells: NDArray[np.int32]) -> Sums:
     """Return the sums of keys of one value each, which fits in the numbers that are peeled anyway."""
     packed = cells[:, 0].view(np.uint32).astype(np.uint64)
     packed <<= _SHIFT
@@ -253,7 +255,7 @@ def _move(rounds: Iterable[Round], cells: NDArray[Any], values: NDArray[Any]) ->
     return read, waits
 
 
-def add_values(cells: NDArray[Any], columns: NDArray[np.int64], values: NDArray[Any]) -> None:
+def add_values(cells: NDArray[Any], columns: Ints, values: NDArray[Any]) -> None:
     """Add to the ``cells`` of a block, shape (cells, width), keys with ``columns`` (3, k) and ``values`` (k, width)."""
     for third in columns:
         np.add.at(cells.reshape(-1), _elements(third, squeezed(cells)), values.reshape(-1))
@@ -264,10 +266,10 @@ def squeezed(array: NDArray[Any]) -> NDArray[Any]:
     return array[:, 0] if array.shape[1] == 1 else array
 
 
-def _elements(rows: NDArray[np.int64], array: NDArray[Any]) -> NDArray[np.int64]:
+def _elements(rows: Ints, array: NDArray[Any]) -> Ints:
     """Return where the elements of some rows of ``array`` lie in memory; adding there is several times as fast, too."""
     if array.ndim == 1:
         return rows
     width = array.shape[1]
-    elements: NDArray[np.int64] = np.add.outer(rows * width, np.arange(width)).ravel()
+    elements: Ints = np.add.outer(rows * width, np.arange(width)).ravel()
     return elements

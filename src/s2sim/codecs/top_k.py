@@ -17,6 +17,8 @@ from s2sim.errors import CodecError, OptionError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats32, Ints
+
 
 _SAMPLE = 1 << 12
 """Magnitudes of which the smallest that can be among the largest is guessed."""
@@ -37,7 +39,7 @@ def _check_k(k: int, n: int) -> None:
         raise CodecError(f"{k} of {n} elements were to be kept: k must lie between 0 and {n}")
 
 
-def select_top_k(values: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+def select_top_k(values: Floats32, k: int) -> Ints:
     """Return where the ``k`` of n ``values`` of largest magnitude are, int64, increasing; ties go to the lower index.
 
     Linear in n: the k-th largest magnitude is found by a partition, not by a sort, and of the non-zero elements alone,
@@ -62,7 +64,7 @@ def select_top_k(values: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     return _select_largest(np.abs(values), k)
 
 
-def _select_largest(magnitudes: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+def _select_largest(magnitudes: Floats32, k: int) -> Ints:
     if k == 0:
         return np.empty(0, np.int64)
     threshold = _kth_largest(magnitudes, k)
@@ -72,7 +74,7 @@ def _select_largest(magnitudes: NDArray[np.float32], k: int) -> NDArray[np.int64
     return np.flatnonzero(kept)
 
 
-def _kth_largest(magnitudes: NDArray[np.float32], k: int) -> np.float32:
+def _kth_largest(magnitudes: Floats32, k: int) -> np.float32:
     # A sample tells below what nearly surely none of the k largest is: these need not be looked at closely.
     sample = magnitudes[:: max(1, len(magnitudes) // _SAMPLE)]
     rank = round(len(sample) * (1 - k / len(magnitudes)) - 3 * sqrt(len(sample)) / 2)
@@ -85,7 +87,7 @@ def _kth_largest(magnitudes: NDArray[np.float32], k: int) -> np.float32:
     return threshold
 
 
-def as_pairs(positions: NDArray[np.int64], values: NDArray[np.float32], k: int) -> dict[str, NDArray[Any]]:
+def as_pairs(positions: Ints, values: Floats32, k: int) -> dict[str, NDArray[Any]]:
     """Return the elements of a vector that are kept as they travel: ``indices``, uint32, and ``values``, of shape (k,).
 
     Where fewer than ``k`` are kept, pairs (0, 0.0) stand for any of the others: the size is fixed.
@@ -114,7 +116,7 @@ class TopK:
         if not 0 < self.density <= 1:
             raise OptionError(f"top-k: density={self.density} is not in (0, 1]")
 
-    def encode(self, array: NDArray[np.float32]) -> Payload:
+    def encode(self, array: Floats32) -> Payload:
         """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         check_key_space(0, len(vector))
@@ -122,7 +124,7 @@ class TopK:
         kept = select_top_k(vector, k)
         return Payload.of(self, len(vector), **as_pairs(kept, vector[kept], k))
 
-    def decode(self, payload: Payload) -> NDArray[np.float32]:
+    def decode(self, payload: Payload) -> Floats32:
         """Return the kept elements in their places and zeros elsewhere, float32 of shape (n,)."""
         indices, values = payload.expect(self, "indices", "values")
         n = payload.elements

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints
     from s2sim.gradients.gradient import Layer
     from s2sim.reducers.rank import Reduced
 
@@ -132,7 +133,7 @@ def norm(gradient: Gradient, layers: Iterable[int]) -> float:
     return sqrt(sum(float(np.square(stored(gradient.layers[index])).sum()) for index in layers))
 
 
-def _at(layer: Layer, rows: NDArray[np.int64]) -> NDArray[Any]:
+def _at(layer: Layer, rows: Ints) -> NDArray[Any]:
     """Return some rows of a layer."""
     if not isinstance(layer, RowSparse):
         return layer[rows]

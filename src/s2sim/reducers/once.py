@@ -17,8 +17,7 @@ from s2sim.reducers.scripts.traffic import recording_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats32
     from s2sim.reducers.scripts.script import Recording
 
 
@@ -37,13 +36,13 @@ class ReducedOnce:
         What every rank did.
     """
 
-    values: list[NDArray[np.float32]]
+    values: list[Floats32]
     bytes_sent: list[int]
     bytes_received: list[int]
     recording: Recording
 
 
-def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]], *, seed: int = 0) -> ReducedOnce:
+def reduce_once(reducer: str | Reducer, gradients: Sequence[Floats32], *, seed: int = 0) -> ReducedOnce:
     """Average one array of each rank with a reducer, as the first step of a training run.
 
     Parameters
@@ -75,7 +74,7 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[NDArray[np.float32]]
     layers = [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
     made = made.fitted(layers, seed)
     ran = run_reducer(made, layers, seed=seed)
-    dense: dict[int, NDArray[np.float32]] = {}
+    dense: dict[int, Floats32] = {}
     for result in ran.results:
         if id(result.mean) not in dense:
             (layer,) = result.mean.layers

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats
     from s2sim.collectives.timing.running import RanRound
 
 
@@ -20,5 +18,5 @@ class Watcher(Protocol):
     def add_work(self, rank: int, name: str, category: str, start_ps: int, end_ps: int) -> None:
         """Take note of something that a rank did."""
 
-    def add_loads(self, now_ps: int, loads_Bps: NDArray[np.float64]) -> None:
+    def add_loads(self, now_ps: int, loads_Bps: Floats) -> None:
         """Take note of what every link carries from now on, float64 bytes per second of shape (links,)."""

@@ -20,8 +20,7 @@ from s2sim.testing.require import require, require_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats32
     from s2sim.codecs.base import Codec
 
 LENGTHS = (0, 1, 8, 5000)
@@ -30,7 +29,7 @@ LENGTHS = (0, 1, 8, 5000)
 _DAMAGED_LENGTH = 8
 
 
-def example_vector(n: int, *, density: float = 0.1, seed: int = 0) -> NDArray[np.float32]:
+def example_vector(n: int, *, density: float = 0.1, seed: int = 0) -> Floats32:
     """Return a sparse vector, float32 of shape (n,): standard normal values in a fraction ``density`` of the places."""
     generator = np.random.default_rng(seed)
     return np.where(generator.random(n) < density, generator.standard_normal(n), 0).astype(np.float32)
@@ -81,7 +80,7 @@ def _refused(message: str, action: Callable[..., object], *arguments: object) ->
     raise AssertionError(message)
 
 
-def _check_vector(codec: Codec, array: NDArray[np.float32]) -> Payload:
+def _check_vector(codec: Codec, array: Floats32) -> Payload:
     """Check what encoding and decoding one vector gives, and return its payload."""
     n = len(array)
     kept = array.copy()

@@ -20,8 +20,7 @@ from s2sim.testing.require import require
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats32
     from s2sim.gradients.gradient import Layer
     from s2sim.reducers.rank import Reduced, Reducer
     from s2sim.reducers.scripts.script import Recording
@@ -39,7 +38,7 @@ def example_gradients(ranks: int, *, seed: int = 0, zero: bool = False) -> list[
 
 
 def _example(generator: np.random.Generator, *, zero: bool) -> Gradient:
-    def values(*shape: int) -> NDArray[np.float32]:
+    def values(*shape: int) -> Floats32:
         drawn = np.zeros(shape, np.float32) if zero else generator.standard_normal(shape, np.float32)
         drawn.setflags(write=False)
         return drawn

@@ -20,8 +20,7 @@ from s2sim.topology.placement import PLACEMENTS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints, Mask
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
     from s2sim.topology.shape import ClusterShape
@@ -60,7 +59,7 @@ def _check_routes(cluster: Cluster, where: str) -> None:
     crossings = np.diff(routes.offsets)
     pair = np.repeat(np.arange(len(source)), crossings)
 
-    def refuse(wrong: NDArray[np.bool_], what: str) -> None:
+    def refuse(wrong: Mask, what: str) -> None:
         """Fail with ``what`` for the first pair that is wrong, bool of shape (pairs,)."""
         for first in np.flatnonzero(wrong)[:1]:
             raise AssertionError(f"the way from rank {source[first]} to {target[first]} {what} {where}")
@@ -77,7 +76,7 @@ def _check_routes(cluster: Cluster, where: str) -> None:
     refuse(routes.latency_ps > (described["latency_max_ps"] or 0), "is longer than the description says")
 
 
-def _latencies_ps(cluster: Cluster, routes: Routes, pair: NDArray[np.int64], pairs: int) -> NDArray[np.int64]:
+def _latencies_ps(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> Ints:
     """Return the latency of each pair's way: of links side by side, all of one class, the longest counts."""
     classes = len(cluster.fabric.class_names)
     link_ps = cluster.fabric.latency_ps[routes.links]
@@ -87,16 +86,16 @@ def _latencies_ps(cluster: Cluster, routes: Routes, pair: NDArray[np.int64], pai
     longest = np.zeros(pairs * classes, np.int64)
     level = pair * classes + cluster.fabric.link_class[routes.links]
     np.maximum.at(longest, level[side_by_side], link_ps[side_by_side])
-    latencies: NDArray[np.int64] = total + longest.reshape(pairs, classes).sum(axis=1)
+    latencies: Ints = total + longest.reshape(pairs, classes).sum(axis=1)
     return latencies
 
 
-def _any_by(pair: NDArray[np.int64], crossing: NDArray[np.bool_], pairs: int) -> NDArray[np.bool_]:
+def _any_by(pair: Ints, crossing: Mask, pairs: int) -> Mask:
     """Return for each pair whether any of its crossings is marked."""
     return np.bincount(pair[crossing], minlength=pairs) > 0
 
 
-def _breaks(cluster: Cluster, routes: Routes, pair: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _breaks(cluster: Cluster, routes: Routes, pair: Ints) -> Mask:
     """Return which crossings, of those that lie in series, do not start where the one before them ends."""
     tail, head = cluster.fabric.tail[routes.links], cluster.fabric.head[routes.links]
     series = routes.weights == 1
@@ -105,7 +104,7 @@ def _breaks(cluster: Cluster, routes: Routes, pair: NDArray[np.int64]) -> NDArra
     return broken
 
 
-def _wrong_levels(cluster: Cluster, routes: Routes, pair: NDArray[np.int64], pairs: int) -> NDArray[np.bool_]:
+def _wrong_levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> Mask:
     """Return the pairs of which a level that they are spread over, all links of one class, has not weight 1."""
     classes = len(cluster.fabric.class_names)
     spread = routes.weights < 1
@@ -113,13 +112,11 @@ def _wrong_levels(cluster: Cluster, routes: Routes, pair: NDArray[np.int64], pai
     total = np.bincount(level[spread], routes.weights[spread], pairs * classes)
     used = np.bincount(level[spread], minlength=pairs * classes) > 0
     wrong = used & (np.abs(total - 1) > 1e-9)
-    wrong_pairs: NDArray[np.bool_] = np.count_nonzero(wrong.reshape(pairs, classes), axis=1) > 0
+    wrong_pairs: Mask = np.count_nonzero(wrong.reshape(pairs, classes), axis=1) > 0
     return wrong_pairs
 
 
-def _wrong_flow(
-    cluster: Cluster, routes: Routes, pair: NDArray[np.int64], source: NDArray[np.int64], target: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _wrong_flow(cluster: Cluster, routes: Routes, pair: Ints, source: Ints, target: Ints) -> Mask:
     """Return the pairs of which not all leaves the source, arrives at the target, and passes what lies between.
 
     A way starts and ends at the GPU, or at its node where no port lies between.
@@ -138,7 +135,7 @@ def _wrong_flow(
         end = np.where(np.abs(net[each, gpu]) > 1e-9, gpu, node)
         wrong |= np.abs(net[each, end] - sign) > 1e-9
         net[each, end] = 0.0
-    left_over: NDArray[np.bool_] = np.count_nonzero(np.abs(net) > 1e-9, axis=1) > 0
+    left_over: Mask = np.count_nonzero(np.abs(net) > 1e-9, axis=1) > 0
     return wrong | left_over
 
 

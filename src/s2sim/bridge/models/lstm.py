@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
-    from numpy.typing import NDArray
+
+    from s2sim.arrays import Floats, Ints
 
 # The two tables are called as in PyTorch's word language model example, whose names S2 Reducer looks for.
 _INPUT, _OUTPUT = "encoder.weight", "decoder.weight"
@@ -87,7 +88,7 @@ class Lstm(Model):
         )
 
 
-def log_uniform_probability(numbers: NDArray[np.int64], words: int) -> NDArray[np.float64]:
+def log_uniform_probability(numbers: Ints, words: int) -> Floats:
     """Return P(k) = log((k + 2) / (k + 1)) / log(words + 1): Zipf's law for words numbered by frequency.
 
     >>> round(float(log_uniform_probability(np.arange(10), 10).sum()), 12)
@@ -96,14 +97,14 @@ def log_uniform_probability(numbers: NDArray[np.int64], words: int) -> NDArray[n
     return np.asarray(np.log1p(1 / (numbers + 1.0)) / np.log1p(words))
 
 
-def log_uniform_sample(generator: np.random.Generator, words: int, draws: int) -> NDArray[np.int64]:
+def log_uniform_sample(generator: np.random.Generator, words: int, draws: int) -> Ints:
     """Return the distinct word numbers among ``draws`` log-uniform draws, increasing."""
     # Inverse transform of log_uniform_probability.
     drawn = np.floor(np.exp(generator.random(draws) * np.log1p(words))) - 1
     return np.unique(np.clip(drawn, 0, words - 1).astype(np.int64))
 
 
-def _log_inclusion(numbers: NDArray[np.int64], words: int, draws: int) -> torch.Tensor:
+def _log_inclusion(numbers: Ints, words: int, draws: int) -> torch.Tensor:
     """Return log of the probability that a word is among the draws: log(1 - (1 - P)^draws)."""
     import torch
 
@@ -112,13 +113,7 @@ def _log_inclusion(numbers: NDArray[np.int64], words: int, draws: int) -> torch.
 
 
 def _sampled_softmax(
-    hidden: torch.Tensor,
-    targets: torch.Tensor,
-    negatives: NDArray[np.int64],
-    table: torch.nn.Module,
-    *,
-    words: int,
-    draws: int,
+    hidden: torch.Tensor, targets: torch.Tensor, negatives: Ints, table: torch.nn.Module, *, words: int, draws: int
 ) -> torch.Tensor:
     """Return the mean sampled-softmax loss (Jean et al., 2015, arXiv:1412.2007, section 3).
 

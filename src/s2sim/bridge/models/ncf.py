@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
-    from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats32, Ints
     from s2sim.bridge.stdlib import Interactions
 
 
@@ -88,12 +88,8 @@ class Ncf(Model):
         )
 
     def _batch(
-        self,
-        interactions: Interactions,
-        observed: NDArray[np.int64],
-        chosen: NDArray[np.int64],
-        generator: np.random.Generator,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+        self, interactions: Interactions, observed: Ints, chosen: Ints, generator: np.random.Generator
+    ) -> tuple[Ints, Ints, Floats32]:
         """Return users, items and labels of the chosen pairs and of unobserved ones for the same users."""
         users, items = interactions.users[chosen], interactions.items[chosen]
         other_users = np.repeat(users, self.negatives)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats32
     from s2sim.gradients.gradient import Layer
 
     Layers = dict[str, Layer]
@@ -46,7 +47,7 @@ _DAMAGED = (
 )
 
 
-def _from_numpy(array: NDArray[Any], name: str, path: Path) -> NDArray[np.float32]:
+def _from_numpy(array: NDArray[Any], name: str, path: Path) -> Floats32:
     if array.dtype.newbyteorder("=") not in (np.float16, np.float32, np.float64):
         raise TraceError(f"{path}: layer {name!r} has the type {array.dtype}; gradients are float16, 32 or 64")
     # A float64 value beyond float32 becomes infinite and is refused as such by the caller.
@@ -56,7 +57,7 @@ def _from_numpy(array: NDArray[Any], name: str, path: Path) -> NDArray[np.float3
     return values
 
 
-def _tell_underflow(array: NDArray[Any], values: NDArray[np.float32], name: str, path: Path) -> None:
+def _tell_underflow(array: NDArray[Any], values: Floats32, name: str, path: Path) -> None:
     if lost := int(np.count_nonzero(array)) - int(np.count_nonzero(values)):
         warnings.warn(
             f"{path}: {number_of(lost, 'value')} of layer {name!r} too small for float32 became zero: "

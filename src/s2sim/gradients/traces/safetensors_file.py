@@ -17,6 +17,8 @@ from s2sim.errors import TraceError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats32
+
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4"}
 
 
@@ -61,7 +63,7 @@ def parse_safetensors(data: bytes, label: str) -> dict[str, StoredTensor]:
     }
 
 
-def to_float32(tensor: StoredTensor) -> NDArray[np.float32] | None:
+def to_float32(tensor: StoredTensor) -> Floats32 | None:
     """Return a tensor as a new float32 array, or None if its type holds no floating-point numbers."""
     if tensor.dtype == "BF16":
         # A bfloat16 number is the upper half of a float32 one.

@@ -17,6 +17,7 @@ from s2sim.seeds import named_generator
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats32
     from s2sim.gradients.statistics import Statistics
 
 _DENSE_LAYER = "dense"
@@ -175,7 +176,7 @@ class SyntheticTrace:
         return RowSparse(rows, values, (options.rows, options.width))
 
 
-def _draw(generator: np.random.Generator, tail: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def _draw(generator: np.random.Generator, tail: str, shape: tuple[int, ...]) -> Floats32:
     """Return float32 values of ``shape`` with the tail asked for, none of them zero or infinite."""
     if tail == "gaussian":
         values = generator.standard_normal(shape, np.float32)

@@ -24,25 +24,26 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats32
     from s2sim.gradients.gradient import Gradient
 
 # Halves hold 65504 at most; the largest magnitude is scaled to between 2^14 and 2^15.
 _HALF_EXPONENT = 15
 
 
-def _scale_exponent(values: NDArray[np.float32]) -> int:
+def _scale_exponent(values: Floats32) -> int:
     """Return e such that ``values / 2^e`` fills the range of a half; 2^e itself must be a normal float32."""
     peak = float(np.abs(values).max(initial=0.0))
     return max(int(np.frexp(peak)[1]) - _HALF_EXPONENT, -126) if peak else 0
 
 
-def _to_half(values: NDArray[np.float32]) -> tuple[NDArray[np.float16], float]:
+def _to_half(values: Floats32) -> tuple[NDArray[np.float16], float]:
     """Return ``values`` in half precision and the power of two to multiply them with."""
     exponent = _scale_exponent(values)
     return np.ldexp(values, -exponent).astype(np.float16), float(np.ldexp(1.0, exponent))
 
 
-def _half_error(values: NDArray[np.float32]) -> float:
+def _half_error(values: Floats32) -> float:
     """Return the relative L2 error of ``values`` in scaled half precision."""
     half, scale = _to_half(values)
     exact = values.astype(np.float64)

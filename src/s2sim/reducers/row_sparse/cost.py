@@ -13,9 +13,7 @@ from s2sim.reducers.scripts.script import Work
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.gradients.gradient import RowSparse
     from s2sim.reducers.row_sparse.support import BitmapFormat
     from s2sim.reducers.scripts.script import Phase
@@ -33,15 +31,13 @@ def mark(tables: Sequence[RowSparse], bitmap: BitmapFormat) -> Work:
     return Work("encode", bytes_moved, launches=1 + len(tables))
 
 
-def read_bitmaps(
-    tables: Sequence[RowSparse], bitmap: BitmapFormat, union: Sequence[NDArray[np.int64]], phase: Phase
-) -> Work:
+def read_bitmaps(tables: Sequence[RowSparse], bitmap: BitmapFormat, union: Sequence[Ints], phase: Phase) -> Work:
     """Return the cost of turning merged bitmaps into row numbers."""
     bytes_moved = support_bytes(tables, bitmap) + sum(map(len, union)) * ROW_ID_BYTES
     return Work(phase, bytes_moved, launches=SELECT_LAUNCHES * len(tables))
 
 
-def place(tables: Sequence[RowSparse], union: Sequence[NDArray[np.int64]]) -> Work:
+def place(tables: Sequence[RowSparse], union: Sequence[Ints]) -> Work:
     """Return the cost of clearing a buffer for the union's values and copying the rank's own rows into it."""
     cleared = sum(len(rows) * table.width for table, rows in zip(tables, union, strict=True)) * VALUE_BYTES
     # Each held row: its number and place are read, then its values are read and written.

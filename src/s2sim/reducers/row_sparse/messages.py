@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Bits, Ints
+
 Message: TypeAlias = "tuple[NDArray[Any], ...]"
 """Bytes: the rows of each table as uint32, then the keys of each; after them the values of each table."""
 
@@ -98,12 +100,12 @@ def _cuts(parts: Sequence[RowSparse]) -> list[int]:
     return cuts
 
 
-def _keys(table: RowSparse) -> NDArray[np.uint8]:
+def _keys(table: RowSparse) -> Bits:
     check_rows(table.shape[0])
     if listed(len(table.rows), table.shape[0]):
         return table.rows.astype("<u4").view(np.uint8)
     return pack_positions(table.rows, table.shape[0])
 
 
-def _rows(keys: NDArray[np.uint8], held: int, count: int) -> NDArray[np.int64]:
+def _rows(keys: Bits, held: int, count: int) -> Ints:
     return keys.view("<u4").astype(np.int64) if listed(held, count) else unpack_positions(keys, count)

@@ -15,7 +15,8 @@ from s2sim.reducers.row_sparse.messages import check_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from s2sim.arrays import Ints
+
 
 _GOLDEN = (sqrt(5) - 1) / 2
 
@@ -44,7 +45,7 @@ class Owners:
         check_rows(self.rows)
 
     @cached_property
-    def cuts(self) -> NDArray[np.int64]:
+    def cuts(self) -> Ints:
         """Where the positions of each owner begin and end, int64 of shape (ranks + 1,)."""
         return np.arange(self.ranks + 1, dtype=np.int64) * self.rows // self.ranks
 

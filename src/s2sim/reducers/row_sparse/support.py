@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Bits, Ints
     from s2sim.reducers.rank import Pending, Rank
 
 BitmapFormat: TypeAlias = Literal["packed", "byte", "float32"]
@@ -32,9 +33,7 @@ def post_support(rank: Rank, tables: Sequence[RowSparse], bitmap: BitmapFormat, 
     return rank.all_reduce(payload, _OPERATION[bitmap], label=label)
 
 
-def union_rows(
-    support: tuple[NDArray[Any], ...], tables: Sequence[RowSparse], bitmap: BitmapFormat
-) -> list[NDArray[np.int64]]:
+def union_rows(support: tuple[NDArray[Any], ...], tables: Sequence[RowSparse], bitmap: BitmapFormat) -> list[Ints]:
     """Return which rows of each table any rank holds, strictly increasing, from the merged bitmaps."""
     return [_positions(flags, table, bitmap) for flags, table in zip(support, tables, strict=True)]
 
@@ -47,12 +46,12 @@ def support_bytes(tables: Sequence[RowSparse], bitmap: BitmapFormat) -> int:
     return sum(counts) * np.dtype(_DTYPE[bitmap]).itemsize
 
 
-def _flags(table: RowSparse, bitmap: BitmapFormat) -> NDArray[np.uint8] | RowSparse:
+def _flags(table: RowSparse, bitmap: BitmapFormat) -> Bits | RowSparse:
     count = table.shape[0]
     if bitmap == "packed":
         return pack_positions(table.rows, count)
     return RowSparse(table.rows, np.ones(len(table.rows), _DTYPE[bitmap]), (count,))
 
 
-def _positions(flags: NDArray[Any], table: RowSparse, bitmap: BitmapFormat) -> NDArray[np.int64]:
+def _positions(flags: NDArray[Any], table: RowSparse, bitmap: BitmapFormat) -> Ints:
     return unpack_positions(flags, table.shape[0]) if bitmap == "packed" else np.flatnonzero(flags)

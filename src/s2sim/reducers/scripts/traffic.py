@@ -9,17 +9,18 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from s2sim.arrays import Ints
     from s2sim.reducers.scripts.script import Call, Recording
 
 
-def chunk_bounds(elements: int, ranks: int) -> NDArray[np.int64]:
+def chunk_bounds(elements: int, ranks: int) -> Ints:
     """Return where ring chunks begin and end, int64 of shape (ranks + 1,): chunk i is [i·n//P, (i+1)·n//P)."""
     return np.arange(ranks + 1, dtype=np.int64) * elements // ranks
 
 
-def ring_bytes(call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def ring_bytes(call: Call) -> tuple[Ints, Ints]:
     """Return (sent, received) bytes of each rank that takes part, int64 of shape (ranks,), under ring collectives.
 
     In a ring all-reduce rank r sends chunks r, r-1, ... in the reduce-scatter and r+1, r, ... in the all-gather: all
@@ -52,20 +53,20 @@ def ring_bytes(call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return sent, np.roll(sent, 1)
 
 
-def recording_bytes(recording: Recording) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def recording_bytes(recording: Recording) -> tuple[Ints, Ints]:
     """Return (sent, received) bytes of each rank over all collectives of a recording, as `ring_bytes`."""
     sent, received = add_up(((call.ranks, ring_bytes(call)) for call in recording.calls), recording.workers)
     return sent, received
 
 
-def payload_bytes(recording: Recording) -> NDArray[np.int64]:
+def payload_bytes(recording: Recording) -> Ints:
     """Return the bytes that each rank hands to its collectives, int64 of shape (ranks,)."""
     handed_in = ((call.ranks, np.asarray([call.bytes_by_rank], np.int64)) for call in recording.calls)
-    total: NDArray[np.int64] = add_up(handed_in, recording.workers, rows=1)[0]
+    total: Ints = add_up(handed_in, recording.workers, rows=1)[0]
     return total
 
 
-def add_up(parts: Iterable[tuple[Sequence[int], ArrayLike]], ranks: int, *, rows: int = 2) -> NDArray[np.int64]:
+def add_up(parts: Iterable[tuple[Sequence[int], ArrayLike]], ranks: int, *, rows: int = 2) -> Ints:
     """Return sums over ranks' places, int64 of shape (rows, ranks), of parts that some ranks have; none stand for all.
 
     What a part has beyond its ranks, for servers, is left out.

@@ -11,9 +11,7 @@ from s2sim.reducers.scripts.script import Work
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.codecs.count_sketch import CountSketch
     from s2sim.codecs.hyperloglog import HyperLogLog
     from s2sim.gradients.gradient import RowSparse
@@ -31,9 +29,7 @@ def encode(tables: Sequence[RowSparse], sketch: CountSketch, settings: Settings)
     return Work("encode", marked.bytes_moved + _insert_bytes(tables, sketch), marked.launches + 1 + len(tables))
 
 
-def decode(
-    tables: Sequence[RowSparse], union: Sequence[NDArray[np.int64]], sketch: CountSketch, settings: Settings
-) -> Work:
+def decode(tables: Sequence[RowSparse], union: Sequence[Ints], sketch: CountSketch, settings: Settings) -> Work:
     """Return the cost of finding the rows of the union and reading them from the summed sketch."""
     if settings.published is not None:
         # Likewise, back to dense tables.

@@ -14,8 +14,7 @@ from s2sim.reducers.scripts.script import Work
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.codecs.exact_sketch import Decoded, ExactSketch
     from s2sim.gradients.gradient import RowSparse
     from s2sim.reducers.row_sparse.support import BitmapFormat
@@ -54,7 +53,7 @@ def order(
     tables: Sequence[RowSparse],
     sketches: Sequence[ExactSketch],
     bitmap: BitmapFormat,
-    union: Sequence[NDArray[np.int64]],
+    union: Sequence[Ints],
     rounds: int,
 ) -> Work:
     """Return the cost of finding the rows of the union, and in ``rounds`` rounds from which cell each is to be read.
@@ -84,7 +83,7 @@ def decode_own(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch], dec
     return Work("encode", ordered + values.bytes_moved, launches + values.launches)
 
 
-def pack_again(tables: Sequence[RowSparse], again: Sequence[NDArray[np.int64]]) -> Work:
+def pack_again(tables: Sequence[RowSparse], again: Sequence[Ints]) -> Work:
     """Return the cost of a buffer for the rows that are sent again: cleared, own rows looked up and copied."""
     cleared = sum(len(rows) * table.width for table, rows in zip(tables, again, strict=True)) * VALUE_BYTES
     # Which of these rows a rank holds is not known: it copies no more than all, and looks all of them up.
@@ -95,7 +94,7 @@ def pack_again(tables: Sequence[RowSparse], again: Sequence[NDArray[np.int64]]) 
     return Work("encode", cleared + copied, launches=1 + len(tables))
 
 
-def place_again(tables: Sequence[RowSparse], again: Sequence[NDArray[np.int64]]) -> Work:
+def place_again(tables: Sequence[RowSparse], again: Sequence[Ints]) -> Work:
     """Return the cost of writing the sums of the rows that were sent again to their places."""
     moved = sum(
         len(rows) * (ROW_ID_BYTES + 2 * table.width * VALUE_BYTES) for table, rows in zip(tables, again, strict=True)

@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats, Floats32, Ints, Ints16, Mask
     from s2sim.codecs.exact_sketch import CellType, Decoded, ExactSketch
 
-Exponents: TypeAlias = "list[NDArray[np.int16] | None]"
+Exponents: TypeAlias = "list[Ints16 | None]"
 """Of the units of each group of each table; None for float32 cells, which have none."""
 
 _CHANCE = 0.01
 """Keys that are expected to need more rounds than are launched."""
 
 
-def exponents(maxima: Sequence[NDArray[np.float64]], dtype: CellType) -> Exponents:
+def exponents(maxima: Sequence[Floats], dtype: CellType) -> Exponents:
     """Return the units of each table for bounds on the sums in its groups."""
     return [exponents_for(found, dtype) for found in maxima]
 
 
-def maxima(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -> list[NDArray[np.float64]]:
+def maxima(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -> list[Floats]:
     """Return the largest magnitude in each group of each table."""
     return [sketch.maxima(table.rows, _matrix(table)) for sketch, table in zip(sketches, tables, strict=True)]
 
 
-def _matrix(table: RowSparse) -> NDArray[np.float32]:
+def _matrix(table: RowSparse) -> Floats32:
     """Return the values of the held rows as one row each, whatever the table's shape."""
-    matrix: NDArray[np.float32] = table.values.reshape(len(table.rows), table.width)
+    matrix: Floats32 = table.values.reshape(len(table.rows), table.width)
     return matrix
 
 
@@ -51,23 +52,21 @@ def encode(sketches: Sequence[ExactSketch], tables: Sequence[RowSparse], exponen
     )
 
 
-def parts_of_range(
-    maxima: Sequence[NDArray[np.float64]], exponents: Exponents, dtype: CellType
-) -> tuple[NDArray[Any], ...]:
+def parts_of_range(maxima: Sequence[Floats], exponents: Exponents, dtype: CellType) -> tuple[NDArray[Any], ...]:
     """Return how much of the range a rank needs in each group of each table."""
     return tuple(
         range_parts(own, powers, dtype) for own, powers in zip(maxima, exponents, strict=True) if powers is not None
     )
 
 
-def unserved_groups(parts: Sequence[NDArray[Any]], exponents: Exponents) -> list[NDArray[np.bool_]] | None:
+def unserved_groups(parts: Sequence[NDArray[Any]], exponents: Exponents) -> list[Mask] | None:
     """Return the groups of each table whose keys must be sent again; None if units are the step's own."""
     if not parts:
         return None
     return [unserved(used, powers) for used, powers in zip(parts, exponents, strict=True) if powers is not None]
 
 
-def rounds(sketch: ExactSketch, rows: NDArray[np.int64]) -> int:
+def rounds(sketch: ExactSketch, rows: Ints) -> int:
     """Return the rounds that wait for each other when ``rows`` are peeled; blocks are peeled side by side.
 
     As many as nearly always suffice, because the host does not wait for the GPU to say when it has come to an end; more
@@ -79,10 +78,7 @@ def rounds(sketch: ExactSketch, rows: NDArray[np.int64]) -> int:
 
 
 def decode(
-    sketches: Sequence[ExactSketch],
-    cells: Sequence[NDArray[Any]],
-    rows: Sequence[NDArray[np.int64]],
-    exponents: Exponents,
+    sketches: Sequence[ExactSketch], cells: Sequence[NDArray[Any]], rows: Sequence[Ints], exponents: Exponents
 ) -> list[Decoded]:
     """Return what can be read of some rows of each table."""
     with refuse_overflow():
@@ -93,11 +89,8 @@ def decode(
 
 
 def rows_to_send_again(
-    sketches: Sequence[ExactSketch],
-    union: Sequence[NDArray[np.int64]],
-    decoded: Sequence[Decoded],
-    flags: Sequence[NDArray[np.bool_]] | None,
-) -> list[NDArray[np.int64]]:
+    sketches: Sequence[ExactSketch], union: Sequence[Ints], decoded: Sequence[Decoded], flags: Sequence[Mask] | None
+) -> list[Ints]:
     """Return the rows of each table that could not be read, or are in a group that its units did not serve."""
     again = []
     for index, (sketch, rows, found) in enumerate(zip(sketches, union, decoded, strict=True)):
@@ -109,7 +102,7 @@ def rows_to_send_again(
     return again
 
 
-def rows_of(table: RowSparse, rows: NDArray[np.int64]) -> RowSparse:
+def rows_of(table: RowSparse, rows: Ints) -> RowSparse:
     """Return the held ones among some ``rows`` of a table, at their places among these."""
     held = np.isin(table.rows, rows, assume_unique=True)
     return RowSparse(np.searchsorted(rows, table.rows[held]), table.values[held], (len(rows), *table.shape[1:]))
@@ -117,10 +110,10 @@ def rows_of(table: RowSparse, rows: NDArray[np.int64]) -> RowSparse:
 
 def with_exact(
     tables: Sequence[RowSparse],
-    rows: Sequence[NDArray[np.int64]],
+    rows: Sequence[Ints],
     decoded: Sequence[Decoded],
-    again: Sequence[NDArray[np.int64]],
-    exact: Sequence[NDArray[np.float32]] | None,
+    again: Sequence[Ints],
+    exact: Sequence[Floats32] | None,
 ) -> list[RowSparse]:
     """Return the decoded ``rows`` of each table, those that were sent ``again`` with their ``exact`` values."""
     result = []

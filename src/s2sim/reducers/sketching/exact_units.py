@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats, Ints, Ints16, Mask
     from s2sim.codecs.exact_sketch import ExactSketch
 
 _COARSE_BITS = HEADROOM + 1
@@ -29,15 +30,15 @@ class Carried:
     """
 
     union: int
-    maxima: NDArray[np.float64] | None
+    maxima: Floats | None
 
 
-def carried_exponents(maxima: NDArray[np.float64], sketch: ExactSketch) -> NDArray[np.int16]:
+def carried_exponents(maxima: Floats, sketch: ExactSketch) -> Ints16:
     """Return the exponents that ``sketch`` encodes with, from the bounds of an earlier step's groups."""
     return exponents_for(regrouped(maxima, sketch.groups), sketch.dtype, HEADROOM)
 
 
-def regrouped(maxima: NDArray[np.float64], groups: int) -> NDArray[np.float64]:
+def regrouped(maxima: Floats, groups: int) -> Floats:
     """Return bounds for another number of groups, each the largest of those whose part of the hash space it meets.
 
     >>> regrouped(np.array([1.0, 5.0, 2.0]), 2).tolist()
@@ -50,11 +51,11 @@ def regrouped(maxima: NDArray[np.float64], groups: int) -> NDArray[np.float64]:
     starts, stops = part * found // groups, -(-(part + 1) * found // groups)
     # Neighbours may meet the same group of before: pairs of (start, stop), of which every second range counts.
     padded = np.append(maxima, 0.0)
-    bounds: NDArray[np.float64] = np.maximum.reduceat(padded, np.column_stack((starts, stops)).ravel())[::2]
+    bounds: Floats = np.maximum.reduceat(padded, np.column_stack((starts, stops)).ravel())[::2]
     return bounds
 
 
-def unserved(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[np.bool_]:
+def unserved(parts: NDArray[Any], exponents: Ints16) -> Mask:
     """Return the groups whose keys must be sent again: sums did not fit, or units were far too coarse.
 
     Rounding counts where the table as a whole suffers: if it leaves more than 2^`_COARSE_BITS` times the noise that
@@ -78,10 +79,10 @@ def unserved(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[np.bo
 
 
 def carry(
-    union: Sequence[NDArray[np.int64]],
-    maxima: Sequence[NDArray[np.float64]],
-    exponents: Sequence[NDArray[np.int16] | None],
-    flags: Sequence[NDArray[np.bool_]] | None,
+    union: Sequence[Ints],
+    maxima: Sequence[Floats],
+    exponents: Sequence[Ints16 | None],
+    flags: Sequence[Mask] | None,
     parts: Sequence[NDArray[Any]],
 ) -> tuple[list[Carried], list[float] | None]:
     """Return what the next step needs of each table, and how far any element of this mean can be from the exact one.

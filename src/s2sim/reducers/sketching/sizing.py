@@ -21,7 +21,8 @@ from s2sim.seeds import named_generator
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from s2sim.arrays import Floats, Floats32
+
 
 ROW_CHOICES = (1, 3, 5)
 """Rows that are tried: an odd number, because an even one has two middle estimates."""
@@ -63,9 +64,7 @@ class Sizing:
     high: float
 
 
-def measured_errors(
-    values: NDArray[np.float32], rows: int, cells: float, seed: int, *, seeds: int = SEEDS
-) -> NDArray[np.float64]:
+def measured_errors(values: Floats32, rows: int, cells: float, seed: int, *, seeds: int = SEEDS) -> Floats:
     """Return the relative L2 errors of all ``values``, float32 of shape (k,), read back, float64 of shape (seeds,).
 
     The sketch has so many ``cells`` a value, of all rows; ``seed`` is the root of the hash seeds.
@@ -82,14 +81,12 @@ def measured_errors(
     return np.array(errors)
 
 
-def _norm(values: NDArray[np.float64]) -> float:
+def _norm(values: Floats) -> float:
     """Return the L2 norm, without a BLAS: its threads would spin for longer than they compute."""
     return sqrt(float(np.square(values).sum()))
 
 
-def size_for_error(
-    values: NDArray[np.float32], target: float, *, rows: Sequence[int] = ROW_CHOICES, seed: int = 0
-) -> Sizing:
+def size_for_error(values: Floats32, target: float, *, rows: Sequence[int] = ROW_CHOICES, seed: int = 0) -> Sizing:
     """Return the smallest sketch whose expected relative L2 error is ``target``, above 0 and below 1.
 
     ``values`` are those of the sum that is read back which are not zero, float32 of shape (k,), at least one; ``rows``
@@ -110,7 +107,7 @@ def size_for_error(
     return best
 
 
-def _size_with(values: NDArray[np.float32], target: float, rows: int, seed: int) -> Sizing | None:
+def _size_with(values: Floats32, target: float, rows: int, seed: int) -> Sizing | None:
     """Return the size with so many rows, None where it is beyond reason."""
     from scipy.optimize import brentq
 

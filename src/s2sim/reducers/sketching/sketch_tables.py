@@ -15,8 +15,7 @@ from s2sim.seeds import named_generator
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats32, Ints
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.sketching.settings import Settings
 
@@ -36,12 +35,12 @@ def make_sketch(settings: Settings, columns: int, seed: int, hashes: int) -> Cou
     return CountSketch(settings.rows, columns, seed, settings.hash, backend=backend)
 
 
-def values_in(union: Sequence[NDArray[np.int64]], tables: Sequence[RowSparse]) -> int:
+def values_in(union: Sequence[Ints], tables: Sequence[RowSparse]) -> int:
     """Return the elements of the union's rows in all tables."""
     return sum(len(rows) * table.width for rows, table in zip(union, tables, strict=True))
 
 
-def union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> NDArray[np.float32]:
+def union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> Floats32:
     """Return the sums over ranks of all elements of the union's rows, float32 of shape (values,)."""
     parts = [np.zeros(0, np.float32)]
     for index in compressed:
@@ -55,7 +54,7 @@ def union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> NDAr
     return np.concatenate(parts)
 
 
-def encode(sketch: CountSketch, tables: Sequence[RowSparse]) -> NDArray[np.float32]:
+def encode(sketch: CountSketch, tables: Sequence[RowSparse]) -> Floats32:
     """Return the cells of one sketch of all tables, float32 of shape (rows, columns)."""
     cells = sketch.empty()
     for table, offset in _with_offsets(tables):
@@ -64,9 +63,7 @@ def encode(sketch: CountSketch, tables: Sequence[RowSparse]) -> NDArray[np.float
     return cells
 
 
-def decode(
-    sketch: CountSketch, cells: NDArray[np.float32], tables: Sequence[RowSparse], rows: Sequence[NDArray[np.int64]]
-) -> list[RowSparse]:
+def decode(sketch: CountSketch, cells: Floats32, tables: Sequence[RowSparse], rows: Sequence[Ints]) -> list[RowSparse]:
     """Return the estimates of all elements of some rows of each table."""
     decoded = []
     for (table, offset), chosen in zip(_with_offsets(tables), rows, strict=True):

@@ -14,6 +14,7 @@ from s2sim.reducers.rank import Reduced, Reducer, Traits
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats32
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
 
@@ -50,6 +51,6 @@ class Fp16(Reducer):
         return tuple(range(len(gradient.layers)))
 
 
-def _shares(values: NDArray[np.float32], ranks: int) -> NDArray[np.float16]:
+def _shares(values: Floats32, ranks: int) -> NDArray[np.float16]:
     """Return what each value adds to the mean over ``ranks``, rounded to half precision."""
     return to_half(np.divide(values, ranks, dtype=np.float32))

@@ -38,13 +38,12 @@ from s2sim.reducers.systems.sparse import Sparse
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats
     from s2sim.gradients.gradient import Gradient, RowSparse
     from s2sim.reducers.rank import Pending, Program, Rank
     from s2sim.reducers.row_sparse.split import Split
 
-_Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents, bool]
+_Agreed = tuple[list[ExactSketch], list["Floats"], exact.Exponents, bool]
 """The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
 step's own; if they are not, the bounds are on the rank's own values."""
 
@@ -203,7 +202,7 @@ class S2Exact(Sparse):
 
         Magnitudes are those of as many groups as there could be; how many there will be is not known yet.
         """
-        own: list[NDArray[np.float64]] = []
+        own: list[Floats] = []
         most = [min(table.shape[0], _MOST_VALUES / table.width) for table in tables]
         widest = rank.replicated(lambda: self._sketches(most, tables, rank.seed))
         if self.dtype != "float32":

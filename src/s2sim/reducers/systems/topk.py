@@ -15,8 +15,7 @@ from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats32, Ints, Words
     from s2sim.gradients.gradient import Layer
     from s2sim.reducers.rank import Program, Rank
 
@@ -72,12 +71,12 @@ class TopK(Reducer):
         return _with_stored(gradient, kept)
 
 
-def _stored(gradient: Gradient) -> NDArray[np.float32]:
+def _stored(gradient: Gradient) -> Floats32:
     """Return the values that the layers store, one after the other; all else is zero."""
     return np.concatenate([np.empty(0, np.float32), *(stored(layer).reshape(-1) for layer in gradient.layers)])
 
 
-def _positions(gradient: Gradient, places: NDArray[np.int64]) -> NDArray[np.int64]:
+def _positions(gradient: Gradient, places: Ints) -> Ints:
     """Return where in the whole flat gradient the stored values at some increasing ``places`` are."""
     parts, offset, start = [np.empty(0, np.int64)], 0, 0
     for layer in gradient.layers:
@@ -90,7 +89,7 @@ def _positions(gradient: Gradient, places: NDArray[np.int64]) -> NDArray[np.int6
     return np.concatenate(parts)
 
 
-def _with_stored(gradient: Gradient, values: NDArray[np.float32]) -> Gradient:
+def _with_stored(gradient: Gradient, values: Floats32) -> Gradient:
     """Return ``gradient`` with other stored values, in the order in which `_stored` returns them."""
     layers: list[Layer] = []
     start = 0
@@ -102,7 +101,7 @@ def _with_stored(gradient: Gradient, values: NDArray[np.float32]) -> Gradient:
     return Gradient(gradient.names, tuple(layers))
 
 
-def _mean(contributions: tuple[tuple[NDArray[np.uint32], NDArray[np.float32]], ...], like: Gradient) -> Gradient:
+def _mean(contributions: tuple[tuple[Words, Floats32], ...], like: Gradient) -> Gradient:
     flat = np.zeros(like.size, np.float32)
     for indices, values in contributions:
         np.add.at(flat, indices.astype(np.int64), values)

@@ -24,8 +24,7 @@ from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_
 from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
     from s2sim.reducers.row_sparse.split import Split
@@ -94,6 +93,6 @@ class Union(Sparse):
         return Reduced(rank.replicated(mean), sent=lambda: split.gradient)
 
 
-def _place(table: RowSparse, union: NDArray[np.int64]) -> RowSparse:
+def _place(table: RowSparse, union: Ints) -> RowSparse:
     """Return the rows of ``table`` at their places in ``union``, among the rows that others hold."""
     return RowSparse(np.searchsorted(union, table.rows), table.values, (len(union), *table.shape[1:]))

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import simpy
-    from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.running import RanRound
     from s2sim.network.fluid import OnLoads
@@ -58,7 +58,7 @@ class Disturbance:
         self._started += 1
         members = np.asarray(ranks, np.int64)
 
-        def join(numbers: NDArray[np.int64], src: NDArray[np.int64], dst: NDArray[np.int64]) -> None:
+        def join(numbers: Ints, src: Ints, dst: Ints) -> None:
             self.network.join(numbers, members[src] if len(members) else src, members[dst] if len(members) else dst)
 
         return Running(
@@ -71,7 +71,7 @@ class Disturbance:
             on_routes=join,
         )
 
-    def late_ps(self, collective: int, step: int, time: int, messages: int) -> NDArray[np.int64]:
+    def late_ps(self, collective: int, step: int, time: int, messages: int) -> Ints:
         """Return by how much each message of a round is late, int64 picoseconds; the order of events plays no part."""
         total_ps = np.zeros(messages, np.int64)
         for late_ps in self._delays:

@@ -11,10 +11,9 @@ from s2sim.replay.faults.link_fault import LinkFault
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    import numpy as np
     import simpy
-    from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints
     from s2sim.network.changing import Change, ChangingNetwork
     from s2sim.replay.faults.fault import Damage
     from s2sim.topology.cluster import Cluster
@@ -53,9 +52,7 @@ class FailLink(LinkFault):
         """Return how many messages went around it."""
         return f"{messages:,} messages took another way" if messages else "no message would have crossed it"
 
-    def happen(
-        self, network: ChangingNetwork, links: NDArray[np.int64], begun: list[Change]
-    ) -> Generator[simpy.Event, None, None]:
+    def happen(self, network: ChangingNetwork, links: Ints, begun: list[Change]) -> Generator[simpy.Event, None, None]:
         """Let nothing cross the links any more."""
         yield network.env.timeout(self.at.ps)
         begun.append(network.fail(links, self.words))

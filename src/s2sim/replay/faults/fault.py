@@ -14,9 +14,7 @@ from s2sim.units import parse_size_bytes, parse_time_ps
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints, Mask
     from s2sim.network.changing import ChangingNetwork
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
@@ -70,8 +68,8 @@ class Damage:
     messages.
     """
 
-    factors: NDArray[np.float64]
-    dead: NDArray[np.bool_]
+    factors: Floats
+    dead: Mask
     why: list[str]
 
 
@@ -89,7 +87,7 @@ class Acting:
     """
 
     effect: Callable[[], Effect]
-    late_ps: Callable[[int, int, int, int], NDArray[np.int64]] | None = None
+    late_ps: Callable[[int, int, int, int], Ints] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,14 +142,14 @@ class Fault:
     def act(self, network: ChangingNetwork, cluster: Cluster, seed: int) -> Acting | None:
         """Begin on a network of the cluster, where it happens on one; ``seed`` is for what it draws."""
 
-    def hold_back(self, factors: NDArray[np.float64], late_ps: NDArray[np.int64]) -> None:
+    def hold_back(self, factors: Floats, late_ps: Ints) -> None:
         """Change how much longer the GPU work of each rank takes, and by how much each comes later."""
 
     def effect_on_work(self, *, works: bool) -> Effect | None:
         """Return what it did to ranks that run scripts, by whether those that it slows have any work."""
 
-    def effect_on_collective(self, late_ps: NDArray[np.int64]) -> Effect | None:
+    def effect_on_collective(self, late_ps: Ints) -> Effect | None:
         """Return what it did to the ranks of one collective, by how late each of them came."""
 
-    def effect_on_transfers(self, src: NDArray[np.int64]) -> Effect | None:
+    def effect_on_transfers(self, src: Ints) -> Effect | None:
         """Return what it did to ranks that send transfers, one a rank in ``src``."""

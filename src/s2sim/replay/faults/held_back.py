@@ -11,12 +11,11 @@ from s2sim.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints
     from s2sim.replay.faults.fault import Fault
 
 
-def held_back(faults: Sequence[Fault], ranks: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def held_back(faults: Sequence[Fault], ranks: int) -> tuple[Floats, Ints]:
     """Return how much longer the GPU work of each rank takes, and by how many picoseconds each comes later."""
     factors, late_ps = np.ones(ranks), np.zeros(ranks, np.int64)
     for fault in faults:
@@ -24,7 +23,7 @@ def held_back(faults: Sequence[Fault], ranks: int) -> tuple[NDArray[np.float64],
     return factors, late_ps
 
 
-def arrivals_ps(faults: Sequence[Fault], ranks: int, where: str) -> NDArray[np.int64]:
+def arrivals_ps(faults: Sequence[Fault], ranks: int, where: str) -> Ints:
     """Return by how much each rank comes later where nothing but delays can slow one, int64 picoseconds.
 
     `OptionError` for slow GPU work, of which there is none ``where`` this is asked.

@@ -13,8 +13,7 @@ from s2sim.seeds import named_generator
 from s2sim.units import PS_PER_S, format_seconds
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.network.changing import ChangingNetwork
     from s2sim.topology.cluster import Cluster
 
@@ -37,7 +36,7 @@ class Jitter(Fault):
         """Delay every message by a draw of its own; the order of events plays no part."""
         total_ps, total_messages = 0, 0
 
-        def late_ps(collective: int, step: int, time: int, messages: int) -> NDArray[np.int64]:
+        def late_ps(collective: int, step: int, time: int, messages: int) -> Ints:
             nonlocal total_ps, total_messages
             generator = named_generator(seed, self.text, collective, step, time)
             drawn_ps = np.rint(generator.exponential(self.latency.ps, messages)).astype(np.int64)

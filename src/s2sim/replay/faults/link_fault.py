@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     import simpy
-    from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints
     from s2sim.network.changing import Change, ChangingNetwork
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
@@ -37,12 +37,10 @@ class LinkFault(Fault):
         """Return what it did, in words, by the number of messages that met it."""
 
     @abstractmethod
-    def happen(
-        self, network: ChangingNetwork, links: NDArray[np.int64], begun: list[Change]
-    ) -> Generator[simpy.Event, None, None]:
+    def happen(self, network: ChangingNetwork, links: Ints, begun: list[Change]) -> Generator[simpy.Event, None, None]:
         """Change links when it is time, and put the change into ``begun``."""
 
-    def links(self, cluster: Cluster) -> NDArray[np.int64]:
+    def links(self, cluster: Cluster) -> Ints:
         """Return which links it meets, int64; `TopologyError` where there is none."""
         return find_links(cluster.fabric, self.link, cluster.shape.name)
 

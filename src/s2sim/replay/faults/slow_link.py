@@ -12,10 +12,9 @@ from s2sim.replay.faults.link_fault import LinkFault
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    import numpy as np
     import simpy
-    from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints
     from s2sim.network.changing import Change, ChangingNetwork
     from s2sim.replay.faults.fault import Damage
     from s2sim.topology.cluster import Cluster
@@ -55,9 +54,7 @@ class SlowLink(LinkFault):
         met = f"{messages:,} messages crossed" if messages else "no message crossed"
         return f"{met} it at {self.factor:g} of its rate"
 
-    def happen(
-        self, network: ChangingNetwork, links: NDArray[np.int64], begun: list[Change]
-    ) -> Generator[simpy.Event, None, None]:
+    def happen(self, network: ChangingNetwork, links: Ints, begun: list[Change]) -> Generator[simpy.Event, None, None]:
         """Slow the links, and let them recover."""
         yield network.env.timeout(self.at.ps)
         change = network.slow_down(links, self.factor)

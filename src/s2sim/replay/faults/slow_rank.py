@@ -11,8 +11,7 @@ from s2sim.errors import OptionError
 from s2sim.replay.faults.fault import Effect, Fault, Time
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats, Ints
     from s2sim.topology.cluster import Cluster
 
 
@@ -43,7 +42,7 @@ class SlowRank(Fault):
         if self.rank >= cluster.workers:
             raise OptionError(f"{self.text}: there are {cluster.workers} ranks, from 0 on")
 
-    def hold_back(self, factors: NDArray[np.float64], late_ps: NDArray[np.int64]) -> None:
+    def hold_back(self, factors: Floats, late_ps: Ints) -> None:
         """Slow the rank's work, or let it come late."""
         if self.factor is not None:
             factors[self.rank] *= self.factor
@@ -57,11 +56,11 @@ class SlowRank(Fault):
         did = f"its work took {self.factor:g} times as long" if works else "it has no work"
         return Effect(self.text, did, nothing=not works)
 
-    def effect_on_collective(self, late_ps: NDArray[np.int64]) -> Effect:
+    def effect_on_collective(self, late_ps: Ints) -> Effect:
         """Return that all wait for it, unless another comes later still."""
         return Effect(self.text, f"all wait for rank {self.rank}", bool(late_ps[self.rank] < late_ps.max()))
 
-    def effect_on_transfers(self, src: NDArray[np.int64]) -> Effect:
+    def effect_on_transfers(self, src: Ints) -> Effect:
         """Return how many transfers it starts."""
         count = int(np.count_nonzero(src == self.rank))
         return Effect(self.text, f"{count:,} transfers start later", count == 0)

@@ -16,8 +16,7 @@ from s2sim.study.progress import Silent
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.running import RanRound
     from s2sim.study.network_spec import NetworkSpec
@@ -64,7 +63,7 @@ def check_packet_hops(hops: int, packet_bytes: int) -> None:
 
 def run_as_packets(
     schedule: Schedule, cluster: Cluster, spec: NetworkSpec, progress: Progress | None = None
-) -> tuple[int, NDArray[np.int64]]:
+) -> tuple[int, Ints]:
     """Return when the last rank is done and when each is, in integer picoseconds, in the packet network.
 
     `S2SimError` where it would take too long, or where a switch reduces.

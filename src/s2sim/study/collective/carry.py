@@ -16,9 +16,7 @@ from s2sim.study.scenario.faults import in_order, sent_both_ways
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.collectives.timing.timer import Wanted
     from s2sim.replay.faults.fault import Effect
     from s2sim.study.collective.both_networks import CollectiveCheck
@@ -31,7 +29,7 @@ class Carried:
     """How a collective went; ``sent`` returns what links carried, all of which may not fit in memory."""
 
     duration_ps: int
-    ends_ps: NDArray[np.int64]
+    ends_ps: Ints
     sent: Callable[[Wanted | None], Iterable[Sent]]
     check: CollectiveCheck | None
     effects: tuple[Effect, ...]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     import simpy
-    from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.running import RanRound
     from s2sim.network.fluid import OnLoads
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Disturbed:
     """What a simulation with faults gave."""
 
-    ends_ps: NDArray[np.int64]
+    ends_ps: Ints
     effects: list[Effect]
     sent: Sent
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Floats, Ints, Mask
     from s2sim.collectives.timing.timer import Wanted
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.routes import Routes
@@ -60,16 +61,16 @@ class Sent:
     """
 
     routes: Routes
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
-    bytes: NDArray[np.float64]
+    src: Ints
+    dst: Ints
+    bytes: Floats
 
-    def on_links(self) -> NDArray[np.float64]:
+    def on_links(self) -> Floats:
         """Return the bytes of each crossing, float64 of the shape of ``routes.links``."""
         return np.repeat(self.bytes, np.diff(self.routes.offsets)) * self.routes.weights
 
 
-def _part(ranks: NDArray[np.int64], fabric: Fabric) -> NDArray[np.uint64]:
+def _part(ranks: Ints, fabric: Fabric) -> NDArray[np.uint64]:
     """Return one of 64 bits for each rank: that of its part of all ranks."""
     return np.uint64(1) << (ranks * 64 // fabric.gpus).astype(np.uint64)
 
@@ -96,11 +97,11 @@ def busiest_links(
     order = np.lexsort((np.arange(len(utilisation)), -utilisation))[:_BUSIEST_LINKS]
     busiest = [int(link) for link in order if carried[link]]
 
-    def wanted(src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def wanted(src: Ints, dst: Ints) -> Mask:
         from_part, to_part = (
             parts[side, busiest, None] & _part(ranks, fabric) for side, ranks in enumerate((src, dst))
         )
-        found: NDArray[np.bool_] = ((from_part != 0) & (to_part != 0)).any(axis=0)
+        found: Mask = ((from_part != 0) & (to_part != 0)).any(axis=0)
         return found
 
     users = _users(busiest, traffic(wanted))

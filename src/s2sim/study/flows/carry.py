@@ -16,8 +16,7 @@ from s2sim.study.flows.disturbed import disturb_flows
 from s2sim.study.scenario.faults import in_order
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.replay.faults.fault import Effect
     from s2sim.study.flows.transfers import FlowsSpec, Transfers
     from s2sim.study.progress import Progress
@@ -31,9 +30,9 @@ class Carried:
     ``fills_ps`` is what store and forward adds to each; 0 without packets.
     """
 
-    finish_ps: dict[str, NDArray[np.int64]]
-    fills_ps: NDArray[np.int64]
-    alone_ps: NDArray[np.int64]
+    finish_ps: dict[str, Ints]
+    fills_ps: Ints
+    alone_ps: Ints
     sent: Sent
     effects: tuple[Effect, ...]
 

@@ -11,7 +11,7 @@ from s2sim.study.json_form import JsonForm
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from s2sim.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,9 +32,9 @@ class CrossCheck(JsonForm):
 
     other: str
     packet_bytes: int
-    finish_s: NDArray[np.float64]
-    fill_s: NDArray[np.float64]
-    difference: NDArray[np.float64]
+    finish_s: Floats
+    fill_s: Floats
+    difference: Floats
 
     @property
     def largest_difference(self) -> float:
@@ -57,11 +57,7 @@ class CrossCheck(JsonForm):
 
 
 def compare_networks(
-    other: str,
-    packet_bytes: int,
-    start_ps: NDArray[np.int64],
-    finish_ps: dict[str, NDArray[np.int64]],
-    fill_ps: NDArray[np.int64],
+    other: str, packet_bytes: int, start_ps: Ints, finish_ps: dict[str, Ints], fill_ps: Ints
 ) -> CrossCheck:
     """Return how far apart the finish times of the two networks are, given by network, int64 arrays of shape (n,).
 

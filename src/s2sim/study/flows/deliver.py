@@ -12,9 +12,7 @@ from s2sim.study.collective.both_networks import check_packet_hops
 from s2sim.study.progress import Silent
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Ints
     from s2sim.study.flows.transfers import Transfers
     from s2sim.study.network_spec import NetworkSpec
     from s2sim.study.progress import Progress
@@ -22,9 +20,7 @@ if TYPE_CHECKING:
     from s2sim.topology.routes import Routes
 
 
-def deliver_fluid(
-    cluster: Cluster, routes: Routes, transfers: Transfers, progress: Progress | None = None
-) -> NDArray[np.int64]:
+def deliver_fluid(cluster: Cluster, routes: Routes, transfers: Transfers, progress: Progress | None = None) -> Ints:
     """Return when each transfer is delivered in the fluid network, int64 picoseconds; see `deliver_ps`."""
     watcher = progress or Silent()
     watcher.start(len(transfers.start_ps), "delivering")
@@ -40,7 +36,7 @@ def deliver_fluid(
 
 def deliver_packets(
     cluster: Cluster, routes: Routes, transfers: Transfers, spec: NetworkSpec, progress: Progress | None = None
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return when each transfer is delivered in the packet network, int64 picoseconds; see `deliver_ps`."""
     watcher = progress or Silent()
     hops = count_packet_hops(routes, transfers.sizes_bytes, spec.packet_size_bytes)

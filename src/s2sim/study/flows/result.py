@@ -13,9 +13,7 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from s2sim.arrays import Floats
     from s2sim.replay.faults.fault import Effect
     from s2sim.study.collective.link_loads import LinkLoad
     from s2sim.study.flows.cross_check import CrossCheck
@@ -49,8 +47,8 @@ class FlowsResult(JsonForm):
     spec_sha256: str
     transfers: Transfers = field(metadata=LEFT_OUT)
     headline: str = field(metadata=key("cluster"))
-    finish_s: NDArray[np.float64] = field(metadata=LEFT_OUT)
-    slowdown: NDArray[np.float64] = field(metadata=LEFT_OUT)
+    finish_s: Floats = field(metadata=LEFT_OUT)
+    slowdown: Floats = field(metadata=LEFT_OUT)
     bottlenecks: tuple[LinkLoad, ...]
     network: str
     cross_check: CrossCheck | None = field(metadata=LEFT_OUT)

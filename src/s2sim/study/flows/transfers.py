@@ -17,7 +17,7 @@ from s2sim.text_files import read_text
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from s2sim.arrays import Floats, Ints
 
 COLUMNS = ("start_s", "src", "dst", "bytes")
 # A picosecond count of this many seconds still fits in 64 bits with room for what is simulated after it.
@@ -53,10 +53,10 @@ class Transfers:
     Start times are int64 picoseconds, ranks int64, sizes float64 bytes.
     """
 
-    start_ps: NDArray[np.int64]
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
-    sizes_bytes: NDArray[np.float64]
+    start_ps: Ints
+    src: Ints
+    dst: Ints
+    sizes_bytes: Floats
 
     @property
     def ranks(self) -> int:
