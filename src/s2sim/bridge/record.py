@@ -18,7 +18,6 @@ from s2sim.registry import Registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from s2sim.arrays import Floats32
     from s2sim.bridge.task import Model, Task
     from s2sim.gradients.traces.read import Trace
 
@@ -62,11 +61,6 @@ def _command(model: str, *, workers: int, steps: int, seed: int, text: Sequence[
     return shlex.join([*words, "--out", out.name])
 
 
-def _capture(arrays: dict[str, Floats32], sparse: frozenset[str]) -> Gradient:
-    layers = tuple(as_row_sparse(array) if name in sparse else array.copy() for name, array in arrays.items())
-    return Gradient(tuple(arrays), layers)
-
-
 def _train(
     task: Task, model: Model, *, workers: int, steps: int, progress: Callable[[int, int], None] | None
 ) -> _Recorded:
@@ -88,7 +82,9 @@ def _train(
                 for name, parameter in parameters.items()
             }
             if step >= model.warmup_steps:
-                captured.append(_capture({name: grad.numpy() for name, grad in gradients.items()}, task.sparse))
+                arrays = ((name in task.sparse, grad.numpy()) for name, grad in gradients.items())
+                layers = tuple(as_row_sparse(array) if sparse else array.copy() for sparse, array in arrays)
+                captured.append(Gradient(tuple(gradients), layers))
             for name, grad in gradients.items():
                 sums[name] += grad
             if progress is not None:

@@ -53,10 +53,10 @@ class Bar:
         self._task = self._bar.add_task(printable(what), total=total)
         self._bar.start()
 
-    def advance(self) -> None:
-        """Take one step of the phase."""
+    def advance(self, steps: int = 1) -> None:
+        """Take some steps of the phase."""
         if self._bar is not None:
-            self._bar.advance(self._task)
+            self._bar.advance(self._task, steps)
 
     def stop(self) -> None:
         """End the phase."""

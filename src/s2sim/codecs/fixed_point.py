@@ -109,7 +109,7 @@ def to_fixed(values: Floats32, exponents: Ints16, dtype: DTypeLike) -> NDArray[A
 
     A value beyond the range becomes the end of the range, which `range_parts` shows.
     """
-    limit = np.float32(_limit(dtype))
+    limit = np.float32((RANGE_PARTS - 1) << _part_bits(dtype))
     # Scaling by a power of two is exact, and so is rounding in float32: where it has a fraction to round, it has bits
     # for it. Values may overflow here to infinity, and then end up at the limit.
     with np.errstate(over="ignore"):
@@ -165,10 +165,6 @@ def maxima_from_parts(parts: NDArray[Any], exponents: Ints16) -> Floats:
 
 def _part_bits(dtype: DTypeLike) -> int:
     return np.iinfo(dtype).bits - RANGE_PARTS.bit_length()
-
-
-def _limit(dtype: DTypeLike) -> int:
-    return (RANGE_PARTS - 1) << _part_bits(dtype)
 
 
 def _scaled(values: Floats32, exponents: Ints16) -> Floats32:

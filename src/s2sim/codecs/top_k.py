@@ -34,11 +34,6 @@ def elements_kept(n: int, density: float) -> int:
     return min(n, max(1, floor(n * density + 1e-9)))
 
 
-def _check_k(k: int, n: int) -> None:
-    if not 0 <= k <= n:
-        raise CodecError(f"{k} of {n} elements were to be kept: k must lie between 0 and {n}")
-
-
 def select_top_k(values: Floats32, k: int) -> Ints:
     """Return where the ``k`` of n ``values`` of largest magnitude are, int64, increasing; ties go to the lower index.
 
@@ -50,7 +45,8 @@ def select_top_k(values: Floats32, k: int) -> Ints:
     array([0, 1])
     """
     n = len(values)
-    _check_k(k, n)
+    if not 0 <= k <= n:
+        raise CodecError(f"{k} of {n} elements were to be kept: k must lie between 0 and {n}")
     if k == n:
         return np.arange(n)
     nonzeros = count_nonzero(values)

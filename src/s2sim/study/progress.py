@@ -14,8 +14,8 @@ class Progress(Protocol):
     def start(self, total: int, what: str) -> None:
         """Begin a phase of ``total`` advances."""
 
-    def advance(self) -> None:
-        """Take one step of the phase."""
+    def advance(self, steps: int = 1) -> None:
+        """Take some steps of the phase."""
 
     def stop(self) -> None:
         """End the last phase."""
@@ -27,7 +27,7 @@ class Silent:
     def start(self, total: int, what: str) -> None:
         """Do nothing."""
 
-    def advance(self) -> None:
+    def advance(self, steps: int = 1) -> None:
         """Do nothing."""
 
     def stop(self) -> None:

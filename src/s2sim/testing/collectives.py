@@ -5,7 +5,6 @@ A plug-in's test is one line, once its entry point is installed: ``check_algorit
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +17,7 @@ from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.duration import duration_ps, simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.errors import ContendedError, OptionError, TopologyError
-from s2sim.testing.require import require, require_options
-from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.testing.require import example_cluster, require, require_options
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Kind
     from s2sim.collectives.schedules.schedule import Pieces, Schedule
     from s2sim.topology.cluster import Cluster
-    from s2sim.topology.cuts import Cuts
 
 RANK_COUNTS = (*range(1, 18), 33, 65)
 """One rank, all small counts up to one more than a power of two, and two more of those."""
@@ -84,12 +80,6 @@ def _demands(kind: Kind, ranks: int) -> Iterator[Demand]:
         yield Demand(kind, equal if shared else unequal, ITEM_BYTES, root)
 
 
-@cache
-def _cluster(topology: str, ranks: int) -> tuple[Cluster, Cuts]:
-    cluster = build_cluster(load_shape(topology, TOPOLOGIES[topology]), ranks)
-    return cluster, cluster.cuts()
-
-
 def _check_closed_form(algorithm: Algorithm, demand: Demand) -> None:
     try:
         seconds = algorithm.closed_form_s(demand, Hops((), (Hop(1e-6, 1e9),), demand.ranks))
@@ -101,7 +91,7 @@ def _check_closed_form(algorithm: Algorithm, demand: Demand) -> None:
 
 def _check_demand(algorithm: Algorithm, demand: Demand, topology: str) -> bool:
     """Check one schedule; False where the algorithm refuses it."""
-    cluster, cuts = _cluster(topology, demand.ranks)
+    cluster = example_cluster(topology, TOPOLOGIES[topology], demand.ranks)
     where = f"in {demand.kind} of {demand.buffer_elements} elements over {demand.ranks} ranks on {topology}"
     try:
         schedule = algorithm.schedule(demand, cluster)
@@ -112,7 +102,7 @@ def _check_demand(algorithm: Algorithm, demand: Demand, topology: str) -> bool:
     if max(demand.elements) <= _UNEVEN:
         check_schedule(schedule)
     _check_read_back(schedule, cluster, where)
-    _check_time(schedule, cluster, cuts, where)
+    _check_time(schedule, cluster, where)
     return True
 
 
@@ -170,11 +160,11 @@ def _check_read_back(schedule: Schedule, cluster: Cluster, where: str) -> None:
     require(same, f"{schedule.algorithm!r} reads back to an algorithm with another schedule {where}")
 
 
-def _check_time(schedule: Schedule, cluster: Cluster, cuts: Cuts, where: str) -> None:
+def _check_time(schedule: Schedule, cluster: Cluster, where: str) -> None:
     """Check that repetition claimed is repetition found, and that no schedule beats bandwidth."""
     found_ps = duration_ps(schedule, cluster, RoundTimes(cluster, schedule.release))
     simulated_ps = simulate_ps(schedule, cluster)
     require(found_ps == simulated_ps, f"rounds take {found_ps} ps, but {simulated_ps} in the network {where}")
-    bound = lower_bound([schedule.demand], cuts, assisted=schedule.assisted)
+    bound = lower_bound([schedule.demand], cluster.cuts(), assisted=schedule.assisted)
     enough = found_ps / PS_PER_S >= bound.seconds
     require(enough, f"{found_ps} ps are under the lower bound: {bound.derivation} {where}")

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
+
+if TYPE_CHECKING:
+    from s2sim.topology.cluster import Cluster
 
 
 def require(condition: object, message: str) -> None:
     """Raise `AssertionError` with ``message`` unless ``condition`` is true."""
     if not condition:
         raise AssertionError(message)
+
+
+@cache
+def example_cluster(topology: str, overrides: tuple[str, ...], workers: int) -> Cluster:
+    """Return a cluster of a shipped topology; the same for the same arguments."""
+    return build_cluster(load_shape(topology, overrides), workers)
 
 
 def require_options(plugin: Any) -> None:

@@ -9,10 +9,8 @@ import numpy as np
 
 from s2sim.errors import TopologyError
 from s2sim.topology.cuts import find_cuts
-from s2sim.topology.fabric import Fabric, build_fabric
 from s2sim.topology.kinds import lay_out
-from s2sim.topology.named_links import with_named_links
-from s2sim.topology.node_links import node_parts
+from s2sim.topology.named_links import link_graph
 from s2sim.topology.placement import place
 from s2sim.topology.reduction import reduction_tree
 from s2sim.topology.routes import Routes, join_stages
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
 
     from s2sim.arrays import Ints
     from s2sim.topology.cuts import Cuts
+    from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Dimensions, Layout
     from s2sim.topology.shape import ClusterShape
 
@@ -103,12 +102,10 @@ def build_cluster(shape: ClusterShape, workers: int, *, placement: str = "linear
     layout = lay_out(shape, workers)
     dims = layout.dims
     gpu_of_rank = place(dims, placement, seed=seed)
-    what = f"{shape.name} with {workers} workers"
-    fabric = build_fabric(node_parts(layout) + layout.parts(), workers, dims.nodes, what)
     return Cluster(
         shape=shape,
         workers=workers,
-        fabric=with_named_links(fabric, shape.named_links, what),
+        fabric=link_graph(layout),
         gpu_of_rank=gpu_of_rank,
         node_of_rank=dims.node_set.node_of_gpu[gpu_of_rank],
         layout=layout,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from s2sim.topology.fabric import build_fabric
 from s2sim.topology.find_links import find_links
+from s2sim.topology.node_links import node_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.topology.fabric import Fabric
+    from s2sim.topology.kinds.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,14 @@ class NamedLinks:
     pattern: str
     rate_Bps: float | None
     latency_ps: int | None
+
+
+def link_graph(layout: Layout) -> Fabric:
+    """Return the graph of all links of a layout, named ones with the rates and latencies of their own."""
+    dims = layout.dims
+    what = f"{layout.shape.name} with {dims.workers} workers"
+    fabric = build_fabric(node_parts(layout) + layout.parts(), dims.workers, dims.nodes, what)
+    return with_named_links(fabric, layout.shape.named_links, what)
 
 
 def with_named_links(fabric: Fabric, named: Sequence[NamedLinks], what: str) -> Fabric:

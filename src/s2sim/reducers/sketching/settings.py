@@ -69,11 +69,6 @@ class Settings:
         assert self.cells is not None
         return max(1, ceil(self.cells * union / self.rows))
 
-    def columns_after(self, last_union: int) -> int:
-        """Return the columns of a sketch in the step after one whose union had so many non-zeros."""
-        assert self.margin is not None
-        return self.columns_for(last_union * self.margin)
-
 
 # github.com/GeKeShi/Sparse_Sketch_Reducer at October 2021: sigma and rho from its two configuration files, one row,
 # float32 bitmaps, and the bucket hash of each of its two csvec.py.

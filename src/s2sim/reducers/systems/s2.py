@@ -205,8 +205,8 @@ class S2(Sparse):
         estimated = False
         if settings.columns is not None:
             columns = settings.columns
-        elif self.last_union is not None:
-            columns = settings.columns_after(self.last_union)
+        elif self.last_union is not None and settings.margin is not None:
+            columns = settings.columns_for(self.last_union * settings.margin)
         else:
             estimated = True
             rows = yield from union_size.estimate_rows(rank, tables)

@@ -24,12 +24,7 @@ def deliver_fluid(cluster: Cluster, routes: Routes, transfers: Transfers, progre
     """Return when each transfer is delivered in the fluid network, int64 picoseconds; see `deliver_ps`."""
     watcher = progress or Silent()
     watcher.start(len(transfers.start_ps), "delivering")
-
-    def on_delivered(count: int) -> None:
-        for _ in range(count):
-            watcher.advance()
-
-    finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, on_delivered)
+    finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, watcher.advance)
     watcher.stop()
     return finish_ps
 

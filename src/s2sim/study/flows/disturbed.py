@@ -45,12 +45,8 @@ def disturb_flows(
         made[0].network.join(np.arange(len(start_ps)), *pairs)
         return made[0].network
 
-    def on_delivered(count: int) -> None:
-        for _ in range(count):
-            watcher.advance()
-
     routes = cluster.routes(*pairs)
-    ends_ps = deliver_ps(cluster.fabric, routes, start_ps + late_ps, transfers.sizes_bytes, on_delivered, network)
+    ends_ps = deliver_ps(cluster.fabric, routes, start_ps + late_ps, transfers.sizes_bytes, watcher.advance, network)
     watcher.stop()
     ends_ps = ends_ps + made[0].late_ps(0, 0, 0, len(ends_ps))
     slow = [fault.effect_on_transfers(transfers.src) for fault in faults]
