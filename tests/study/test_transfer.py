@@ -41,7 +41,7 @@ def tables(name):
 def test_bytes_of_the_union_are_off_by_as_much_as_the_densities_of_its_rows(source, to):
     shapes, own, dense = tables(to)
     _, others, _ = tables(source)
-    (found,) = measured("dense", "union", trace=source, scale_to="10M")["union"]
+    (found,) = measured("dense", "union", trace=source, scale_to="10M", library="ideal")["union"]
     assert (found.to, found.workers) == (to, RANKS)
     expected = union_bytes(shapes, others, dense) / union_bytes(shapes, own, dense) - 1
     assert found.error_bytes == pytest.approx(expected, abs=0.02)

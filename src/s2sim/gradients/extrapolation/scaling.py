@@ -122,7 +122,7 @@ def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
         pairs = ", ".join(f"{name} after {like.names[source]}" for name, source in taken.items())
         notes.append(f"tables of {model.name}: {pairs}")
     weights = tuple(layer.size / ran.size for layer, ran in zip(model.layers, runs.layers, strict=True))
-    return Scaling(model.parameters, make, _growths(model, runs, taken, like.names), weights, tuple(notes))
+    return Scaling(model.parameters, make, _growths(model, runs, taken), weights, tuple(notes))
 
 
 def tables_after(model: Model, tables: Sequence[_Table]) -> dict[str, _Table]:
@@ -131,22 +131,25 @@ def tables_after(model: Model, tables: Sequence[_Table]) -> dict[str, _Table]:
     return {name: tables[number % len(tables)] for number, name in enumerate(sparse)}
 
 
-def _growths(model: Model, runs: Gradient, taken: dict[str, int], names: Sequence[str]) -> tuple[Growth, ...]:
+def _growths(model: Model, runs: Gradient, taken: dict[str, int]) -> tuple[Growth, ...]:
     """Return how the parts of ``runs`` grow to those of ``model``: tables by rows and by width, dense layers by rows.
 
     A size is a + b (rows) + c (elements) of a table. Doubling the width adds c (elements), doubling the rows adds
     b (rows) + c (elements).
     """
-    growths = []
+    by_rows: dict[float, list[int]] = {}
+    by_width: dict[float, list[int]] = {}
     for source in dict.fromkeys(taken.values()):
         part = [index for index, layer in enumerate(model.layers) if taken.get(layer.name) == source]
         rows = sum(model.layers[i].shape[0] for i in part) / sum(runs.layers[i].shape[0] for i in part)
         elements = sum(model.layers[i].size for i in part) / sum(runs.layers[i].size for i in part)
-        what = f"of tables after {names[source]}"
-        growths += [
-            Growth(f"rows {what}", partial(double_rows, layers=part), rows - 1),
-            Growth(f"width {what}", partial(double_width, layers=part), elements - rows),
-        ]
+        # Tables that grow alike do so together, which takes one run less.
+        by_rows.setdefault(rows - 1, []).extend(part)
+        by_width.setdefault(elements - rows, []).extend(part)
+    growths = [
+        *(Growth("rows of tables", partial(double_rows, layers=part), times) for times, part in by_rows.items()),
+        *(Growth("width of tables", partial(double_width, layers=part), times) for times, part in by_width.items()),
+    ]
     part = [index for index, layer in enumerate(model.layers) if not layer.sparse]
     if part:
         times = sum(model.layers[i].size for i in part) / sum(runs.layers[i].size for i in part)
