@@ -16,12 +16,7 @@ from s2sim.codecs.bitmap import (
     unpack_positions,
 )
 from s2sim.errors import CodecError
-
-
-def sparse_vector(n, density, seed=0):
-    generator = np.random.default_rng(seed)
-    return np.where(generator.random(n) < density, generator.standard_normal(n), 0.0).astype(np.float32)
-
+from s2sim.testing.codecs import example_vector
 
 SIZES = [0, 1, 7, 8, 9, 1000, CHUNK_ELEMENTS - 1, CHUNK_ELEMENTS, CHUNK_ELEMENTS + 1, 2 * CHUNK_ELEMENTS + 13]
 
@@ -29,7 +24,7 @@ SIZES = [0, 1, 7, 8, 9, 1000, CHUNK_ELEMENTS - 1, CHUNK_ELEMENTS, CHUNK_ELEMENTS
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("density", [0.0, 0.003, 0.05, 0.3, 1.0])
 def test_all_ways_agree_with_packbits(n, density):
-    array = sparse_vector(n, density)
+    array = example_vector(n, density=density)
     expected = np.packbits(array != 0, bitorder="little")
     positions = np.flatnonzero(array)
     assert np.array_equal(pack_nonzero(array), expected)
@@ -56,7 +51,7 @@ def test_negative_zero_is_zero_and_denormals_are_not():
 
 @pytest.mark.parametrize("density", [0.001, 0.02, 0.05, 0.3, 1.0])
 def test_parts_are_bounded_and_together_all_positions(density):
-    array = sparse_vector(2 * BLOCK_ELEMENTS + 77, density)
+    array = example_vector(2 * BLOCK_ELEMENTS + 77, density=density)
     # Rows of ones beside random elements: as many bits in few bytes as there can be.
     array[: BLOCK_ELEMENTS // 8] = 1
     parts = list(position_parts(pack_nonzero(array), 1000))
@@ -65,7 +60,7 @@ def test_parts_are_bounded_and_together_all_positions(density):
 
 
 def test_bitmap_is_written_where_it_is_asked_for():
-    array = sparse_vector(1000, 0.2)
+    array = example_vector(1000, density=0.2)
     out = np.full(125, 255, np.uint8)
     assert pack_nonzero(array, out=out) is out
     assert np.array_equal(out, pack_nonzero(array))
@@ -74,7 +69,7 @@ def test_bitmap_is_written_where_it_is_asked_for():
 
 
 def test_strided_input():
-    array = sparse_vector(1000, 0.2)
+    array = example_vector(1000, density=0.2)
     assert np.array_equal(pack_nonzero(array[::3]), np.packbits(array[::3] != 0, bitorder="little"))
 
 
@@ -95,6 +90,6 @@ def test_positions_outside_are_refused(positions):
 
 
 def test_or_of_bitmaps_is_the_union():
-    left, right = sparse_vector(5000, 0.02, 1), sparse_vector(5000, 0.02, 2)
+    left, right = example_vector(5000, density=0.02, seed=1), example_vector(5000, density=0.02, seed=2)
     merged = pack_nonzero(left) | pack_nonzero(right)
     assert np.array_equal(unpack_positions(merged, 5000), np.flatnonzero((left != 0) | (right != 0)))

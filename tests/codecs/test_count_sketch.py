@@ -14,6 +14,7 @@ from s2sim.codecs.compiled import _compiled
 from s2sim.codecs.count_sketch import CountSketch, median
 from s2sim.codecs.hashing import hash_rows
 from s2sim.errors import CodecError, OptionError, S2SimError
+from s2sim.testing.codecs import example_vector
 
 KINDS = ["mix", "modulo", "product"]
 
@@ -43,11 +44,6 @@ def naive_decode(sketch, cells, keys):
     return np.array([statistics.median(estimate) for estimate in estimates], np.float32)
 
 
-def sparse_vector(n, density, seed=0):
-    generator = np.random.default_rng(seed)
-    return np.where(generator.random(n) < density, generator.standard_normal(n), 0.0).astype(np.float32)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7])
 def test_equals_the_naive_sketch(rows, kind):
@@ -63,7 +59,7 @@ def test_equals_the_naive_sketch(rows, kind):
 @pytest.mark.parametrize("n", [0, 1, 9, 5000, CHUNK_ELEMENTS + 77])
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.6])
 def test_dense_equals_keys(n, density):
-    array = sparse_vector(n, density)
+    array = example_vector(n, density=density)
     sketch = CountSketch(3, 1001)
     keys = np.flatnonzero(array).astype(np.uint32)
     cells, bitmap = sketch.encode_dense(array)
@@ -128,7 +124,7 @@ def test_sum_of_sketches_is_the_sketch_of_the_sum(rows, columns, kind, ranks):
 
 
 def test_arrays_are_reused():
-    first, second = sparse_vector(5000, 0.1, 1), sparse_vector(5000, 0.1, 2)
+    first, second = example_vector(5000, density=0.1, seed=1), example_vector(5000, density=0.1, seed=2)
     sketch = CountSketch(3, 400)
     cells, bitmap = sketch.encode_dense(first)
     again = sketch.encode_dense(second, out=cells, bitmap=bitmap)
@@ -144,7 +140,7 @@ def test_arrays_are_reused():
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.4])
 def test_what_an_output_held_does_not_matter(density):
     n = 3 * CHUNK_ELEMENTS + 77
-    array = sparse_vector(n, density)
+    array = example_vector(n, density=density)
     # Stretches without keys before, between and behind batches of keys.
     array[:1000] = array[n // 2 : n // 2 + 300_000] = array[-1000:] = 0
     sketch = CountSketch(3, 5000)
@@ -155,7 +151,7 @@ def test_what_an_output_held_does_not_matter(density):
 
 
 def test_few_keys_in_many_columns_are_exact():
-    array = sparse_vector(100_000, 0.0005)
+    array = example_vector(100_000, density=0.0005)
     sketch = CountSketch(5, 50_000)
     assert np.array_equal(sketch.decode_dense(*sketch.encode_dense(array), len(array)), array)
 
@@ -177,7 +173,7 @@ def test_median_is_numpys(count, seed):
 def test_memory_stays_within_output_and_eight_megabytes():
     n = 3_000_000
     for density in (0.01, 0.25, 1.0):
-        array = sparse_vector(n, density)
+        array = example_vector(n, density=density)
         sketch = CountSketch(3, 20_000)
         tracemalloc.start()
         cells, bitmap = sketch.encode_dense(array)

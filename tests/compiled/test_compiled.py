@@ -14,18 +14,13 @@ from s2sim.codecs.registry import make_codec
 from s2sim.gradients.gradient import to_dense
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.testing.codecs import check_codec
+from s2sim.testing.codecs import check_codec, example_vector
 from s2sim.testing.reducers import example_gradients
 
 pytest.importorskip("numba")
 
 from s2sim.codecs import compiled
 from s2sim.codecs.compiled import set_positions
-
-
-def sparse_vector(n, density, seed=0):
-    generator = np.random.default_rng(seed)
-    return np.where(generator.random(n) < density, generator.standard_normal(n), 0.0).astype(np.float32)
 
 
 def bits(array):
@@ -35,14 +30,14 @@ def bits(array):
 @pytest.mark.parametrize("n", [0, 1, 9, 64, 5000, CHUNK_ELEMENTS])
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.6, 1.0])
 def test_positions(n, density):
-    bitmap = pack_nonzero(sparse_vector(n, density))
+    bitmap = pack_nonzero(example_vector(n, density=density))
     assert np.array_equal(set_positions(bitmap), unpack_positions(bitmap, n))
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 64, 5003])
 @pytest.mark.parametrize("step", [1, 3])
 def test_bitmap(n, step):
-    array = sparse_vector(n * step, 0.3)[::step]
+    array = example_vector(n * step, density=0.3)[::step]
     array[: n // 2 : 5] = np.array([-0.0, np.nan, 1e-45, np.inf, -1.0] * n, np.float32)[: len(array[: n // 2 : 5])]
     out = np.full((n + 7) // 8, 255, np.uint8)
     assert compiled.pack_nonzero(array, out=out) is out
@@ -53,7 +48,7 @@ def test_bitmap(n, step):
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.3])
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 16])
 def test_cells_bitmap_and_estimates(n, density, rows):
-    array = sparse_vector(n, density)
+    array = example_vector(n, density=density)
     columns = 20_011
     plain, compiled = CountSketch(rows, columns, 3), CountSketch(rows, columns, 3, backend="numba")
     cells, bitmap = plain.encode_dense(array)
@@ -89,7 +84,7 @@ def test_values_that_are_not_finite_travel_alike():
 
 
 def test_payloads_are_the_same_and_either_reads_them():
-    array = sparse_vector(5000, 0.1)
+    array = example_vector(5000, density=0.1)
     plain, compiled = make_codec("count-sketch:seed=4"), make_codec("count-sketch:seed=4,backend=numba")
     data = compiled.encode(array).to_bytes()
     assert data == plain.encode(array).to_bytes()
@@ -104,7 +99,7 @@ def test_the_codec_conforms():
 
 @pytest.mark.parametrize("density", [0.01, 0.25, 1.0])
 def test_memory_stays_within_output_and_eight_megabytes(density):
-    array = sparse_vector(3_000_000, density)
+    array = example_vector(3_000_000, density=density)
     sketch = CountSketch(3, 20_000, backend="numba")
     sketch.decode_dense(*sketch.encode_dense(array), len(array))
     tracemalloc.start()

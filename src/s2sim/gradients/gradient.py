@@ -60,6 +60,15 @@ class RowSparse:
         dense[self.rows] = self.values
         return dense
 
+    def among(self, rows: Ints) -> RowSparse:
+        """Return the stored rows at their places in some increasing ``rows``, int64 of shape (k,), that hold them."""
+        return RowSparse(np.searchsorted(rows, self.rows), self.values, (len(rows), *self.shape[1:]))
+
+    def keep(self, rows: Ints) -> RowSparse:
+        """Return those of some increasing ``rows`` that are stored, at their places among these."""
+        held = np.isin(self.rows, rows, assume_unique=True)
+        return RowSparse(self.rows[held], self.values[held], self.shape).among(rows)
+
     def with_values(self, values: NDArray[Any]) -> RowSparse:
         """Return the same rows with other values, shape (k, *shape[1:])."""
         return RowSparse(self.rows, values, self.shape)

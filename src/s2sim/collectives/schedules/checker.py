@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,23 +46,17 @@ def late_order(schedule: Schedule) -> list[int]:
 
     A step that only waits until the bytes of another have left cannot count on what they brought.
     """
-    waits = [set(step.waits(index)) for index, step in enumerate(schedule.steps)]
-    dependents: list[list[int]] = [[] for _ in waits]
-    for index, before in enumerate(waits):
-        for step in before:
-            dependents[step].append(index)
-    ready = [-index for index, before in enumerate(waits) if not before]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        step = -heapq.heappop(ready)
-        order.append(step)
-        for dependent in dependents[step]:
-            waits[dependent].discard(step)
-            if not waits[dependent]:
-                heapq.heappush(ready, -dependent)
-    if len(order) < len(waits):
-        raise S2SimError(f"{schedule.algorithm} hangs: steps wait for each other")
+    sorter = TopologicalSorter({index: step.waits(index) for index, step in enumerate(schedule.steps)})
+    try:
+        sorter.prepare()
+    except CycleError:
+        raise S2SimError(f"{schedule.algorithm} hangs: steps wait for each other") from None
+    ready: list[int] = []
+    order: list[int] = []
+    while sorter.is_active():
+        ready = sorted([*ready, *sorter.get_ready()])
+        order.append(ready.pop())
+        sorter.done(order[-1])
     return order
 
 

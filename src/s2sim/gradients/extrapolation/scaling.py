@@ -230,12 +230,8 @@ def double_width(gradient: Gradient, layers: Collection[int]) -> Gradient:
 
 def keep_rows(gradient: Gradient, kept: Sequence[Ints]) -> Gradient:
     """Return a gradient with only some rows of each layer, int64 and strictly increasing, renumbered."""
-    layers: list[Layer] = []
-    for layer, rows in zip(gradient.layers, kept, strict=True):
-        if isinstance(layer, RowSparse):
-            held = np.isin(layer.rows, rows, assume_unique=True)
-            places = np.searchsorted(rows, layer.rows[held])
-            layers.append(RowSparse(places, layer.values[held], (len(rows), *layer.shape[1:])))
-        else:
-            layers.append(layer[rows])
+    layers = [
+        layer.keep(rows) if isinstance(layer, RowSparse) else layer[rows]
+        for layer, rows in zip(gradient.layers, kept, strict=True)
+    ]
     return Gradient(gradient.names, tuple(layers))

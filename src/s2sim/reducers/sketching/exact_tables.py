@@ -102,12 +102,6 @@ def rows_to_send_again(
     return again
 
 
-def rows_of(table: RowSparse, rows: Ints) -> RowSparse:
-    """Return the held ones among some ``rows`` of a table, at their places among these."""
-    held = np.isin(table.rows, rows, assume_unique=True)
-    return RowSparse(np.searchsorted(rows, table.rows[held]), table.values[held], (len(rows), *table.shape[1:]))
-
-
 def with_exact(
     tables: Sequence[RowSparse],
     rows: Sequence[Ints],

@@ -144,7 +144,7 @@ class S2Exact(Sparse):
             rank.synchronise()
         else:
             rank.work(cost.pack_again(tables, again))
-            packed = tuple(exact.rows_of(table, rows) for table, rows in zip(tables, again, strict=True))
+            packed = tuple(table.keep(rows) for table, rows in zip(tables, again, strict=True))
             repeated = rank.all_reduce(packed, label="rows sent again", size_from_data=True)
             yield repeated
             rank.work(cost.place_again(tables, again))
@@ -165,7 +165,7 @@ class S2Exact(Sparse):
             rank.work(cost.decode_own(tables, sketches, own))
             # What a rank cannot read of its own rows, it cannot read of all rows either.
             exact_rows = [np.intersect1d(rows, table.rows) for rows, table in zip(again, tables, strict=True)]
-            resent = [exact.rows_of(table, rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
+            resent = [table.keep(rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
             kept = iter(exact.with_exact(tables, own_rows, own, exact_rows, resent))
             return split.join([next(kept) if table.size else table for table in split.tables], split.dense)
 

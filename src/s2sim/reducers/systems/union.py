@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.rank import Reduced, Traits
@@ -24,7 +22,6 @@ from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_
 from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:
-    from s2sim.arrays import Ints
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
     from s2sim.reducers.row_sparse.split import Split
@@ -77,7 +74,7 @@ class Union(Sparse):
         # Round two: their values; how many is known only now, unless it was prefetched. The dense layers join
         # their launch.
         rank.work(cost.place(split.tables, union))
-        packed = tuple(_place(table, rows) for table, rows in zip(split.tables, union, strict=True))
+        packed = tuple(table.among(rows) for table, rows in zip(split.tables, union, strict=True))
         values = rank.all_reduce(packed, label="values", size_from_data=not self.prefetch)
         dense = split.post_dense(rank)
         yield values if dense is None else values & dense
@@ -91,8 +88,3 @@ class Union(Sparse):
             return split.mean(sums, dense, rank.size)
 
         return Reduced(rank.replicated(mean), sent=lambda: split.gradient)
-
-
-def _place(table: RowSparse, union: Ints) -> RowSparse:
-    """Return the rows of ``table`` at their places in ``union``, among the rows that others hold."""
-    return RowSparse(np.searchsorted(union, table.rows), table.values, (len(union), *table.shape[1:]))
