@@ -145,6 +145,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         with pytest.raises(TraceError, match=name.replace(".", r"\.")) as caught:
             import_trace([tmp_path / name], tmp_path / "out")
         assert "\n" not in str(caught.value)
+        assert "pickle" not in str(caught.value)
     with pytest.raises(TraceError, match="no file to import"):
         import_trace([], tmp_path / "out")
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Layers = dict[str, Layer]
 
 _SINGLE_LAYER = "gradient"
+# Of an array, and of an archive. NumPy takes all else for a pickle, and tells how to run the code in it.
+_NUMPY_STARTS = (b"\x93NUMPY", b"PK")
 # What NumPy, zipfile and PyTorch raise on damaged, encrypted or pickled content, as found by altering bytes at random.
 _DAMAGED = (
     ValueError,
@@ -71,6 +73,9 @@ def _read_numpy(path: Path) -> Layers:
     # Opened here because NumPy leaves a damaged archive open. Pickled objects could run code: NumPy refuses them
     # with a ValueError.
     with path.open("rb") as file:
+        if not file.read(len(_NUMPY_STARTS[0])).startswith(_NUMPY_STARTS):
+            raise TraceError(f"{path} is empty, damaged or not written by NumPy: save it again")
+        file.seek(0)
         loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return {_SINGLE_LAYER: _from_numpy(loaded, _SINGLE_LAYER, path)}
