@@ -17,7 +17,8 @@ from s2sim.errors import OptionError, S2SimError, UnknownNameError
 
 
 def reduce_of(elements, op, dtype, ranks=4):
-    return Request(Demand("all_reduce", (elements,) * ranks, np.dtype(dtype).itemsize), op, dtype, size_from_data=False)
+    itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+    return Request(Demand("all_reduce", (elements,) * ranks, itemsize), op, dtype, size_from_data=False)
 
 
 def gather_of(elements, *, from_data=False, dtype="float32"):
@@ -92,6 +93,8 @@ SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
             Local(2 * 112, 1),
         ),
         ("nccl", reduce_of(10, "sum", "float16"), [[("all_reduce", (10,) * 4, 2)]], [Local()], Local()),
+        ("nccl", reduce_of(10, "sum", "bfloat16"), [[("all_reduce", (10,) * 4, 2)]], [Local()], Local()),
+        ("gloo", reduce_of(10, "sum", "bfloat16"), [[("all_reduce", (10,) * 4, 4)]], None, None),
         ("nccl", reduce_of(10, "sum", "uint32"), [[("all_reduce", (10,) * 4, 4)]], [Local()], Local()),
         # Read 20 bytes, write 40, and back.
         ("nccl", reduce_of(10, "sum", "int16"), [[("all_reduce", (10,) * 4, 4)]], [Local(60, 1)], Local(60, 1)),

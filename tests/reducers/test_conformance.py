@@ -14,6 +14,8 @@ from s2sim.testing.reducers import check_reducer
 
 VARIANTS = [
     *REDUCERS.names(),
+    "dense:dtype=bf16",
+    "dense:dtype=fp16,ef=true",
     "fp16:ef=true",
     "topk:density=0.2,ef=true",
     "topk:density=1",

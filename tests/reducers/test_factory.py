@@ -10,7 +10,7 @@ from s2sim.errors import OptionError, UnknownNameError
 from s2sim.reducers.registry import REDUCERS, make_reducer, option_string
 
 CHOICES = {
-    "dense": {},
+    "dense": {"dtype": ["fp32", "bf16", "fp16"]},
     "fp16": {"ef": ["true", "false"]},
     "topk": {"ef": ["true"], "density": [0.01, 0.5, 1, 1e-05, 0.1 + 0.2]},
     "union": {"layers": ["sparse"], "bitmap": ["packed", "byte", "float32"], "prefetch": ["true", "false"]},

@@ -13,6 +13,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.scripts.script import Work
 from s2sim.reducers.systems.topk import TopK
 from s2sim.testing.reducers import example_gradients
 
@@ -81,6 +82,32 @@ def test_fp16_divides_rounds_sums_in_single_precision_and_rounds_once():
     assert np.array_equal(once.values[0], expected)
     assert once.recording.calls[0].itemsize == 2
     assert sum(once.bytes_sent) == 2 * 6 * 500 * 2
+
+
+def naive_bfloat16(values):
+    """Return values rounded to 8 significant bits, to nearest and ties to even, in float64."""
+    places = 2.0 ** (np.maximum(np.floor(np.log2(np.abs(values))), -126) - 7)
+    return (np.round(values.astype(np.float64) / places) * places).astype(np.float32)
+
+
+def test_dense_in_bf16_divides_rounds_sums_in_single_precision_and_rounds_once():
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(500, np.float32) * np.float32(10.0 ** rng.integers(-4, 30)) for _ in range(7)]
+    once = reduce_once("dense:dtype=bf16", arrays)
+    total = np.zeros(500, np.float32)
+    for array in arrays:
+        total += naive_bfloat16(array / np.float32(7))
+    assert np.array_equal(once.values[0], naive_bfloat16(total))
+    assert (once.recording.calls[0].dtype, once.recording.calls[0].itemsize) == ("bfloat16", 2)
+    assert sum(once.bytes_sent) == 2 * 6 * 500 * 2
+
+
+def test_dense_in_fp16_is_fp16_without_a_cast():
+    gradients = example_gradients(5)
+    (as_held, _), (cast, _) = (reduce(text, gradients) for text in ("dense:dtype=fp16", "fp16"))
+    assert np.array_equal(flat(as_held[0].mean), flat(cast[0].mean))
+    assert np.array_equal(flat(as_held[2].sent()), flat(cast[2].sent()))
+    assert not [step for step in reduce("dense:dtype=fp16", gradients)[1].scripts[0] if isinstance(step, Work)]
 
 
 def test_fp16_keeps_row_sparse_layers_out_of_dense_memory_but_sends_them_densely():

@@ -19,7 +19,8 @@ _SUM_MAX_V = ("sum", "max", "sumv", "maxv")
 
 _NCCL = "NCCL user guide"
 _C10D = "PyTorch torch/csrc/distributed/c10d"
-_HALF_HOPS = "rounded to half precision at every hop, while the error shown is that of a sum in float32 rounded once"
+_NARROW = ("float16", "bfloat16")
+_HALF_HOPS = "rounded to two bytes at every hop, while the error shown is that of a sum in float32 rounded once"
 
 IDEAL = Library(
     name="ideal",
@@ -58,9 +59,9 @@ NCCL = Library(
         Entry(
             _REDUCING,
             _SUM_MAX,
-            ("float16",),
+            _NARROW,
             "as_asked",
-            f"native: ncclFloat16, {_HALF_HOPS} ({_NCCL}, ncclDataType_t)",
+            f"native: ncclFloat16, ncclBfloat16, {_HALF_HOPS} ({_NCCL}, ncclDataType_t)",
         ),
         Entry(_REDUCING, _SUM_MAX, ("int16",), "carried", "no 16-bit integers (ncclDataType_t)", None, "int32"),
         Entry(_REDUCING, _SUM_MAX, ("uint16",), "carried", "no 16-bit integers (ncclDataType_t)", None, "uint32"),
@@ -102,7 +103,7 @@ NCCL = Library(
         Entry(
             ("reduce_scatter",),
             ("sumv", "maxv"),
-            ("int8", "int32", "int64", "uint8", "uint32", "uint64", "float16", *_FLOATS),
+            ("int8", "int32", "int64", "uint8", "uint32", "uint64", *_NARROW, *_FLOATS),
             "reduces",
             "ncclReduceScatter takes one count for all ranks; parts of unequal sizes are one ncclReduce a rank in one "
             f"group, as {_C10D}/ProcessGroupNCCL.cpp reduce_scatter does",
@@ -166,6 +167,15 @@ GLOO = Library(
     table=(
         Entry(_WHOLE, _SUM_MAX, ("int8", "int32", "int64", "uint8", *_FLOATS), "as_asked", f"native ({_GLOO_TYPES})"),
         Entry(_WHOLE, _SUM_MAX, ("float16",), "as_asked", f"native: c10::Half, {_HALF_HOPS} ({_GLOO_TYPES})"),
+        Entry(
+            _WHOLE,
+            _SUM_MAX,
+            ("bfloat16",),
+            "carried",
+            "no such type: twice the bytes (github.com/pytorch/gloo/issues/454)",
+            None,
+            "float32",
+        ),
         Entry(_WHOLE, ("max",), ("bool",), "carried", f"bool travels as uint8 ({_GLOO_TYPES})", None, "uint8"),
         Entry(_WHOLE, _SUM_MAX, ("int16", "uint16"), "carried", f"no such type ({_GLOO_TYPES})", None, "int32"),
         Entry(
@@ -244,7 +254,7 @@ MPI = Library(
         Entry(
             _REDUCING,
             _SUM_MAX_V,
-            ("float16",),
+            _NARROW,
             "carried",
             f"MPI has no half type: twice the bytes ({_MPI_OPS})",
             ("half", "float32"),
@@ -253,7 +263,7 @@ MPI = Library(
         Entry(
             _REDUCING,
             _SUM_MAX_V,
-            ("float16",),
+            _NARROW,
             "as_asked",
             "MPI has no half type, but takes an operation of the user's on two bytes, as Horovod defines it "
             f"(horovod/common/half.cc); {_HALF_HOPS}",

@@ -83,7 +83,8 @@ class Collective(ABC):
         return Call(
             kind=head.kind,
             op=head.op,
-            dtype=dtype.name,
+            # A type that NumPy lacks is a structure of one field, whose name it has.
+            dtype=dtype.names[0] if dtype.names else dtype.name,
             itemsize=dtype.itemsize,
             elements=self._elements(sizes),
             size_from_data=head.size_from_data,

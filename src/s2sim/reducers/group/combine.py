@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.codecs.half import from_half, to_half
+from s2sim.codecs.bfloat16 import NARROW, narrow, widen
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
 
@@ -90,8 +90,8 @@ def refuse_overflow() -> Iterator[None]:
 class Accumulator:
     """Combines the ranks' contributions to a reduction as they come, in rank order, in dense arrays.
 
-    Half-precision sums are kept in float32 and rounded once at the end. The first rank's gives the structure; ``op`` is
-    one of `OPERATIONS`, and ``wraps`` says whether integers may wrap around in a sum.
+    Sums of types of two bytes are kept in float32 and rounded once at the end. The first rank's gives the structure;
+    ``op`` is one of `OPERATIONS`, and ``wraps`` says whether integers may wrap around in a sum.
     """
 
     def __init__(self, payload: Contribution, op: str, *, wraps: bool = False) -> None:
@@ -112,12 +112,12 @@ class Accumulator:
             checked = self._op == "sum" and not self._wraps and total.dtype.kind in "iu"
             if isinstance(leaf, RowSparse) and self._op != "max":
                 before = total[leaf.rows]
-                total[leaf.rows] = combine(before, _widened(leaf.values))
+                total[leaf.rows] = combine(before, widen(leaf.values))
                 if checked:
                     _refuse_wrapped(total[leaf.rows], before, leaf.values)
                 continue
             # Under max the zeros of rows that are not stored count too.
-            added = leaf.to_dense() if isinstance(leaf, RowSparse) else _widened(leaf)
+            added = widen(leaf.to_dense() if isinstance(leaf, RowSparse) else leaf)
             before = total.copy() if checked else total
             combine(total, added, out=total)
             if checked:
@@ -126,7 +126,7 @@ class Accumulator:
     def result(self) -> Any:
         """Return the combination of all payloads, in their structure: dense arrays that nobody can write to."""
         totals = [
-            to_half(total) if dtype == np.float16 else total
+            narrow(total, dtype) if dtype in NARROW.values() else total
             for total, dtype in zip(self._totals, self._dtypes, strict=True)
         ]
         for total in totals:
@@ -135,9 +135,4 @@ class Accumulator:
 
 
 def _dense_copy(leaf: NDArray[Any] | RowSparse) -> NDArray[Any]:
-    dense = leaf.to_dense() if isinstance(leaf, RowSparse) else leaf.copy()
-    return _widened(dense)
-
-
-def _widened(values: NDArray[Any]) -> NDArray[Any]:
-    return from_half(values) if values.dtype == np.float16 else values
+    return widen(leaf.to_dense() if isinstance(leaf, RowSparse) else leaf.copy())

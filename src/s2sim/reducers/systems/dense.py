@@ -2,35 +2,76 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from s2sim.codecs.bfloat16 import NARROW, narrow, widen
 from s2sim.gradients.gradient import average
+from s2sim.options import check_options
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from s2sim.arrays import Floats32
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
 
 
 @dataclass(slots=True)
 class Dense(Reducer):
-    """One all-reduce of the whole gradient in float32, zeros included.
+    """One all-reduce of the whole gradient in the type that training has it in, zeros included.
 
     It costs the GPU nothing beside the collective: backward fills one buffer, tables included, and the library
     divides while it sums (``ncclAvg``).
+
+    Attributes
+    ----------
+    dtype : {"fp32", "bf16", "fp16"}
+        Type of the gradients. In two bytes every rank divides by the number of ranks before it rounds; the sum is taken
+        in float32 and rounded once. A value or sum that is too large for the type is an error.
     """
+
+    dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     about = Traits(
         name="dense",
-        summary="one all-reduce of the whole gradient in float32, zeros included",
+        summary="one all-reduce of the whole gradient in the type that training has it in, zeros included",
         source="Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 2009",
         lossless=True,
     )
 
+    def __post_init__(self) -> None:
+        check_options(self, "dense")
+
+    @property
+    def traits(self) -> Traits:
+        """Rounding to two bytes is what it loses, if anything."""
+        return replace(self.about, lossless=False, rounds_only=True) if self.dtype in NARROW else self.about
+
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sum everything, divide by the number of ranks."""
+        if self.dtype in NARROW:
+            return (yield from reduce_narrow(rank, gradient, NARROW[self.dtype]))
         total = rank.all_reduce(gradient, label="gradient")
         yield total
         mean = rank.replicated(lambda: average(total.value, rank.size))
         return Reduced(mean, sent=lambda: gradient)
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return all layers where they are rounded."""
+        return tuple(range(len(gradient.layers))) if self.dtype in NARROW else ()
+
+
+def reduce_narrow(rank: Rank, gradient: Gradient, dtype: np.dtype[Any]) -> Program:
+    """Divide, round to a type of two bytes, sum, widen."""
+
+    def share(values: Floats32) -> NDArray[Any]:
+        return narrow(np.divide(values, rank.size, dtype=np.float32), dtype)
+
+    total = rank.all_reduce(gradient.map(share), label="gradient")
+    yield total
+    mean = rank.replicated(lambda: total.value.map(widen))
+    return Reduced(mean, sent=lambda: gradient.map(lambda values: widen(share(values)) * rank.size))

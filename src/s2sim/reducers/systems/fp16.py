@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from s2sim.codecs.half import from_half, to_half
+from s2sim.codecs.bfloat16 import NARROW
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Reduced, Reducer, Traits
+from s2sim.reducers.rank import Reducer, Traits
+from s2sim.reducers.systems.dense import reduce_narrow
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from s2sim.arrays import Floats32
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
 
@@ -38,19 +34,10 @@ class Fp16(Reducer):
         """Divide, round, sum, widen."""
         # The whole buffer that backward fills, zeros included.
         rank.work(cost.cast(gradient.size, "encode"))
-        total = rank.all_reduce(gradient.map(lambda values: _shares(values, rank.size)), label="gradient")
-        yield total
+        reduced = yield from reduce_narrow(rank, gradient, NARROW["fp16"])
         rank.work(cost.cast(gradient.size, "decode"))
-        mean = rank.replicated(lambda: total.value.map(from_half))
-        return Reduced(
-            mean, sent=lambda: gradient.map(lambda values: from_half(_shares(values, rank.size)) * rank.size)
-        )
+        return reduced
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return all layers."""
         return tuple(range(len(gradient.layers)))
-
-
-def _shares(values: Floats32, ranks: int) -> NDArray[np.float16]:
-    """Return what each value adds to the mean over ``ranks``, rounded to half precision."""
-    return to_half(np.divide(values, ranks, dtype=np.float32))

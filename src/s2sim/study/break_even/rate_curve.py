@@ -10,6 +10,7 @@ from s2sim.errors import OptionError
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks
 from s2sim.study.break_even.rate_replays import RateReplays, limiting_rate, rate_of
 from s2sim.study.extrapolate.beyond import record_as_asked
+from s2sim.study.measuring.record import baseline_of
 from s2sim.study.scenario.asked import earlier_gradients
 from s2sim.study.scenario.reducers import resolve_run
 
@@ -102,7 +103,7 @@ def curves_of(
         dense_ps, own_ps = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, reducer)
         return (base_ps + dense_ps) / (base_ps + own_ps) if base_ps + own_ps else inf
 
-    others = [item.option_string for item in recorded if item.reducer.traits.name != "dense"]
+    others = [item.option_string for item in recorded if item is not baseline_of(recorded)]
     at_rates = []
     for rate_Bps in rates_Bps:
         at_rates.append([speedup(rate_Bps, reducer) for reducer in others])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from s2sim.collectives.timing.ways import Ways
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
+from s2sim.study.measuring.record import baseline_of
 from s2sim.topology.shape import with_rate
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class RateReplays:
         self._recordings = {
             item.option_string: (item.recording, make_plan(item.recording, scenario.library)) for item in recorded
         }
-        self._dense = next(item.option_string for item in recorded if item.reducer.traits.name == "dense")
+        self._dense = baseline_of(recorded).option_string
         self._varied = varied
         self._timers: dict[float, Timer] = {}
         self._ways = Ways(scenario.cluster(self._workers))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.study.break_even.crossings import HIGHEST_BPS, find_crossings, scanned_rates
 from s2sim.study.break_even.rate_replays import RateReplays, limiting_rate
+from s2sim.study.measuring.record import baseline_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ def scan_rates(scenario: ReducerScenario, recorded: Sequence[Recorded], progress
     """Return where each recorded reducer breaks even with dense over the rate that limits this cluster."""
     cluster = scenario.healthy(recorded[0].recording.workers)
     varied = limiting_rate(cluster)
-    others = [item.option_string for item in recorded if item.reducer.traits.name != "dense"]
+    others = [item.option_string for item in recorded if item is not baseline_of(recorded)]
     if varied is None or not others:
         return Scan(None)
     # Interfaces faster than the cables they are plugged into change nothing.

@@ -105,8 +105,10 @@ def give_verdict(
     """
     dense = next(row for row in rows if row.reducer == "dense")
     allowed = [row for row in rows if acceptable(row, max_error)]
-    exact = max((row for row in allowed if row.lossless), key=lambda row: row.speedup_vs_dense)
-    lossy = max((row for row in allowed if not row.lossless), key=lambda row: row.speedup_vs_dense, default=None)
+    # What training does without a compressor is no choice, however its type rounds.
+    exact = max((dense, *(row for row in allowed if row.lossless)), key=lambda row: row.speedup_vs_dense)
+    inexact = (row for row in allowed if not (row.lossless or row is dense))
+    lossy = max(inexact, key=lambda row: row.speedup_vs_dense, default=None)
     rejected = [row for row in rows if not acceptable(row, max_error)]
     unit = "communication phase" if dense.iteration_s is None else "iteration"
     over = "" if library == IDEAL.option_string else f" over {library}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from s2sim.study.extrapolate.beyond import record_as_asked
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.make_row import make_row
+from s2sim.study.measuring.record import baseline_of
 from s2sim.study.scenario.asked import earlier_gradients
 
 if TYPE_CHECKING:
@@ -40,6 +41,6 @@ def run_workers(
 
 
 def _rows(records: list[Recorded], executed: list[Executed], beyond: Beyond | None) -> list[Row]:
-    dense = next(each for each, item in zip(executed, records, strict=True) if item.reducer.traits.name == "dense")
+    dense = next(each for each, item in zip(executed, records, strict=True) if item is baseline_of(records))
     rows = [make_row(item, each, dense) for item, each in zip(records, executed, strict=True)]
     return rows if beyond is None else [replace(row, extrapolated=beyond.mark(row)) for row in rows]

@@ -44,6 +44,11 @@ _FLOAT32_ROUNDING = 2.0**-23
 _MOST_NAMES = 8
 
 
+def baseline_of(recorded: Sequence[Recorded]) -> Recorded:
+    """Return what all are compared with: ``dense``, the first where several types of it were asked for."""
+    return next(item for item in recorded if item.reducer.traits.name == "dense")
+
+
 def names_of(recorded: Sequence[Recorded]) -> str:
     """Return what was asked for, for a note; of many only how many they are."""
     if len(recorded) > _MOST_NAMES:
