@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import TopologyError, nearest
 from s2sim.text_files import MOST_TOML_BYTES, read_bytes
-from s2sim.topology.files.quantity import Quantity, count, rate_Bps, read_quantity, sides, text, time_ps
+from s2sim.topology.files.quantity import LONGEST_TEXT, Quantity, read_quantity
 from s2sim.topology.kinds import KINDS
-from s2sim.topology.node_spec import LinkSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,10 +37,6 @@ _OF_NAMED_LINKS = ("rate", "latency")
 
 OVERRIDE = "override"
 """Source of a value that does not stand in the file."""
-
-# No cluster has more of anything; how many links fit is asked where they are counted.
-_MOST_COUNT = 10**9
-_LONGEST_TEXT = 40
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -144,7 +139,7 @@ def _overridden(overrides: Sequence[str], where: str, groups: int) -> Iterator[Q
             raise TopologyError(f"{override!r} is not field=value: write for example nic.rate=100Gbps")
         plain = _plain_field(field, where, groups)
         is_count = plain in (*_NODE_COUNTS, *_COUNTS, "count")
-        is_number = value.removeprefix("-").isdecimal() and len(value) <= _LONGEST_TEXT
+        is_number = value.removeprefix("-").isdecimal() and len(value) <= LONGEST_TEXT
         yield Quantity(field, int(value) if is_count and is_number else value, "user", OVERRIDE)
 
 
@@ -159,66 +154,6 @@ def _plain_field(field: str, where: str, groups: int) -> str:
         return field
     if rest not in _GROUP_FIELDS:
         raise _unknown_field(rest, where, _GROUP_FIELDS, f"nodes.{number}.")
-    if len(number) > _LONGEST_TEXT or int(number) >= groups:
+    if len(number) > LONGEST_TEXT or int(number) >= groups:
         raise TopologyError(f"{where}: {field} was asked for, there are {groups} [[nodes]], counted from 0")
     return "node.gpus" if rest == "gpus" else rest
-
-
-class Fields:
-    """The given fields by dotted name, read with errors that name file and field."""
-
-    def __init__(self, given: dict[str, Quantity], where: str) -> None:
-        self.given, self.where = given, where
-
-    def text(self, field: str, default: str | None, choices: tuple[str, ...] = ()) -> str:
-        """Return a text, one of ``choices`` where there are any; without a default it has to be given."""
-        if field not in self.given and default is not None:
-            return default
-        return text(self.required(field), self.where, choices)
-
-    def count(self, field: str) -> int | None:
-        """Return a whole number of at least 1, or None where none is given."""
-        return self.required_count(field) if field in self.given else None
-
-    def required_count(self, field: str) -> int:
-        """Return a whole number of at least 1, which has to be given."""
-        quantity = self.required(field)
-        shown = str(quantity.value)
-        if len(shown) > _LONGEST_TEXT:
-            raise TopologyError(
-                f"{self.where}: {field} = {shown[:_LONGEST_TEXT]}... is out of range: at most {_MOST_COUNT}"
-            )
-        if (number := count(quantity, self.where)) > _MOST_COUNT:
-            raise TopologyError(f"{self.where}: {field} = {number} is out of range: at most {_MOST_COUNT}")
-        return number
-
-    def size(self, field: str) -> tuple[int, ...] | None:
-        """Return a row of whole numbers, or None where none is given."""
-        return sides(self.given[field], self.where, _MOST_COUNT) if field in self.given else None
-
-    def rate(self, field: str) -> float | None:
-        """Return bytes per second, or None where no rate is given."""
-        return rate_Bps(self.given[field], self.where) if field in self.given else None
-
-    def latency(self, field: str) -> int:
-        """Return picoseconds, 0 where no latency is given."""
-        return time_ps(self.given[field], self.where) if field in self.given else 0
-
-    def required(self, field: str) -> Quantity:
-        """Return a field, which has to be given."""
-        if field not in self.given:
-            raise TopologyError(f"{self.where}: {field} is missing")
-        return self.given[field]
-
-    def optional_link(self, table: str) -> LinkSpec | None:
-        """Return what a table says of a link, or None where nothing of it is given."""
-        if not any(field.startswith(f"{table}.") for field in self.given):
-            return None
-        return LinkSpec(rate_Bps(self.required(f"{table}.rate"), self.where), self.latency(f"{table}.latency"))
-
-    def of_group(self, number: int) -> Fields:
-        """Return the fields as one of ``[[nodes]]`` has them: its own before those of the whole file."""
-        own = {field: f"nodes.{number}.{field.removeprefix('node.')}" for field in NODE_FIELDS}
-        return Fields(
-            self.given | {field: self.given[name] for field, name in own.items() if name in self.given}, self.where
-        )

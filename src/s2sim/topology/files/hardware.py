@@ -10,7 +10,7 @@ from s2sim.errors import TopologyError, nearest, unknown_name
 from s2sim.text_files import is_toml_path, user_path
 from s2sim.topology.files.catalogue import HARDWARE_FILE
 from s2sim.topology.files.fields import load_toml
-from s2sim.topology.files.quantity import Quantity, number, rate_Bps, read_quantity, text, time_ps
+from s2sim.topology.files.quantity import Fields, Quantity, read_quantity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,24 +71,25 @@ def _read_gpu(name: str, table: dict[str, Any], where: str) -> Gpu:
     for key in table:
         if key not in (*_TEXTS, *_QUANTITIES):
             raise TopologyError(f"{where}: gpu.{name} has an unknown field {key!r}{nearest(key, _QUANTITIES)}")
+    given = {key: read_quantity(value, f"gpu.{name}.{key}", where) for key, value in table.items()}
     for key in _QUANTITIES:
         if key not in table:
             raise TopologyError(f"{where}: gpu.{name}.{key} is missing")
-    given = {key: read_quantity(value, f"gpu.{name}.{key}", where) for key, value in table.items()}
-    texts = {key: text(given[key], where) if key in given else "" for key in _TEXTS}
-    efficiency = number(given["memory_efficiency"], where)
+    fields = Fields(given, where)
+    efficiency = fields.number("memory_efficiency")
     if efficiency > 1:
         raise TopologyError(f"{where}: gpu.{name}.memory_efficiency = {efficiency} is a share: write at most 1")
     return Gpu(
         name=name,
-        memory_bandwidth_Bps=rate_Bps(given["memory_bandwidth"], where),
+        description=fields.text("description", ""),
+        source=fields.text("source", ""),
+        memory_bandwidth_Bps=fields.required_rate("memory_bandwidth"),
         memory_efficiency=efficiency,
-        kernel_launch_ps=time_ps(given["kernel_launch"], where),
-        host_sync_ps=time_ps(given["host_sync"], where),
-        dense_encode_passes=number(given["dense_encode_passes"], where),
-        dense_decode_passes=number(given["dense_decode_passes"], where),
+        kernel_launch_ps=fields.latency("kernel_launch"),
+        host_sync_ps=fields.latency("host_sync"),
+        dense_encode_passes=fields.number("dense_encode_passes"),
+        dense_decode_passes=fields.number("dense_decode_passes"),
         quantities=tuple(given[key] for key in _QUANTITIES),
-        **texts,
     )
 
 

@@ -1,4 +1,4 @@
-"""A value of a description file together with where it comes from."""
+"""The values of a description file: where each comes from, and what it has to be."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from s2sim.errors import TopologyError, UnitError, nearest
+from s2sim.topology.node_spec import LinkSpec
 from s2sim.units import parse_rate_Bps, parse_time_ps
 
 if TYPE_CHECKING:
@@ -15,6 +16,12 @@ T = TypeVar("T")
 
 KINDS = ("datasheet", "measured", "estimated", "user")
 _KEYS = ("value", "kind", "source")
+
+LONGEST_TEXT = 40
+"""Digits and letters of a value that a message shows."""
+
+# No cluster has more of anything; how many links fit is asked where they are counted.
+_MOST_COUNT = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,61 +51,94 @@ def read_quantity(raw: Any, field: str, where: str) -> Quantity:
     return Quantity(field, raw["value"], kind, source)
 
 
-def _parsed(parse: Callable[[object], T], quantity: Quantity, where: str) -> T:
-    try:
-        return parse(quantity.value)
-    except UnitError as error:
-        raise UnitError(f"{where}: {quantity.field}: {error}") from error
+class Fields:
+    """Values of a file by dotted name, read with errors that name the file and the field as it stands there."""
 
+    def __init__(self, given: dict[str, Quantity], where: str) -> None:
+        self.given, self.where = given, where
 
-def rate_Bps(quantity: Quantity, where: str) -> float:
-    """Return a rate in bytes per second."""
-    return _parsed(parse_rate_Bps, quantity, where)
+    def required(self, field: str) -> Quantity:
+        """Return a field, which has to be given."""
+        if field not in self.given:
+            raise TopologyError(f"{self.where}: {field} is missing")
+        return self.given[field]
 
+    def text(self, field: str, default: str | None, choices: tuple[str, ...] = ()) -> str:
+        """Return a text, one of ``choices`` where there are any; without a default it has to be given."""
+        if field not in self.given and default is not None:
+            return default
+        value = self.required(field).value
+        if not isinstance(value, str):
+            raise self._refused(field, f"= {value!r} is not a text")
+        if choices and value not in choices:
+            raise self._refused(field, f"= {value!r} is unknown{nearest(value, choices)}")
+        return value
 
-def time_ps(quantity: Quantity, where: str) -> int:
-    """Return a time in picoseconds."""
-    return _parsed(parse_time_ps, quantity, where)
+    def count(self, field: str) -> int | None:
+        """Return a whole number of at least 1, or None where none is given."""
+        return self.required_count(field) if field in self.given else None
 
+    def required_count(self, field: str) -> int:
+        """Return a whole number of at least 1, which has to be given."""
+        value = self.required(field).value
+        if len(str(value)) > LONGEST_TEXT:
+            raise self._refused(field, f"= {str(value)[:LONGEST_TEXT]}... is out of range: at most {_MOST_COUNT}")
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._refused(field, f"= {value!r} is not a whole number")
+        if value < 1:
+            raise self._refused(field, f"= {value} must be at least 1")
+        if value > _MOST_COUNT:
+            raise self._refused(field, f"= {value} is out of range: at most {_MOST_COUNT}")
+        return value
 
-def count(quantity: Quantity, where: str) -> int:
-    """Return a whole number of things, at least one."""
-    value = quantity.value
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TopologyError(f"{where}: {quantity.field} = {value!r} is not a whole number")
-    if value < 1:
-        raise TopologyError(f"{where}: {quantity.field} = {value} must be at least 1")
-    return value
+    def size(self, field: str) -> tuple[int, ...] | None:
+        """Return a row of whole numbers, a list or a text: ``[4, 4, 2]``, ``"4x4x2"``; None where none is given."""
+        if field not in self.given:
+            return None
+        value = self.given[field].value
+        if isinstance(value, str):
+            items: list[Any] = [int(part) if part.isdecimal() and len(part) < 20 else part for part in value.split("x")]
+        else:
+            items = value if isinstance(value, list) else [value]
+        if not items or any(type(item) is not int or not 0 < item <= _MOST_COUNT for item in items):
+            raise self._refused(
+                field,
+                f"= {str(value)[:40]} is not a row of whole numbers from 1 to {_MOST_COUNT}: write "
+                "for example [4, 4, 2] or 4x4x2",
+            )
+        return tuple(items)
 
+    def number(self, field: str) -> float:
+        """Return a positive number without a unit, which has to be given."""
+        value = self.required(field).value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise self._refused(field, f"= {value!r} is not a positive number")
+        return float(value)
 
-def sides(quantity: Quantity, where: str, most: int) -> tuple[int, ...]:
-    """Return a row of whole numbers from 1 to ``most``, given as a list or as a text: ``[4, 4, 2]``, ``"4x4x2"``."""
-    value = quantity.value
-    if isinstance(value, str):
-        items: list[Any] = [int(part) if part.isdecimal() and len(part) < 20 else part for part in value.split("x")]
-    else:
-        items = value if isinstance(value, list) else [value]
-    if not items or any(isinstance(item, bool) or not isinstance(item, int) or not 0 < item <= most for item in items):
-        raise TopologyError(
-            f"{where}: {quantity.field} = {str(value)[:40]} is not a row of whole numbers from 1 to {most}: write "
-            "for example [4, 4, 2] or 4x4x2"
-        )
-    return tuple(items)
+    def rate(self, field: str) -> float | None:
+        """Return bytes per second, or None where no rate is given."""
+        return self.required_rate(field) if field in self.given else None
 
+    def required_rate(self, field: str) -> float:
+        """Return bytes per second, which have to be given."""
+        return self._parsed(parse_rate_Bps, field)
 
-def number(quantity: Quantity, where: str) -> float:
-    """Return a positive number without a unit."""
-    value = quantity.value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise TopologyError(f"{where}: {quantity.field} = {value!r} is not a positive number")
-    return float(value)
+    def latency(self, field: str) -> int:
+        """Return picoseconds, 0 where no time is given."""
+        return self._parsed(parse_time_ps, field) if field in self.given else 0
 
+    def optional_link(self, table: str) -> LinkSpec | None:
+        """Return what a table says of a link, or None where nothing of it is given."""
+        if not any(field.startswith(f"{table}.") for field in self.given):
+            return None
+        return LinkSpec(self.required_rate(f"{table}.rate"), self.latency(f"{table}.latency"))
 
-def text(quantity: Quantity, where: str, choices: tuple[str, ...] = ()) -> str:
-    """Return a text, one of ``choices`` where there are any."""
-    value = quantity.value
-    if not isinstance(value, str):
-        raise TopologyError(f"{where}: {quantity.field} = {value!r} is not a text")
-    if choices and value not in choices:
-        raise TopologyError(f"{where}: {quantity.field} = {value!r} is unknown{nearest(value, choices)}")
-    return value
+    def _parsed(self, parse: Callable[[object], T], field: str) -> T:
+        quantity = self.required(field)
+        try:
+            return parse(quantity.value)
+        except UnitError as error:
+            raise UnitError(f"{self.where}: {quantity.field}: {error}") from error
+
+    def _refused(self, field: str, why: str) -> TopologyError:
+        return TopologyError(f"{self.where}: {self.given[field].field} {why}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimWarning, TopologyError
 from s2sim.text_files import is_toml_path, user_path
-from s2sim.topology.files.fields import OF_KINDS, OVERRIDE, Fields, given_fields, named_link
-from s2sim.topology.files.quantity import rate_Bps, time_ps
+from s2sim.topology.files.fields import OF_KINDS, OVERRIDE, given_fields, named_link
+from s2sim.topology.files.quantity import Fields
 from s2sim.topology.files.read_node import read_groups
 from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
 from s2sim.topology.named_links import NamedLinks
@@ -69,15 +69,15 @@ def _torus(fields: Fields) -> tuple[tuple[int, ...] | None, int | None]:
 def _named_links(fields: Fields) -> tuple[NamedLinks, ...]:
     """Return what is given of links by their names, in order."""
     found: dict[str, NamedLinks] = {}
-    for field, quantity in fields.given.items():
+    for field in fields.given:
         if (about := named_link(field)) is None:
             continue
         name, part = about
         before = found.pop(name, NamedLinks(name, None, None))
         if part == "rate":
-            found[name] = NamedLinks(name, rate_Bps(quantity, fields.where), before.latency_ps)
+            found[name] = NamedLinks(name, fields.rate(field), before.latency_ps)
         else:
-            found[name] = NamedLinks(name, before.rate_Bps, time_ps(quantity, fields.where))
+            found[name] = NamedLinks(name, before.rate_Bps, fields.latency(field))
     return tuple(found.values())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.errors import TopologyError
-from s2sim.topology.files.fields import NODE_FIELDS, Fields
-from s2sim.topology.files.quantity import count
+from s2sim.topology.files.fields import NODE_FIELDS
+from s2sim.topology.files.quantity import Fields
 from s2sim.topology.mesh import mesh_ways
 from s2sim.topology.node_spec import MOST_MESHED, LinkSpec, NodeGroup, NodeSpec
 
@@ -32,8 +32,15 @@ def read_groups(fields: Fields) -> tuple[NodeGroup, ...]:
         field = f"nodes.{number}.count"
         if field not in fields.given and number < numbers[-1]:
             raise TopologyError(f"{fields.where}: {field} is missing: only the last of [[nodes]] may go without")
-        groups.append(NodeGroup(_read_node(fields.of_group(number)), fields.count(field)))
+        groups.append(NodeGroup(_read_node(_of_group(fields, number)), fields.count(field)))
     return tuple(groups)
+
+
+def _of_group(fields: Fields, number: int) -> Fields:
+    """Return the fields as one of ``[[nodes]]`` has them: its own before those of the whole file."""
+    own = {field: f"nodes.{number}.{field.removeprefix('node.')}" for field in NODE_FIELDS}
+    held = {field: fields.given[name] for field, name in own.items() if name in fields.given}
+    return Fields(fields.given | held, fields.where)
 
 
 def _read_node(fields: Fields) -> NodeSpec:
@@ -130,7 +137,7 @@ def _pcie_tree(fields: Fields, gpus: int, pcie: LinkSpec | None) -> tuple[int | 
         return None, None, None
     assert pcie is not None  # The field above is one of [pcie].
     quantity = fields.required("pcie.gpus_per_switch")
-    if (per_switch := count(quantity, fields.where)) > gpus:
+    if (per_switch := fields.required_count("pcie.gpus_per_switch")) > gpus:
         raise TopologyError(
             f"{fields.where}: {quantity.field} = {per_switch} for node.gpus = {gpus}: write at most {gpus}"
         )
