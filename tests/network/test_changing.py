@@ -12,7 +12,7 @@ from s2sim.errors import TopologyError
 from s2sim.network.changing import ChangingNetwork
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.find_links import find_links
+from s2sim.topology.named_links import find_links
 
 from .oracle import fair_rates
 

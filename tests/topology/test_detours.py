@@ -13,7 +13,7 @@ from s2sim.errors import TopologyError
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.damage import damage, failures, slow_down
 from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.find_links import find_links
+from s2sim.topology.named_links import find_links
 
 SHAPES = {
     "fat-tree": ["node.gpus=1", "fabric.hosts_per_leaf=2", "fabric.uplinks_per_leaf=3"],

@@ -32,3 +32,6 @@ class Silent:
 
     def stop(self) -> None:
         """Do nothing."""
+
+
+SILENT = Silent()

@@ -15,8 +15,7 @@ import numpy as np
 
 from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
-from s2sim.collectives.schedules.arrange import arranged
-from s2sim.collectives.schedules.groups import even_groups, joined, schedule_of
+from s2sim.collectives.schedules.groups import arranged, even_groups, joined, schedule_of
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text

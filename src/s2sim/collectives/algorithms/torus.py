@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from s2sim.collectives.algorithms.ring import Ring
-from s2sim.collectives.schedules.arrange import arranged
-from s2sim.collectives.schedules.groups import even_groups, joined, schedule_of
+from s2sim.collectives.schedules.groups import arranged, even_groups, joined, schedule_of
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text
 from s2sim.topology.kinds.torus import TorusDimensions

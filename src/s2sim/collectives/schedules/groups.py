@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.schedules.arrange import arranged
 from s2sim.collectives.schedules.schedule import LazySteps, Pieces, Schedule, Stage, Step, traffic_of
 from s2sim.errors import OptionError
 from s2sim.units import format_bytes
@@ -89,6 +88,33 @@ def group_from_root(demand: Demand) -> Groups:
 def cut(begin: Ints, end: Ints, part: Ints | int, parts: int) -> tuple[Ints, Ints]:
     """Return where an even part of stretches of positions begins and ends, the parts counted from 0."""
     return begin + part * (end - begin) // parts, begin + (part + 1) * (end - begin) // parts
+
+
+def arranged(parts: Sequence[tuple[Stage, tuple[int, ...]]]) -> Stage:
+    """Return stages of which each starts once some of those before it have been delivered everywhere.
+
+    With each stage stand the numbers of those that it waits for; without any it starts at once. To wait for a stage
+    without steps is to wait for what that one waits for.
+    """
+    steps: list[Step] = []
+    owner: list[tuple[Stage, int]] = []
+    ends: list[tuple[int, ...]] = []
+    for stage, before in parts:
+        entry = tuple(dict.fromkeys(step for number in before for step in ends[number]))
+        first = len(steps)
+        for index, step in enumerate(stage.steps):
+            after = tuple(first + other for other in step.waits(index))
+            sent = tuple(first + other for other in step.after_sent)
+            steps.append(Step(step.round, step.times, after or entry, sent))
+            owner.append((stage, index))
+        waited = {other for step in steps[first:] for other in step.after or ()}
+        ends.append(tuple(index for index in range(first, len(steps)) if index not in waited) or entry)
+
+    def pieces(index: int, time: int) -> Pieces:
+        stage, inner = owner[index]
+        return stage.pieces(inner, time)
+
+    return Stage(steps, pieces, partial(traffic_of, [stage for stage, _ in parts]), chain=False)
 
 
 def joined(stages: Sequence[Stage]) -> Stage:

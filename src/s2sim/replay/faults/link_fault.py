@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.replay.faults.fault import Acting, Effect, Fault, Meetings, Time
-from s2sim.topology.find_links import find_links
+from s2sim.topology.named_links import find_links
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -12,7 +12,7 @@ from s2sim.collectives.timing.ways import find_routes
 from s2sim.errors import OptionError, S2SimError
 from s2sim.network.models import make_network
 from s2sim.network.packet.messages import HOPS_A_REPORT, count_packet_hops, fill_ps
-from s2sim.study.progress import Silent
+from s2sim.study.progress import SILENT
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def check_packet_hops(hops: int, packet_bytes: int) -> None:
 
 
 def run_as_packets(
-    schedule: Schedule, cluster: Cluster, spec: NetworkSpec, progress: Progress | None = None
+    schedule: Schedule, cluster: Cluster, spec: NetworkSpec, progress: Progress = SILENT
 ) -> tuple[int, Ints]:
     """Return when the last rank is done and when each is, in integer picoseconds, in the packet network.
 
@@ -79,8 +79,7 @@ def run_as_packets(
             per_round = count_packet_hops(find_routes(cluster, pattern), step.round.bytes, spec.packet_size_bytes)
             hops += step.times * per_round
     check_packet_hops(hops, spec.packet_size_bytes)
-    watcher = progress or Silent()
-    watcher.start(hops // HOPS_A_REPORT, f"sending packets ({HOPS_A_REPORT:,} hops each)")
+    progress.start(hops // HOPS_A_REPORT, f"sending packets ({HOPS_A_REPORT:,} hops each)")
     env = simpy.Environment(initial_time=0)
     network = make_network(
         "packet",
@@ -88,7 +87,7 @@ def run_as_packets(
         cluster.fabric,
         packet_bytes=spec.packet_bytes,
         buffer_bytes=spec.buffer_bytes,
-        on_hops=watcher.advance,
+        on_hops=progress.advance,
     )
     ends_ps = np.zeros(schedule.places, np.int64)
 
@@ -98,7 +97,7 @@ def run_as_packets(
 
     Running(network, schedule, cluster, lambda: None, on_round=note).start()
     env.run()
-    watcher.stop()
+    progress.stop()
     return int(ends_ps.max()), ends_ps
 
 

@@ -11,6 +11,7 @@ from s2sim.replay.faults.permanent import permanent_effects
 from s2sim.study.collective.both_networks import compare, run_as_packets
 from s2sim.study.collective.disturbed import disturb_collective
 from s2sim.study.collective.link_loads import Sent
+from s2sim.study.progress import SILENT
 from s2sim.study.scenario.faults import in_order, sent_both_ways
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Carried:
     effects: tuple[Effect, ...]
 
 
-def carry(planned: PlannedCollective, progress: Progress | None = None) -> Carried:
+def carry(planned: PlannedCollective, progress: Progress = SILENT) -> Carried:
     """Run a collective in the network that was asked for, and in the other one for a cross-check."""
     spec, scenario, cluster, timed = planned.spec, planned.scenario, planned.cluster, planned.timed
     schedule, check = timed.schedule, None

@@ -13,6 +13,7 @@ from s2sim.study.collective.plan import plan_collective
 from s2sim.study.collective.result import CollectiveResult
 from s2sim.study.collective.sizes import bus_factor, counted_bytes
 from s2sim.study.collective.spec import CollectiveSpec
+from s2sim.study.progress import SILENT
 from s2sim.topology.describe import first_line
 from s2sim.units import PS_PER_S
 
@@ -44,7 +45,7 @@ def run_collective(
     return result_of(plan_collective(spec))
 
 
-def result_of(planned: PlannedCollective, progress: Progress | None = None) -> CollectiveResult:
+def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> CollectiveResult:
     """Return what a planned collective takes, its bandwidths, bound and busiest links."""
     spec, cluster, demand, timed = planned.spec, planned.cluster, planned.demand, planned.timed
     carried = carry(planned, progress)

@@ -13,6 +13,7 @@ from s2sim.replay.faults.permanent import permanent_effects
 from s2sim.study.collective.link_loads import Sent
 from s2sim.study.flows.deliver import deliver_fluid, deliver_packets
 from s2sim.study.flows.disturbed import disturb_flows
+from s2sim.study.progress import SILENT
 from s2sim.study.scenario.faults import in_order
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Carried:
 
 
 def carry(
-    spec: FlowsSpec, scenario: Scenario, workers: int, transfers: Transfers, progress: Progress | None = None
+    spec: FlowsSpec, scenario: Scenario, workers: int, transfers: Transfers, progress: Progress = SILENT
 ) -> Carried:
     """Send transfers through the network that was asked for, and through the other one for a cross-check."""
     healthy, cluster, faults = scenario.healthy(workers), scenario.cluster(workers), scenario.faults

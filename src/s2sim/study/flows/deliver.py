@@ -1,4 +1,4 @@
-"""Transfers through either network, with a watcher."""
+"""Transfers through either network, with a progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from s2sim.network.models import make_network
 from s2sim.network.packet.messages import HOPS_A_REPORT, count_packet_hops
 from s2sim.network.transfers import deliver_ps
 from s2sim.study.collective.both_networks import check_packet_hops
-from s2sim.study.progress import Silent
+from s2sim.study.progress import SILENT
 
 if TYPE_CHECKING:
     from s2sim.arrays import Ints
@@ -20,26 +20,24 @@ if TYPE_CHECKING:
     from s2sim.topology.routes import Routes
 
 
-def deliver_fluid(cluster: Cluster, routes: Routes, transfers: Transfers, progress: Progress | None = None) -> Ints:
+def deliver_fluid(cluster: Cluster, routes: Routes, transfers: Transfers, progress: Progress = SILENT) -> Ints:
     """Return when each transfer is delivered in the fluid network, int64 picoseconds; see `deliver_ps`."""
-    watcher = progress or Silent()
-    watcher.start(len(transfers.start_ps), "delivering")
-    finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, watcher.advance)
-    watcher.stop()
+    progress.start(len(transfers.start_ps), "delivering")
+    finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, progress.advance)
+    progress.stop()
     return finish_ps
 
 
 def deliver_packets(
-    cluster: Cluster, routes: Routes, transfers: Transfers, spec: NetworkSpec, progress: Progress | None = None
+    cluster: Cluster, routes: Routes, transfers: Transfers, spec: NetworkSpec, progress: Progress = SILENT
 ) -> Ints:
     """Return when each transfer is delivered in the packet network, int64 picoseconds; see `deliver_ps`."""
-    watcher = progress or Silent()
     hops = count_packet_hops(routes, transfers.sizes_bytes, spec.packet_size_bytes)
     check_packet_hops(hops, spec.packet_size_bytes)
-    watcher.start(hops // HOPS_A_REPORT, f"sending packets ({HOPS_A_REPORT:,} hops each)")
+    progress.start(hops // HOPS_A_REPORT, f"sending packets ({HOPS_A_REPORT:,} hops each)")
     network = partial(
-        make_network, "packet", packet_bytes=spec.packet_bytes, buffer_bytes=spec.buffer_bytes, on_hops=watcher.advance
+        make_network, "packet", packet_bytes=spec.packet_bytes, buffer_bytes=spec.buffer_bytes, on_hops=progress.advance
     )
     finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, network=network)
-    watcher.stop()
+    progress.stop()
     return finish_ps

@@ -11,7 +11,7 @@ from s2sim.replay.faults.disturbance import Disturbance
 from s2sim.replay.faults.held_back import arrivals_ps
 from s2sim.study.collective.disturbed import Disturbed
 from s2sim.study.collective.link_loads import Sent
-from s2sim.study.progress import Silent
+from s2sim.study.progress import SILENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def disturb_flows(
-    cluster: Cluster, faults: Sequence[Fault], transfers: Transfers, progress: Progress | None = None
+    cluster: Cluster, faults: Sequence[Fault], transfers: Transfers, progress: Progress = SILENT
 ) -> Disturbed:
     """Send transfers through the fluid network while faults happen; those of a rank that comes late start later.
 
@@ -36,8 +36,7 @@ def disturb_flows(
     pairs, start_ps = (transfers.src, transfers.dst), transfers.start_ps
     late_ps = arrivals_ps(faults, cluster.workers, "a transfer")[transfers.src]
     made: list[Disturbance] = []
-    watcher = progress or Silent()
-    watcher.start(len(start_ps), "delivering")
+    progress.start(len(start_ps), "delivering")
 
     def network(env: simpy.Environment, _: Fabric) -> ChangingNetwork:
         made.append(Disturbance(env, cluster, faults, cluster.seed))
@@ -46,8 +45,8 @@ def disturb_flows(
         return made[0].network
 
     routes = cluster.routes(*pairs)
-    ends_ps = deliver_ps(cluster.fabric, routes, start_ps + late_ps, transfers.sizes_bytes, watcher.advance, network)
-    watcher.stop()
+    ends_ps = deliver_ps(cluster.fabric, routes, start_ps + late_ps, transfers.sizes_bytes, progress.advance, network)
+    progress.stop()
     ends_ps = ends_ps + made[0].late_ps(0, 0, 0, len(ends_ps))
     slow = [fault.effect_on_transfers(transfers.src) for fault in faults]
     effects = [*made[0].effects(), *(effect for effect in slow if effect is not None)]

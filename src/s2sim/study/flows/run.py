@@ -12,6 +12,7 @@ from s2sim.study.flows.cross_check import compare_networks
 from s2sim.study.flows.result import FlowsResult
 from s2sim.study.flows.transfers import transfers_of
 from s2sim.study.json_form import json_value
+from s2sim.study.progress import SILENT
 from s2sim.study.scenario.traffic import resolve_traffic, traffic_sha256
 from s2sim.topology.describe import first_line
 from s2sim.units import PS_PER_S
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from s2sim.study.progress import Progress
 
 
-def run_flows(spec: FlowsSpec, transfers: Transfers | None = None, progress: Progress | None = None) -> FlowsResult:
+def run_flows(spec: FlowsSpec, transfers: Transfers | None = None, progress: Progress = SILENT) -> FlowsResult:
     """Send transfers over a cluster and say when each arrives; a slowdown is against the network without faults.
 
     ``transfers`` are what is sent where the spec names no file.

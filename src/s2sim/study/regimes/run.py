@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.replay.run import replay
 from s2sim.study.compare.library_notes import warn_of_idle_library_options
-from s2sim.study.progress import INTERRUPTED_NOTE, Silent
+from s2sim.study.progress import INTERRUPTED_NOTE, SILENT
 from s2sim.study.regimes.map import Cell, Contender, RegimeMap
 from s2sim.study.regimes.origin import headline, map_notes, map_origin
 from s2sim.study.regimes.scenario import resolve_regimes
@@ -24,29 +24,28 @@ if TYPE_CHECKING:
     from s2sim.topology.files.hardware import Gpu
 
 
-def run_regimes(spec: RegimeSpec, progress: Progress | None = None) -> RegimeMap:
+def run_regimes(spec: RegimeSpec, progress: Progress = SILENT) -> RegimeMap:
     """Return the map of who wins where."""
-    watcher = progress or Silent()
     scenario = resolve_regimes(spec)
     networks = [(each, each.scenario.timer(spec.workers)) for each in scenario.networks]
     each = len(scenario.reducers) + len(networks)
-    watcher.start(len(scenario.traces) * each, "recording and replaying reducers")
+    progress.start(len(scenario.traces) * each, "recording and replaying reducers")
     recorder = Recorder(scenario, spec.max_error)
     cells: list[Cell] = []
     try:
         for trace in scenario.traces:
-            scripts, drawn = recorder.record(trace, watcher), trace.options
+            scripts, drawn = recorder.record(trace, progress), trace.options
             for network, timer in networks:
                 contenders = _contend(scripts, timer, scenario.machines.gpu)
                 latency_s = network.latency_ps / PS_PER_S
                 cells.append(Cell(drawn.density, drawn.overlap, network.rate_Bps, latency_s, contenders))
-                watcher.advance()
+                progress.advance()
         warn_of_idle_library_options(spec.library, scenario.machines.library, recorder.recorded)
     except KeyboardInterrupt:
         # Whoever does not want to wait any longer still gets the cells that are finished.
         if not cells:
             raise
-    watcher.stop()
+    progress.stop()
     notes = map_notes(spec, scenario, recorder.recorded, recorder.refusals)
     return RegimeMap(
         spec=spec,
