@@ -166,6 +166,18 @@ def test_placement_is_seen():
     assert texts(linear, "gpu") != texts(random, "gpu")
 
 
+@pytest.mark.parametrize("workers", [16, 64, 1000, 20000])
+@pytest.mark.parametrize("name", ["ring", "torus"])
+def test_rings_and_tori_fit_on_a_page(name, workers):
+    plan = make_plan(graph(name, workers))
+    check_readable(plan)
+    left, right = (
+        min(item.x - item.width / 2 for item in plan.items),
+        max(item.x + item.width / 2 for item in plan.items),
+    )
+    assert right - left < 11.5
+
+
 def test_a_ring_is_a_closed_loop_of_neighbours():
     plan = make_plan(graph("ring", 16))
     assert len(plan.outer) == 16

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from s2sim.report.figures.cluster.graph import ClusterGraph
     from s2sim.report.figures.cluster.lines import Line
 
-# Inches: of the whole picture, and of one part of a ring or a circle.
-_WIDTH, _RING_PART, _CIRCLE_PART = 19.0, 2.5, 3.2
-_RING_CHANNEL, _RING_GAP, _FRAME = 1.0, 0.45, 0.2
+# Inches: of the whole picture, of a ring, which is only as clear as it is small, and of one part of a ring or a circle.
+_WIDTH, _RING_WIDTH, _RING_PART, _CIRCLE_PART = 19.0, 10.5, 2.5, 3.2
+_RING_CHANNEL, _RING_GAP, _FRAME = 1.0, 0.3, 0.2
 _MOST_ON_CIRCLE = 8
 
 
@@ -86,7 +86,7 @@ def _ring(wholes: _Wholes) -> tuple[list[Line], str]:
     canvas = wholes.canvas
     top = canvas.parts.top
     slot = canvas.choose(_RING_PART) + _RING_GAP
-    most = 2 * int(_WIDTH / slot)
+    most = 2 * int(_RING_WIDTH / slot)
     row = wholes.shown(most - (len(wholes.names) > most))
     above = ceil(len(row) / 2)
     step_below = slot * (above - 1) / max(1, len(row) - above - 1)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from s2sim.report.figures.cluster.canvas import Canvas
 
 # Inches: the picture, a part, how far it stands aside from its switch, to the next one, to the next plane.
-_WIDTH, _PART, _ASIDE, _GAP, _PLANE_GAP = 19.0, 1.3, 0.25, 0.25, 0.5
+_WIDTH, _PART, _ASIDE, _GAP, _PLANE_GAP = 11.0, 1.3, 0.25, 0.25, 0.5
 _STUB, _MORE_HEIGHT = 0.33, 0.34
-_MOST_PLANES, _MOST_ROWS = 3, 5
+_MOST_PLANES, _MOST_ROWS = 2, 4
 _AXES = ("plane", "row", "column")
 # Where the next switch along each axis is; the planes before and after both lie upwards, for parts hang below.
 _FORWARD = ((0.7, 0.7), (0.0, -1.0), (1.0, 0.0))
@@ -82,7 +82,9 @@ def put_grid(canvas: Canvas, names: list[int], number_of: Ints, outer: Mask) -> 
     canvas.choose(_PART)
     width = max(canvas.width(parts.top, names[end]) for end in (0, -1)) + _ASIDE + _GAP
     rise = canvas.height_of(parts.top)
-    columns = max(2, int((_WIDTH / min(sizes[0], _MOST_PLANES + 1) - _PLANE_GAP) / width) - 1)
+    planes = sizes[0] if sizes[0] <= _MOST_PLANES else _MOST_PLANES + _LEFT_OUT[0]
+    columns = int((_WIDTH / planes - _PLANE_GAP) / width)
+    columns = max(2, columns if sizes[2] <= columns else columns - 1)
     most = (_MOST_PLANES, _MOST_ROWS, columns)
     places = tuple(_places(*along) for along in zip(sizes, most, _LEFT_OUT, strict=True))
     grid = _Grid(sizes, places, (width, rise + _GAP))
@@ -118,7 +120,7 @@ def _put_left_out(canvas: Canvas, grid: _Grid, axis: int) -> None:
     last = [max(places.values()) for places in grid.places]
     gap = last[axis] - _LEFT_OUT[axis] / 2
     for plane in [gap] if axis == 0 else grid.places[0].values():
-        row = gap if axis == 1 else last[1] / 2
+        row = gap if axis == 1 else min(last[1], 1.0) / 2
         column = (0.0, last[2] / 2, gap)[axis]
         canvas.add(Item(*grid.corner((plane, row, column)), text_width(text), _MORE_HEIGHT, text, "more"))
 
