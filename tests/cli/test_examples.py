@@ -24,7 +24,9 @@ def examples(command, name="s2sim"):
 EXAMPLES = dict(examples(get_command(app)))
 # Training takes its time and an extra.
 RECORD = "s2sim trace record"
-COMMANDS = [name for name in EXAMPLES if name != RECORD]
+# It serves until somebody stops it; tests/notebooks runs what it serves.
+NOTEBOOK = "s2sim notebook"
+COMMANDS = [name for name in EXAMPLES if name not in {RECORD, NOTEBOOK}]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {
     "s2sim run --topology fat-tree --workers 64",
@@ -46,7 +48,7 @@ SLOW = {
 def lines_of_its_own(name):
     """Return a command's examples; a group's help repeats some of those of its commands."""
     below = {line for other in EXAMPLES if other.startswith(f"{name} ") for line in EXAMPLES[other]}
-    return [line for line in EXAMPLES[name] if line not in below and not line.startswith(RECORD)]
+    return [line for line in EXAMPLES[name] if line not in below and not line.startswith((RECORD, NOTEBOOK))]
 
 
 @pytest.fixture

@@ -1,15 +1,20 @@
-"""The notebook as a script: its pictures hold the rows that it computed."""
+"""The notebook says what ``s2sim run`` says, of any cluster, gradients and library, and draws its pictures."""
 
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 marimo = pytest.importorskip("marimo")
 
+from s2sim.cli.main import main  # noqa: E402  (without marimo there is nothing to test)
+
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "does_s2_pay.py"
+ASKED = {"topology": "leaf-spine", "workers": "4,8", "trace": "ncf", "library": "nccl:or=owners", "nic": "10Gbps"}
 
 
 @pytest.fixture(scope="module")
@@ -21,54 +26,60 @@ def ran():
     return module.app.run()
 
 
-@pytest.fixture(scope="module")
-def defined(ran):
-    return ran[1]
+def shown(outputs):
+    return " ".join(output.text for output in outputs if isinstance(output, marimo.Html))
 
 
-def test_the_bars_are_the_rows_of_the_chosen_reducers(defined):
-    rows = defined["rows"]
-    (axes,) = defined["breakdown"].axes
-    assert [row.option_string for row in rows] == [*defined["RIVALS"], defined["chosen"]]
+def as_script(**fields):
+    words = [f"--{name}={value}" for name, value in fields.items()]
+    return subprocess.run([sys.executable, str(NOTEBOOK), *words], capture_output=True, text=True, check=False)
+
+
+def test_the_bars_are_the_rows_of_the_run(ran):
+    defined = ran[1]
+    (axes,) = defined["bars"].axes
+    rows = defined["result"].rows
     assert [label.get_text() for label in axes.get_yticklabels()] == [row.option_string for row in rows]
     lengths = [sum(bars.patches[number].get_width() for bars in axes.containers) for number in range(len(rows))]
     assert lengths == pytest.approx([row.total_s for row in rows])
 
 
-def test_the_curves_pass_through_the_rows(defined):
-    curves, rows = defined["curves"], defined["rows"]
-    (axes,) = defined["break_even"].axes
-    lines = {line.get_label(): line for line in axes.lines}
-    assert set(curves.speedups) == {row.option_string for row in rows} - {"dense"}
-    assert curves.rates_Bps[0] == pytest.approx(1.25e8)
-    assert curves.rates_Bps[-1] == pytest.approx(1e11)
-    rate_Bps = defined["nic_Gbps"].value * 1.25e8
-    after = next(number for number, rate in enumerate(curves.rates_Bps) if rate > rate_Bps)
-    for row in rows[1:]:
-        speedups = lines[row.option_string].get_ydata().tolist()
-        assert speedups == list(curves.speedups[row.option_string])
-        low, high = sorted(speedups[after - 1 : after + 1])
-        assert low * 0.98 <= row.speedup_vs_dense <= high * 1.02
+def test_the_curves_pass_through_the_rows(ran):
+    defined = ran[1]
+    curves = defined["curves"][16]
+    after = next(number for number, rate in enumerate(curves.rates_Bps) if rate > curves.own_Bps)
+    for row in defined["result"].rows:
+        if row.reducer != "dense":
+            low, high = sorted(curves.speedups[row.option_string][after - 1 : after + 1])
+            assert low * 0.98 <= row.speedup_vs_dense <= high * 1.02
+    assert curves.crossings == defined["result"].verdict.break_even
 
 
-def test_the_points_are_all_rows_and_s2_is_a_line_of_all_cells(defined):
-
-    rows = defined["result"].rows
-    by_bytes, _, band, _ = defined["error"].axes
-    named = [line for line in by_bytes.lines if not line.get_label().startswith("_")]
-    shown = [point for line in named for point in map(tuple, line.get_xydata().tolist())]
-    expected = [(row.bytes_sent_per_rank, row.error.relative_l2) for row in rows if not row.exact]
-    assert sorted(shown) == sorted(expected)
-    assert len([line for line in band.lines if not line.get_label().startswith("_")]) == sum(row.exact for row in rows)
-    (s2,) = (line for line in by_bytes.lines if line.get_label() == "s2:warm=true, by cells")
-    assert len(s2.get_xdata()) == len(defined["cells"].steps)
-
-
-def test_the_pictures_are_shown_and_what_they_mean_is_said(ran):
+def test_all_pictures_are_shown(ran):
     outputs, defined = ran
-    for name in ("breakdown", "break_even", "error"):
+    for name in ("bars", "break_even", "error_picture"):
         assert any(output is defined[name] for output in outputs)
-    said = " ".join(output.text for output in outputs if isinstance(output, marimo.Html))
-    exact = min((row for row in defined["rows"] if row.lossless), key=lambda row: row.total_s)
-    assert f"The fastest exact reducer is <strong>{exact.option_string}</strong>" in said
-    assert f"<strong>{defined['chosen']}</strong>" in said
+    assert len(defined["error_picture"].axes) == 4
+
+
+def test_its_command_gives_its_verdict(ran, capsys):
+    outputs, defined = ran
+    assert defined["result"].verdict.text.partition(".")[0] in shown(outputs)
+    assert main([*defined["command"].split()[1:], "--quiet"]) == 0
+    assert capsys.readouterr().out.strip() == defined["result"].verdict.text
+
+
+def test_as_a_script_it_prints_the_verdict_of_the_same_run(capsys):
+    found = as_script(**ASKED)
+    assert (found.returncode, found.stderr) == (0, "")
+    words = ["--topology", ASKED["topology"], "--workers", ASKED["workers"], "--trace", ASKED["trace"], "--quiet"]
+    assert main(["run", *words, "--library", ASKED["library"], "--set", f"nic.rate={ASKED['nic']}"]) == 0
+    assert found.stdout == capsys.readouterr().out
+
+
+def test_a_mistake_is_one_line():
+    found = as_script(topology="nowhere")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith("s2sim: error: ")
+    assert "nowhere" in found.stderr
+    assert found.stderr.count("\n") == 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from s2sim import __version__
-from s2sim.cli import codec, collective, flows, listing, run, topology, trace
+from s2sim.cli import codec, collective, flows, listing, notebook, run, topology, trace
 from s2sim.cli.options import examples, help_without_command
 from s2sim.cli.printable import printable, printable_lines
 from s2sim.errors import S2SimError, S2SimWarning
@@ -42,6 +42,9 @@ app.command("collective", epilog=collective.EXAMPLES, short_help="Time one colle
     collective.collective_command
 )
 app.command("flows", epilog=flows.EXAMPLES, short_help="Replay any traffic on a cluster.")(flows.flows_command)
+app.command("notebook", epilog=notebook.EXAMPLES, short_help="Ask in a browser, with fields to change.")(
+    notebook.notebook_command
+)
 app.command("list", epilog=listing.EXAMPLES, short_help="List what there is to choose from.")(listing.list_command)
 app.add_typer(codec.app, name="codec", short_help="Compare compressors.")
 app.add_typer(trace.app, name="trace")

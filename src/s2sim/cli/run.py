@@ -117,8 +117,8 @@ def run_command(
         str | None,
         typer.Option(
             metavar="WHAT",
-            help="What --png draws: [bold]bars[/bold], where the time goes; [bold]scaling[/bold], time and efficiency "
-            "against workers; [bold]break-even[/bold], speed-up against the rate; [bold]error[/bold], against bytes "
+            help="What --png draws: bars, where the time goes; scaling, time and efficiency "
+            "against workers; break-even, speed-up against the rate; error, against bytes "
             "and time.",
             show_default="bars; scaling for several numbers of workers",
         ),

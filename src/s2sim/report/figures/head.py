@@ -46,10 +46,10 @@ def write_head(figure: Figure, title: str, lines: Sequence[str]) -> None:
     """Write a title and lines below it at the top of a figure."""
     width, height = figure.get_size_inches()
     left, top = _AIR / width, height - _AIR
-    figure.text(left, top / height, title, fontsize=TITLE_SIZE, va="top", in_layout=False)
+    figure.text(left, top / height, title, fontsize=TITLE_SIZE, va="top")
     for number, line in enumerate(lines):
         y = (top - _TITLE_LINE - number * _LINE) / height
-        figure.text(left, y, line, fontsize=SMALL_SIZE, color=GREY, va="top", in_layout=False)
+        figure.text(left, y, line, fontsize=SMALL_SIZE, color=GREY, va="top")
 
 
 def headed(title: str, subtitle: str, height: float, width: float = WIDTH) -> tuple[Figure, SubFigure]:

@@ -1,0 +1,61 @@
+"""``s2sim notebook``: the verdict and its pictures in a browser, with fields to change."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from s2sim.cli.options import TOPOLOGY_HELP, examples
+from s2sim.errors import S2SimError
+
+EXAMPLES = examples(
+    "s2sim notebook",
+    "s2sim notebook --topology leaf-spine --workers 32 --trace ncf --library gloo --nic 25Gbps",
+)
+
+
+def notebook_command(
+    topology: Annotated[str, typer.Option(help=TOPOLOGY_HELP)] = "fat-tree",
+    workers: Annotated[
+        str, typer.Option(metavar="N[,N...]", help="Number of workers (ranks, GPUs), or several separated by commas.")
+    ] = "16",
+    trace: Annotated[
+        str, typer.Option(help="Gradients: name of a shipped trace, path of one, or synthetic:density=0.01.")
+    ] = "lstm-lm",
+    library: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]",
+            help="Communication library (see s2sim list libraries).",
+            show_default="that of the topology",
+        ),
+    ] = None,
+    nic: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Rate of a NIC, for example 25Gbps.", show_default="as it is")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port on which it is served to this machine.", show_default="a free one"),
+    ] = None,
+    headless: Annotated[bool, typer.Option("--headless", help="Open no browser.")] = False,
+) -> None:
+    """Open a notebook that asks whether compression pays, with fields for cluster, gradients and library.
+
+    It is read there and answered as by s2sim run; Ctrl-C ends it. Needs marimo (the extra notebook).
+    """
+    import subprocess
+    import sys
+    from importlib.util import find_spec
+
+    from s2sim.data import data_directory
+
+    missing = [module for module in ("marimo", "matplotlib") if find_spec(module) is None]
+    if missing:
+        raise S2SimError(f"the notebook needs {' and '.join(missing)}: pip install 's2sim[notebook]'")
+    given = {"topology": topology, "workers": workers, "trace": trace, "library": library, "nic": nic}
+    command = [sys.executable, "-m", "marimo", "run", str(data_directory("notebooks") / "does_s2_pay.py")]
+    command += ["--headless"] if headless else []
+    command += [] if port is None else ["--port", str(port)]
+    command += ["--", *(f"--{name}={value}" for name, value in given.items() if value is not None)]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)  # noqa: S603  (no shell reads these words)
