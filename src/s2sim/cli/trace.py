@@ -133,7 +133,7 @@ def record_command(
     _written(recorded, out, quiet=quiet)
 
 
-@app.command("import", epilog=examples(*_IMPORT))
+@app.command("import", epilog=examples(*_IMPORT), short_help="Make a trace of your own gradients.")
 def import_command(
     files: Annotated[
         list[str],
