@@ -129,6 +129,7 @@ def _print(result: Result, *, quiet: bool) -> None:
         return
     show_lines([result.headline])
     show_paragraph(machines_line(result))
+    show_paragraph(result.gradients.sentence())
     show_grids([compare_grid(rows, *fronts(rows)) for rows in rows_by_workers(result).values()])
     show_lines(["", *(f"Note: {note}." for note in result.notes), ""])
     show_paragraph(result.verdict.text)
