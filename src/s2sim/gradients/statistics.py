@@ -11,12 +11,14 @@ from s2sim.errors import TraceError
 from s2sim.gradients.gradient import RowSparse, stored
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from s2sim.arrays import Ints, Mask
     from s2sim.gradients.gradient import Gradient, Layer
+
+_BLOCK = 1 << 20
 
 # Read by pydantic where a manifest is checked; an unknown key there is an error, never dropped quietly.
 STRICT = {"extra": "forbid"}
@@ -134,14 +136,21 @@ def stored_values(layer: Layer) -> NDArray[Any]:
     return stored(layer).reshape(-1)
 
 
+def blocks_of(values: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+    """Yield flat values in float64, a few at a time: a gradient of a gigabyte would not fit as a whole."""
+    for start in range(0, len(values), _BLOCK):
+        yield values[start : start + _BLOCK].astype(np.float64)
+
+
 def top_percent_energy(values: NDArray[Any]) -> float | None:
     """Return the share of the squared L2 norm in the 1 % largest of ``values`` (at least one); None without any."""
-    squares = np.square(values.astype(np.float64))
-    total = squares.sum()
+    total = sum(float(np.square(block).sum()) for block in blocks_of(values))
     if total == 0:
         return None
-    count = max(1, len(squares) // 100)
-    return float(np.partition(squares, len(squares) - count)[-count:].sum() / total)
+    count = max(1, len(values) // 100)
+    magnitudes = np.abs(values)
+    magnitudes.partition(len(magnitudes) - count)
+    return float(np.square(magnitudes[-count:].astype(np.float64)).sum() / total)
 
 
 def kurtosis(values: NDArray[Any]) -> float | None:
@@ -149,10 +158,14 @@ def kurtosis(values: NDArray[Any]) -> float | None:
     if not len(values):
         return None
     # Kurtosis has no unit: scaled by the largest value, no fourth power overflows or underflows.
-    scaled = values.astype(np.float64) / (np.abs(values).max() or 1.0)
-    squares = np.square(scaled - scaled.mean())
-    variance = squares.mean()
-    return float(np.square(squares).mean() / variance**2) if variance > 0 else None
+    largest = max(float(values.max()), -float(values.min())) or 1.0
+    mean = sum(float((block / largest).sum()) for block in blocks_of(values)) / len(values)
+    second = fourth = 0.0
+    for block in blocks_of(values):
+        squares = np.square(block / largest - mean)
+        second += float(squares.sum())
+        fourth += float(np.square(squares).sum())
+    return len(values) * fourth / second**2 if second > 0 else None
 
 
 def _mean(numbers: Sequence[float | None]) -> float | None:

@@ -54,7 +54,7 @@ def _from_numpy(array: NDArray[Any], name: str, path: Path) -> Floats32:
         raise TraceError(f"{path}: layer {name!r} has the type {array.dtype}; gradients are float16, 32 or 64")
     # A float64 value beyond float32 becomes infinite and is refused as such by the caller.
     with np.errstate(over="ignore", under="ignore"):
-        values = array.astype(np.float32)
+        values = array.astype(np.float32, copy=False)
     _tell_underflow(array, values, name, path)
     return values
 

@@ -7,13 +7,14 @@ import dataclasses
 import hashlib
 import os
 import shutil
+from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from s2sim.errors import TraceError
 from s2sim.gradients.gradient import RowSparse, stored
-from s2sim.gradients.statistics import GradientSource, stored_values, trace_statistics
+from s2sim.gradients.statistics import GradientSource, blocks_of, stored_values, trace_statistics
 from s2sim.gradients.traces.manifest import SCALING, SCHEMA_VERSION, LayerEntry, Manifest, Origin, gradient_file_name
 from s2sim.gradients.traces.manifest_file import MANIFEST_NAME, write_manifest
 from s2sim.gradients.traces.read import Trace
@@ -33,22 +34,29 @@ _HALF_EXPONENT = 15
 
 def _scale_exponent(values: Floats32) -> int:
     """Return e such that ``values / 2^e`` fills the range of a half; 2^e itself must be a normal float32."""
-    peak = float(np.abs(values).max(initial=0.0))
+    peak = float(max(values.max(initial=0.0), -values.min(initial=0.0)))
     return max(int(np.frexp(peak)[1]) - _HALF_EXPONENT, -126) if peak else 0
+
+
+def _halved(values: Floats32, exponent: int) -> NDArray[np.float16]:
+    return np.ldexp(values, -exponent).astype(np.float16)
 
 
 def _to_half(values: Floats32) -> tuple[NDArray[np.float16], float]:
     """Return ``values`` in half precision and the power of two to multiply them with."""
     exponent = _scale_exponent(values)
-    return np.ldexp(values, -exponent).astype(np.float16), float(np.ldexp(1.0, exponent))
+    return _halved(values, exponent), float(np.ldexp(1.0, exponent))
 
 
 def _half_error(values: Floats32) -> float:
     """Return the relative L2 error of ``values`` in scaled half precision."""
-    half, scale = _to_half(values)
-    exact = values.astype(np.float64)
-    norm = float(np.linalg.norm(exact))
-    return float(np.linalg.norm(half.astype(np.float64) * scale - exact)) / norm if norm else 0.0
+    exponent = _scale_exponent(values)
+    length = distance = 0.0
+    for exact in blocks_of(values):
+        kept = np.ldexp(_halved(exact.astype(np.float32), exponent).astype(np.float64), exponent)
+        length += float(np.square(exact).sum())
+        distance += float(np.square(kept - exact).sum())
+    return sqrt(distance / length) if length else 0.0
 
 
 def _check_same_layers(gradient: Gradient, first: Gradient, label: str) -> None:
