@@ -18,7 +18,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
-from measure import cpu_seconds, cpu_seconds_and_ratio, peak_bytes
+from measure import cpu_seconds_and_ratio, peak_bytes
 
 from s2sim.codecs.bitmap import count_nonzero
 from s2sim.codecs.count_sketch import CountSketch
@@ -45,29 +45,23 @@ def sparse_gradient(elements: int, density: float) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Encode and decode of one gradient into reused arrays, and one read of it."""
+    """Encode and decode of one gradient, and one read of it."""
 
     gradient: NDArray[np.float32]
     sketch: CountSketch
     cells: NDArray[np.float32]
     bitmap: NDArray[np.uint8]
-    output: NDArray[np.float32]
 
     @classmethod
     def of(cls, gradient: NDArray[np.float32], sketch: CountSketch) -> Calls:
-        """Return the calls for ``gradient``, with arrays of their own."""
-        return cls(gradient, sketch, *sketch.encode_dense(gradient), np.empty_like(gradient))
+        """Return the calls for ``gradient``."""
+        return cls(gradient, sketch, *sketch.encode_dense(gradient))
 
     def encode(self) -> None:
-        """Encode into the cells and the bitmap."""
-        self.cells.fill(0)
-        self.sketch.encode_dense(self.gradient, out=self.cells, bitmap=self.bitmap)
+        """Encode into cells and a bitmap."""
+        self.sketch.encode_dense(self.gradient)
 
     def decode(self) -> None:
-        """Decode into the output."""
-        self.sketch.decode_dense(self.cells, self.bitmap, len(self.gradient), out=self.output)
-
-    def decode_new(self) -> None:
         """Decode into a new array."""
         self.sketch.decode_dense(self.cells, self.bitmap, len(self.gradient))
 
@@ -144,7 +138,7 @@ def main() -> None:
     for name in ("numba", "torch"):
         if importlib.util.find_spec(name) is None:
             print(f"{name} is not installed and not measured")
-    print("density backend  read ms  encode ms (x read)  decode ms (x read)  into new  extra MB, enc / dec")
+    print("density backend  read ms  encode ms (x read)  decode ms (x read)  extra MB, enc / dec")
     for density in DENSITIES:
         gradient = sparse_gradient(elements, density)
         for backend in backends:
@@ -155,7 +149,7 @@ def main() -> None:
             print(
                 f"{density:7g} {backend:7s} "
                 f"{1e3 * encode / encode_reads:8.2f} {1e3 * encode:10.2f} ({encode_reads:5.1f}) "
-                f"{1e3 * decode:11.2f} ({decode_reads:5.1f}) {1e3 * cpu_seconds(calls.decode_new):9.2f}"
+                f"{1e3 * decode:11.2f} ({decode_reads:5.1f})"
                 f"   {extra[0]:8.2f} / {extra[1]:4.2f}"
             )
     if has_torch:

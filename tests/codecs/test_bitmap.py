@@ -59,15 +59,6 @@ def test_parts_are_bounded_and_together_all_positions(density):
     assert np.array_equal(np.concatenate(parts), np.flatnonzero(array) + 1000)
 
 
-def test_bitmap_is_written_where_it_is_asked_for():
-    array = example_vector(1000, density=0.2)
-    out = np.full(125, 255, np.uint8)
-    assert pack_nonzero(array, out=out) is out
-    assert np.array_equal(out, pack_nonzero(array))
-    with pytest.raises(CodecError, match="125 bytes"):
-        pack_nonzero(array, out=np.empty(126, np.uint8))
-
-
 def test_strided_input():
     array = example_vector(1000, density=0.2)
     assert np.array_equal(pack_nonzero(array[::3]), np.packbits(array[::3] != 0, bitorder="little"))

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from s2sim.codecs.bitmap import CHUNK_ELEMENTS, pack_nonzero, unpack_positions
+from s2sim.codecs.bitmap import CHUNK_ELEMENTS
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.payload import Payload
 from s2sim.codecs.registry import make_codec
@@ -20,28 +20,10 @@ from s2sim.testing.reducers import example_gradients
 pytest.importorskip("numba")
 
 from s2sim.codecs import compiled
-from s2sim.codecs.compiled import set_positions
 
 
 def bits(array):
     return array.view(np.uint32)
-
-
-@pytest.mark.parametrize("n", [0, 1, 9, 64, 5000, CHUNK_ELEMENTS])
-@pytest.mark.parametrize("density", [0.0, 0.01, 0.6, 1.0])
-def test_positions(n, density):
-    bitmap = pack_nonzero(example_vector(n, density=density))
-    assert np.array_equal(set_positions(bitmap), unpack_positions(bitmap, n))
-
-
-@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 64, 5003])
-@pytest.mark.parametrize("step", [1, 3])
-def test_bitmap(n, step):
-    array = example_vector(n * step, density=0.3)[::step]
-    array[: n // 2 : 5] = np.array([-0.0, np.nan, 1e-45, np.inf, -1.0] * n, np.float32)[: len(array[: n // 2 : 5])]
-    out = np.full((n + 7) // 8, 255, np.uint8)
-    assert compiled.pack_nonzero(array, out=out) is out
-    assert np.array_equal(out, pack_nonzero(array))
 
 
 @pytest.mark.parametrize("n", [0, 1, 5000, 5 * CHUNK_ELEMENTS + 77])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,11 +12,10 @@ from s2sim.codecs.payload import Payload
 from s2sim.errors import CodecError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from s2sim.arrays import Bits, Floats32, Ints, Mask
 
-    Find: TypeAlias = Callable[[Bits], Ints]
 
 CHUNK_ELEMENTS = 1 << 18
 """Elements streamed at once: a chunk of float32 and what is made of it stay in a core's second-level cache. Smaller
@@ -47,18 +46,17 @@ def bitmap_bytes(n: int) -> int:
     return (n + 7) // 8
 
 
-def pack_nonzero(array: Floats32, *, out: Bits | None = None) -> Bits:
+def pack_nonzero(array: Floats32) -> Bits:
     """Return the bitmap of the non-zero elements of a vector, float32 of shape (n,); -0.0 is a zero.
 
-    It is uint8 of shape (ceil(n / 8),), ``out`` if that is given: bit i % 8 of byte i // 8 is set where element i is
-    not zero, and bits beyond n are zero.
+    It is uint8 of shape (ceil(n / 8),): bit i % 8 of byte i // 8 is set where element i is not zero, and bits beyond n
+    are zero.
 
     >>> pack_nonzero(np.array([0.0, 1.5, -0.0, -2.0], np.float32))
     array([10], dtype=uint8)
     """
     n = len(array)
-    bitmap = np.empty(bitmap_bytes(n), np.uint8) if out is None else out
-    check_size(bitmap, n)
+    bitmap = np.empty(bitmap_bytes(n), np.uint8)
     nonzero = np.empty(min(n, CHUNK_ELEMENTS), np.bool_)
     for start in range(0, n, CHUNK_ELEMENTS):
         piece = array[start : start + CHUNK_ELEMENTS]
@@ -108,18 +106,13 @@ def pack_positions(positions: Ints, n: int) -> Bits:
 
 def check_bitmap(bitmap: Bits, n: int) -> None:
     """Raise `CodecError` unless ``bitmap`` is a bitmap of exactly ``n`` elements."""
-    check_size(bitmap, n)
-    if n % 8 and bitmap[-1] >> (n % 8):
-        raise CodecError(f"the bitmap has bits set beyond its {n} elements")
-
-
-def check_size(bitmap: Bits, n: int) -> None:
-    """Raise `CodecError` unless ``bitmap`` has the bytes of ``n`` elements."""
     if bitmap.dtype != np.uint8 or bitmap.shape != (bitmap_bytes(n),):
         raise CodecError(
             f"a bitmap of {n} elements is {bitmap_bytes(n)} bytes of uint8; "
             f"found {bitmap.dtype} of shape {bitmap.shape}"
         )
+    if n % 8 and bitmap[-1] >> (n % 8):
+        raise CodecError(f"the bitmap has bits set beyond its {n} elements")
 
 
 def unpack_positions(bitmap: Bits, n: int) -> Ints:
@@ -134,24 +127,18 @@ def unpack_positions(bitmap: Bits, n: int) -> Ints:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def position_parts(bitmap: Bits, first: int = 0, *, find: Find | None = None) -> Iterator[Ints]:
+def position_parts(bitmap: Bits, first: int = 0) -> Iterator[Ints]:
     """Yield the positions of the set bits in increasing order, int64, at most `CHUNK_ELEMENTS` at once.
 
-    Parameters
-    ----------
-    bitmap : uint8 array, shape (bytes,)
-        A bitmap, or whole bytes of one, whose first bit has the position ``first``.
-    find : function, optional
-        What finds the positions of the set bits of a small bitmap; None takes NumPy.
+    The bitmap may be whole bytes of a larger one; its first bit has the position ``first``.
     """
-    find = find or _positions
     for start in range(0, len(bitmap), BLOCK_ELEMENTS // 8):
         block = bitmap[start : start + BLOCK_ELEMENTS // 8]
         # So few bytes cannot hold more bits than one chunk does.
         few = 8 * np.count_nonzero(block) <= CHUNK_ELEMENTS
         step = len(block) if few else CHUNK_ELEMENTS // 8
         for offset in range(0, len(block), step):
-            positions = find(block[offset : offset + step])
+            positions = _positions(block[offset : offset + step])
             positions += first + 8 * (start + offset)
             yield positions
 

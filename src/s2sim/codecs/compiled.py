@@ -1,7 +1,7 @@
 """The inner loops of the count sketch, compiled by numba (extra ``numba``).
 
-They pack and find the bits that `s2sim.codecs.bitmap` packs and finds, and make of keys what `s2sim.codecs.hashing`
-makes of them. Each cell gets the same additions in the same order as with NumPy, so that both give the same bits.
+They make of keys what `s2sim.codecs.hashing` makes of them. Each cell gets the same additions in the same order as with
+NumPy, so that both give the same bits.
 """
 
 from __future__ import annotations
@@ -18,18 +18,11 @@ from s2sim.errors import S2SimError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from s2sim.arrays import Bits, Floats32, Ints, Words
+    from s2sim.arrays import Floats32, Words
 
 
 Backend: TypeAlias = Literal["numpy", "numba"]
 """Whose loops add to the cells and read them: NumPy's, or those that numba compiles. The results are equal."""
-
-_DE_BRUIJN = 0x03F79D71B4CB0A89
-"""Its 64 windows of six bits are all different, so a shifted copy's top six bits tell how far it was shifted
-(C. Leiserson, H. Prokop, K. Randall, "Using de Bruijn sequences to index a 1 in a computer word", 1998)."""
-
-_BIT_OF = np.argsort([_DE_BRUIJN << bit >> 58 & 63 for bit in range(64)])
-
 
 _WORTHWHILE = 1 << 29
 """Times that a key is hashed for a row of a sketch: each saves about 4 ns, and importing and compiling take 1.6 s."""
@@ -41,14 +34,6 @@ def backend_for(hashes: int) -> Backend:
     Both give the same bits.
     """
     return "numba" if hashes >= _WORTHWHILE and find_spec("numba") is not None else "numpy"
-
-
-def pack_nonzero(array: Floats32, *, out: Bits) -> Bits:
-    """Write to ``out`` what `s2sim.codecs.bitmap.pack_nonzero` does, and return it; parameters as there."""
-    whole = len(array) // 8
-    _compiled(_pack)(array, out[:whole])
-    out[whole:] = np.packbits(array[8 * whole :] != 0, bitorder="little")
-    return out
 
 
 def add_rows(cells: Floats32, keys: Words, seed_word: np.uint32, multipliers: Words, values: Floats32) -> None:
@@ -73,15 +58,6 @@ def read_rows(cells: Floats32, keys: Words, seed_word: np.uint32, multipliers: W
     return estimates
 
 
-def set_positions(bitmap: Bits) -> Ints:
-    """Return the positions of the set bits of a uint8 bitmap, int64, in increasing order."""
-    positions = np.empty(8 * np.count_nonzero(bitmap), np.int64)
-    if len(bitmap) % 8:
-        bitmap = np.concatenate((bitmap, np.zeros(-len(bitmap) % 8, np.uint8)))
-    words = np.ascontiguousarray(bitmap).view(np.uint64)
-    return positions[: _compiled(_set_positions)(words, _BIT_OF, positions)]
-
-
 @cache
 def _compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     try:
@@ -93,14 +69,6 @@ def _compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # Numba widens products of 32-bit numbers to 64 bits; np.uint32 cuts them off again, as NumPy's arrays do.
-
-
-def _pack(array: Any, bitmap: Any) -> None:
-    for index in range(len(bitmap)):
-        byte = np.uint32(0)
-        for bit in range(8):
-            byte |= np.uint32(array[8 * index + bit] != 0) << np.uint32(bit)
-        bitmap[index] = byte
 
 
 def _mix(keys: Any, seed_word: Any) -> Any:
@@ -136,16 +104,3 @@ def _read_rows(cells: Any, mixed: Any, multipliers: Any, estimates: Any) -> None
         # Cells are read one by one, but signs are vectorised in a loop of their own.
         for index in range(len(mixed)):
             estimate[index] *= np.float32(1 - 2 * np.int32((mixed[index] >> bit) & np.uint32(1)))
-
-
-def _set_positions(words: Any, bit_of: Any, positions: Any) -> int:
-    found = 0
-    for index in range(len(words)):
-        word = words[index]
-        while word:
-            rest = word & (word - np.uint64(1))
-            lowest = word ^ rest
-            positions[found] = 64 * index + bit_of[(lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58)]
-            found += 1
-            word = rest
-    return found

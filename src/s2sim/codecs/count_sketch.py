@@ -15,7 +15,7 @@ import numpy as np
 from s2sim.codecs import compiled
 from s2sim.codecs.base import Combination, float32_vector
 from s2sim.codecs.batches import BATCH_KEYS, batches, row_batches
-from s2sim.codecs.bitmap import BLOCK_ELEMENTS, bitmap_bytes, check_bitmap, check_size, pack_nonzero, position_parts
+from s2sim.codecs.bitmap import BLOCK_ELEMENTS, bitmap_bytes, check_bitmap, pack_nonzero, position_parts
 from s2sim.codecs.compiled import Backend  # noqa: TC001  (options are built from annotations)
 from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
 from s2sim.codecs.payload import Payload
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from s2sim.arrays import Bits, Floats32, Ints, Words
-    from s2sim.codecs.bitmap import Find
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +97,16 @@ class CountSketch:
             self._add(cells, keys[start : start + BATCH_KEYS], values[start : start + BATCH_KEYS])
         return cells
 
-    def encode_dense(
-        self, array: Floats32, *, out: Floats32 | None = None, bitmap: Bits | None = None
-    ) -> tuple[Floats32, Bits]:
+    def encode_dense(self, array: Floats32) -> tuple[Floats32, Bits]:
         """Return the cells of the non-zero elements of a vector, and their bitmap, which is a by-product.
 
-        The array, float32 of shape (n,), is streamed through once; its keys are 0 to n - 1. Cells are added into
-        ``out`` if it is given, and the bitmap, as `s2sim.codecs.bitmap.pack_nonzero` makes it, is written to
-        ``bitmap``.
+        The array, float32 of shape (n,), is streamed through once; its keys are 0 to n - 1. The bitmap is that of
+        `s2sim.codecs.bitmap.pack_nonzero`.
         """
         array = float32_vector(array, "a count sketch")
-        n = len(array)
-        check_key_space(0, n)
-        cells = self.empty() if out is None else self._check_cells(out)
-        bitmap = np.empty(bitmap_bytes(n), np.uint8) if bitmap is None else bitmap
-        check_size(bitmap, n)
-        for keys, values in batches(self._packed(array, bitmap)):
+        check_key_space(0, len(array))
+        cells, bitmap = self.empty(), np.empty(bitmap_bytes(len(array)), np.uint8)
+        for keys, values in batches(_packed(array, bitmap)):
             self._add(cells, keys, values)
         return cells, bitmap
 
@@ -154,39 +147,18 @@ class CountSketch:
             block[...] = self._estimate(cells, keys).reshape(block.shape)
         return values
 
-    def decode_dense(self, cells: Floats32, bitmap: Bits, n: int, *, out: Floats32 | None = None) -> Floats32:
-        """Return the estimates where ``bitmap`` has a bit set and zeros elsewhere; the inverse of `encode_dense`.
+    def decode_dense(self, cells: Floats32, bitmap: Bits, n: int) -> Floats32:
+        """Return the estimates where ``bitmap`` has a bit set and zeros elsewhere, float32 of shape (n,).
 
-        Cells and bitmap may be the sum and the OR of those of several ranks. The estimates, float32 of shape (n,), are
-        written to ``out`` if it is given, whatever it holds: pages of a new array take longer than estimates do.
+        The inverse of `encode_dense`; cells and bitmap may be the sum and the OR of those of several ranks.
         """
         cells = self._check_cells(cells)
         check_bitmap(bitmap, n)
         check_key_space(0, n)
-        array = np.zeros(n, np.float32) if out is None else _check_output(out, n)
-        cleared = n if out is None else 0
-        for (positions,) in batches((part,) for part in position_parts(bitmap, find=self._find)):
-            estimates = self._estimate(cells, positions.astype(np.uint32))
-            # Clear a stretch just before it is written to: the estimates then go to the cache and not to memory.
-            stop = int(positions[-1]) + 1
-            array[cleared:stop].fill(0)
-            cleared = max(cleared, stop)
-            array[positions] = estimates
-        array[cleared:].fill(0)
+        array = np.zeros(n, np.float32)
+        for (positions,) in batches((part,) for part in position_parts(bitmap)):
+            array[positions] = self._estimate(cells, positions.astype(np.uint32))
         return array
-
-    @property
-    def _find(self) -> Find | None:
-        return compiled.set_positions if self.backend == "numba" else None
-
-    def _packed(self, array: Floats32, bitmap: Bits) -> Iterator[tuple[Words, Floats32]]:
-        """Yield the keys and values of the non-zero elements, whose bits are set in ``bitmap``."""
-        pack = compiled.pack_nonzero if self.backend == "numba" else pack_nonzero
-        for start in range(0, len(array), BLOCK_ELEMENTS):
-            piece = array[start : start + BLOCK_ELEMENTS]
-            packed = pack(piece, out=bitmap[start // 8 : start // 8 + bitmap_bytes(len(piece))])
-            for positions in position_parts(packed, start, find=self._find):
-                yield positions.astype(np.uint32), array.take(positions)
 
     def _check_cells(self, cells: Floats32) -> Floats32:
         if cells.dtype != np.float32 or cells.shape != (self.rows, self.columns):
@@ -248,7 +220,10 @@ def median(estimates: list[Floats32]) -> Floats32:
     return middle
 
 
-def _check_output(array: Floats32, n: int) -> Floats32:
-    if array.dtype != np.float32 or array.shape != (n,):
-        raise CodecError(f"{n} elements are written to a float32 vector of {n}; found {array.dtype} {array.shape}")
-    return array
+def _packed(array: Floats32, bitmap: Bits) -> Iterator[tuple[Words, Floats32]]:
+    """Yield the keys and values of the non-zero elements, whose bits are set in ``bitmap``."""
+    for start in range(0, len(array), BLOCK_ELEMENTS):
+        packed = pack_nonzero(array[start : start + BLOCK_ELEMENTS])
+        bitmap[start // 8 : start // 8 + len(packed)] = packed
+        for positions in position_parts(packed, start):
+            yield positions.astype(np.uint32), array.take(positions)
