@@ -10,7 +10,7 @@ import pytest
 import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.reducers.registry import make_reducer
-from s2sim.study.compare.verdict import acceptable
+from s2sim.study.compare.judge import acceptable
 from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.study.regimes.map import Cell, Contender
 from s2sim.study.regimes.run import run_regimes

@@ -363,7 +363,7 @@ def test_scripts_of_unlike_ranks_are_unlike():
 
 def test_steps_follow_the_rank_that_is_furthest_off():
     trace = load_trace("synthetic:density=0.5,overlap=0.5,rows=40,width=2,dense=30", workers=5)
-    (first,) = follow(Gossip(), trace, 5, 1, lambda _: (SimpleNamespace(total_ps=0), 0), seed=0)
+    (first,), _ = follow(Gossip(), trace, 5, 1, lambda _: (SimpleNamespace(total_ps=0), 0), seed=0)
     gradients = [trace.gradient(0, rank) for rank in range(5)]
     exact = mean_float64(gradients)
     errors = [error_of(result.mean, exact, ()).whole.relative_l2 for result in run_reducer(Gossip(), gradients).results]

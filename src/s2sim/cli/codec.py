@@ -119,17 +119,19 @@ def _to_json(result: Result) -> dict[str, Any]:
 
 def _print(result: Result, *, quiet: bool) -> None:
     from s2sim.cli.output import show_grids, show_lines, show_paragraph
-    from s2sim.cli.run_output import machines_line
     from s2sim.cli.run_pictures import rows_by_workers
     from s2sim.report.tables.codecs import compare_grid
+    from s2sim.report.tables.screen import about_lines, verdict_lines
     from s2sim.study.compare.pareto_front import fronts
 
+    for line in verdict_lines(result):
+        show_paragraph(line)
     if quiet:
-        show_lines([result.verdict.text])
         return
-    show_lines([result.headline])
-    show_paragraph(machines_line(result))
-    show_paragraph(result.gradients.sentence())
+    show_lines([""])
+    for line in about_lines(result):
+        show_paragraph(line)
     show_grids([compare_grid(rows, *fronts(rows)) for rows in rows_by_workers(result).values()])
-    show_lines(["", *(f"Note: {note}." for note in result.notes), ""])
-    show_paragraph(result.verdict.text)
+    show_lines([""])
+    for note in result.notes:
+        show_paragraph(f"Note: {note}.")

@@ -37,9 +37,9 @@ def show_lines(lines: Sequence[str]) -> None:
 
 
 def show_paragraph(text: str) -> None:
-    """Print a text, broken between words on a terminal and in one line elsewhere."""
+    """Print a text, broken between words where there is a width to ask for and in one line elsewhere."""
     text = printable(text)
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
         text = fill(text, _columns(), break_long_words=False, break_on_hyphens=False)
     typer.echo(text)
 

@@ -133,6 +133,16 @@ def run_command(
             show_default="nothing more",
         ),
     ] = None,
+    details: Annotated[
+        bool,
+        typer.Option(
+            "--details",
+            help="Show encode and decode, bounds, rounds, the ideal library, break-even of every reducer, and notes.",
+        ),
+    ] = False,
+    no_break_even: Annotated[
+        bool, typer.Option("--no-break-even", help="Do not look for the rates at which reducers break even with dense.")
+    ] = False,
     per_layer: Annotated[bool, typer.Option("--per-layer", help="Show the error of every layer.")] = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -145,7 +155,7 @@ def run_command(
     from s2sim.cli.run_pictures import BREAK_EVEN, check_plot, choose_plot, figure_of
     from s2sim.cli.targets import check_targets
 
-    shown = _check_shown(show or [], per_layer=per_layer, silent=quiet or json == STDOUT)
+    shown = _check_shown(show or [], details=details, per_layer=per_layer, silent=quiet or json == STDOUT)
     check_targets(json=json, timeline=timeline, png=png)
     check_plot(plot, png)
 
@@ -181,6 +191,8 @@ def run_command(
             spec=asked,
             progress=progress,
             timelines=None if timeline is None else timelines,
+            # The first screen speaks of those alone that the verdict names.
+            break_even=not no_break_even and (True if details or json is not None else "choice"),
             curves=curves if drawn == BREAK_EVEN else None,
         )
     if timeline is not None:
@@ -195,16 +207,16 @@ def run_command(
         from s2sim.cli.run_output import defaults_line, show_result
 
         defaults = None if spec is not None else defaults_line(result, given_options(context))
-        show_result(result, defaults, shown, quiet=quiet, per_layer=per_layer, saved=json)
+        show_result(result, defaults, shown, quiet=quiet, details=details, per_layer=per_layer, saved=json)
     if result.interrupted:
         raise typer.Exit(130)
 
 
-def _check_shown(show: list[str], *, per_layer: bool, silent: bool) -> frozenset[str]:
+def _check_shown(show: list[str], *, details: bool, per_layer: bool, silent: bool) -> frozenset[str]:
     for what in show:
         if what not in _SHOWN:
             raise OptionError(f"--show {what} is unknown{nearest(what, _SHOWN)}")
-    if silent and (show or per_layer):
-        option = "--show" if show else "--per-layer"
+    if silent and (show or details or per_layer):
+        option = "--show" if show else "--details" if details else "--per-layer"
         raise OptionError(f"{option} changes nothing with --quiet or --json -: leave one of them out")
     return frozenset(show)

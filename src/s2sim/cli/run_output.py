@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from s2sim.cli.output import show_grids, show_lines, show_paragraph
 from s2sim.collectives.libraries.tables import IDEAL, LIBRARIES
 from s2sim.report.tables import rows
+from s2sim.report.tables.answer import break_even_grid
+from s2sim.report.tables.screen import about_lines, result_table, verdict_lines
 from s2sim.report.tables.text import bottleneck_lines, lowering_lines
 
 if TYPE_CHECKING:
@@ -25,48 +27,60 @@ def defaults_line(result: Result, given: Sequence[str]) -> str | None:
     return f"By default: {'; '.join(parts)}." if parts else None
 
 
-def machines_line(result: Result) -> str:
-    """Return which library and GPU were taken, and who chose them."""
-    return f"{result.machines[0].upper()}{result.machines[1:]}."
-
-
 def show_result(
     result: Result,
     defaults: str | None,
     shown: frozenset[str],
     *,
     quiet: bool,
+    details: bool,
     per_layer: bool,
     saved: str | None,
 ) -> None:
     """Print a result; ``shown`` names what more is asked for, ``saved`` where its JSON is."""
+    for line in verdict_lines(result):
+        show_paragraph(line)
     if quiet:
-        show_lines([result.verdict.text])
         return
-    show_lines([result.headline])
-    show_paragraph(machines_line(result))
-    if defaults:
-        show_paragraph(defaults)
-    show_paragraph(result.gradients.sentence())
-    show_grids(rows.comparison_grids(result))
-    show_grids(rows.mechanics_grids(result))
-    show_lines(["", *(f"Note: {note}." for note in result.notes)])
+    grid, as_dense = result_table(result)
+    show_grids([grid])
+    for line in (*([] if as_dense is None else [as_dense]), "", *about_lines(result)):
+        show_paragraph(line)
+    for note in result.notes if details else result.caveats:
+        show_paragraph(f"Note: {note}.")
+    if details:
+        _show_details(result, defaults)
+    _show_more(result, shown, per_layer=per_layer)
+    if saved is not None:
+        show_lines(["", f"Saved to {saved}; again with: s2sim run --spec {saved}"])
+    elif not details:
+        show_paragraph("More: --details shows phases, bounds, break-even and how to read it; --help the rest.")
+
+
+def _show_more(result: Result, shown: frozenset[str], *, per_layer: bool) -> None:
+    """Print what was asked for by name."""
     if "collectives" in shown:
         show_grids(rows.collectives_grids(result))
         show_lines(["", *bottleneck_lines(result)])
     if "lowering" in shown:
         _print_lowering(result)
+    if per_layer:
+        show_grids(rows.layers_grids(result))
+
+
+def _show_details(result: Result, defaults: str | None) -> None:
+    """Print all that the first screen leaves out."""
+    if defaults:
+        show_paragraph(defaults)
+    show_grids(rows.comparison_grids(result))
+    show_grids(rows.mechanics_grids(result))
     if result.spec.steps > 1:
         show_grids(rows.residual_grids(result))
         show_grids(rows.steps_grids(result))
-    if per_layer:
-        show_grids(rows.layers_grids(result))
-    if len(result.spec.workers) > 1:
-        show_grids([rows.scaling_grid(result)])
-    show_lines([""])
-    show_paragraph(result.verdict.text)
-    if saved is not None:
-        show_lines(["", f"Saved to {saved}; again with: s2sim run --spec {saved}"])
+    break_even = break_even_grid(result)
+    if break_even is not None:
+        show_grids([break_even])
+    show_lines(["", f"In dense, {result.verdict.bottleneck}."])
 
 
 def _print_lowering(result: Result) -> None:

@@ -46,6 +46,8 @@ class Replay:
         The calls, in the order in which they were posted.
     effects : tuple of Effect
         What those faults did that do not last from the start on.
+    encode_work_ps, decode_work_ps : int
+        All of that rank's GPU work, hidden or not.
     """
 
     total_ps: int
@@ -54,6 +56,8 @@ class Replay:
     launches: tuple[Launch, ...]
     completed: tuple[Completed, ...]
     effects: tuple[Effect, ...] = ()
+    encode_work_ps: int = 0
+    decode_work_ps: int = 0
 
     @property
     def communication_ps(self) -> int:
@@ -77,6 +81,10 @@ class _RankClass:
     def quiet(self) -> bool:
         """Whether nothing will come from these ranks before a collective ends."""
         return self.waiting or self.finish_ps >= 0
+
+    def work_ps(self, phase: Phase) -> int:
+        """Return the GPU work of a phase, hidden or not."""
+        return sum(end_ps - start_ps for own_phase, start_ps, end_ps in self.work if own_phase == phase)
 
 
 def _run_class(
@@ -187,6 +195,8 @@ def replay(
             launches=launches,
             completed=completed,
             effects=(*(disturbance.effects() if disturbance else ()), *_slow_effects(faults, classes)),
+            encode_work_ps=rank_class.work_ps("encode"),
+            decode_work_ps=rank_class.work_ps("decode"),
         )
         for rank_class in classes
     ]

@@ -30,11 +30,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Texts in rows and columns under a title; the first column names the row."""
+    """Texts in rows and columns under a title; the first column names the row.
+
+    Attributes
+    ----------
+    faint, strong : frozenset of int
+        Rows to be shown as less, and as more, than the others.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
+    faint: frozenset[int] = frozenset()
+    strong: frozenset[int] = frozenset()
 
     def widths(self) -> list[int]:
         """Return the characters that each column needs to show its title and cells uncut."""
@@ -92,6 +100,8 @@ def split(grid: Grid, width: int, gap: int) -> list[Grid]:
             grid.title if number == 0 else f"{grid.title} (continued)",
             tuple(grid.columns[i] for i in (0, *part)),
             tuple(tuple(row[i] for i in (0, *part)) for row in grid.rows),
+            grid.faint,
+            grid.strong,
         )
         for number, part in enumerate(parts)
     ]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from s2sim.report.tables.rows import comparison_grids, scaling_grid
+from s2sim.report.tables.rows import comparison_grids
+from s2sim.report.tables.screen import about_lines, result_table, verdict_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from s2sim.report.tables.grid import Column, Grid
     from s2sim.study.measuring.result import Result
 
@@ -21,22 +24,29 @@ def _cell(tag: str, text: str, column: Column) -> str:
 
 def _table(grid: Grid) -> str:
     head = "".join(_cell("th", column.title, column) for column in grid.columns)
+    styles = {**dict.fromkeys(grid.faint, "color: gray"), **dict.fromkeys(grid.strong, "font-weight: bold")}
     body = "".join(
-        f"<tr>{''.join(_cell('td', text, column) for text, column in zip(row, grid.columns, strict=True))}</tr>"
-        for row in grid.rows
+        f'<tr style="{styles.get(place, "")}">'
+        + "".join(_cell("td", text, column) for text, column in zip(row, grid.columns, strict=True))
+        + "</tr>"
+        for place, row in enumerate(grid.rows)
     )
     caption = f'<caption style="text-align: left">{escape(grid.title)}</caption>'
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def result_html(result: Result) -> str:
-    """Return what was run, tables, notes and verdict; every text is escaped, nothing is loaded from elsewhere."""
-    grids = comparison_grids(result)
-    if len(grids) > 1:
-        grids.append(scaling_grid(result))
+    """Return what `s2sim run` shows first, and its details folded; every text is escaped, nothing is loaded."""
+    grid, as_dense = result_table(result)
+    verdict = _paragraphs(f"<strong>{escape(line)}</strong>" for line in verdict_lines(result))
+    about = _paragraphs(map(escape, [*([] if as_dense is None else [as_dense]), *about_lines(result)]))
+    caveats = _paragraphs(f"Note: {escape(note)}." for note in result.caveats)
     notes = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
-    about = "".join(f"<p>{escape(line)}</p>" for line in (result.headline, result.gradients.sentence()))
     return (
-        f"<div>{about}{''.join(map(_table, grids))}<ul>{notes}</ul>"
-        f"<p><strong>{escape(result.verdict.text)}</strong></p></div>"
+        f"<div>{verdict}{_table(grid)}{about}{caveats}<details><summary>Details</summary>"
+        f"{''.join(map(_table, comparison_grids(result)))}<ul>{notes}</ul></details></div>"
     )
+
+
+def _paragraphs(texts: Iterable[str]) -> str:
+    return "".join(f"<p>{text}</p>" for text in texts)

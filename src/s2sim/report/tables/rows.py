@@ -13,6 +13,7 @@ from s2sim.report.tables.texts import (
     factor_text,
     marked_workers,
     rounds_text,
+    row_error_text,
     share_text,
 )
 from s2sim.units import format_bytes, format_seconds
@@ -47,25 +48,36 @@ def _iteration_text(row: Row) -> str:
     return format_seconds(row.iteration_s or 0.0)
 
 
+def _exposed_text(exposed_s: float, work_s: float) -> str:
+    """Return the work of a phase that takes time of its own; all of it may hide behind something else."""
+    return "hidden" if work_s and not exposed_s else format_seconds(exposed_s)
+
+
 def _comparison_grid(rows: Sequence[Row]) -> Grid:
     timed = rows[0].iteration_s is not None
     return tabulate(
         f"{marked_workers(rows[0])}; lower bound: of communication; speed-up: of {_compared(rows[0])} over dense",
         rows,
         words("reducer", _name),
-        figures("encode", lambda row: format_seconds(row.encode_s)),
+        figures("encode", lambda row: _exposed_text(row.encode_s, row.encode_work_s)),
         figures("communi-\ncation", lambda row: format_seconds(row.communication_s)),
-        figures("decode", lambda row: format_seconds(row.decode_s)),
+        figures("decode", lambda row: _exposed_text(row.decode_s, row.decode_work_s)),
         figures("total", lambda row: format_seconds(row.total_s)),
         figures("sent\nper rank", lambda row: format_bytes(row.bytes_sent_per_rank)),
         figures("bytes\nratio", lambda row: factor_text(row.ratio)),
-        figures("relative\nL2 error", lambda row: error_text(row.error.relative_l2)),
+        figures("relative\nL2 error", row_error_text),
         figures("cosine", lambda row: cosine_text(row.error.cosine)),
         figures("error of\ncom-\npressed", lambda row: error_text(row.error_compressed.relative_l2)),
+        words("worst layer,\nits error", _worst_layer_text),
         figures("lower\nbound", lambda row: format_seconds(row.lower_bound_s)),
         *([figures("iteration", _iteration_text)] if timed else []),
         figures("speed-\nup", lambda row: factor_text(row.speedup_vs_dense)),
     )
+
+
+def _worst_layer_text(row: Row) -> str:
+    layer, error = row.worst_layer
+    return UNDEFINED if row.exact or layer is None else f"{layer} {error_text(error)}"
 
 
 def comparison_grids(result: Result) -> list[Grid]:

@@ -25,8 +25,9 @@ def _titled(grid: Grid, gap: int) -> Group:
             no_wrap=True,
             min_width=width,
         )
-    for row in grid.rows:
-        table.add_row(*(Text(cell) for cell in row))
+    for place, row in enumerate(grid.rows):
+        style = "dim" if place in grid.faint else "bold" if place in grid.strong else None
+        table.add_row(*(Text(cell) for cell in row), style=style)
     return Group(Text(grid.title, style="bold"), table)
 
 

@@ -34,6 +34,11 @@ def error_text(value: float | None) -> str:
     return UNDEFINED if value is None else f"{value:.3g}"
 
 
+def row_error_text(row: Row) -> str:
+    """Return the error of a row for reading, where it is more than rounding."""
+    return "exact" if row.exact else error_text(row.error.relative_l2)
+
+
 def cosine_text(value: float | None) -> str:
     """Return a cosine for reading.
 

@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 
 
 def follow_steps(spec: RunSpec, scenario: ReducerScenario, progress: Progress, found: Found) -> None:
-    """Replace each row by one with its successive steps; a warm reducer is a later step of one without it."""
-    pairs = [pair for count in found.recorded for pair in found.pairs(count)]
-    progress.start(spec.steps * sum(not item.reducer.traits.warm for item, _ in pairs), "following reducers over steps")
-    for index, (item, one) in enumerate(pairs):
+    """Replace each row by one with its successive steps, and what was recorded by the median one.
+
+    A warm reducer is a later step already.
+    """
+    pairs = [(count, place, *pair) for count in found.recorded for place, pair in enumerate(found.pairs(count))]
+    progress.start(
+        spec.steps * sum(not item.reducer.traits.warm for _, _, item, _ in pairs), "following reducers over steps"
+    )
+    for index, (count, place, item, one) in enumerate(pairs):
         row = found.rows[index]
         if item.reducer.traits.warm:
             continue
@@ -31,7 +36,7 @@ def follow_steps(spec: RunSpec, scenario: ReducerScenario, progress: Progress, f
             again = replace(like, recording=recording)
             return again.replay, int(traffic(again)[0].max())
 
-        steps = follow(
+        steps, recording = follow(
             item.reducer,
             scenario.trace,
             row.workers,
@@ -42,3 +47,5 @@ def follow_steps(spec: RunSpec, scenario: ReducerScenario, progress: Progress, f
         )
         residuals = [step.residual for step in steps if step.residual is not None]
         found.rows[index] = replace(row, steps=steps, residual_trend=trend(residuals) if residuals else None)
+        found.recorded[count][place] = replace(item, recording=recording)
+        found.executed[count][place] = replace(one, recording=recording)

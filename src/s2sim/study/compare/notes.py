@@ -63,7 +63,6 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
             if kind not in able
         ]
     notes += _granularity(trace, recorded)
-    notes += _missing_rivals(recorded)
     notes += [
         f"{item.option_string}: {note}; found {_error_text(item)}" for item in recorded for note in item.reducer.notes()
     ]
@@ -86,7 +85,7 @@ def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
     return [f"row-sparse layers ({', '.join(names)}) are sent by {parts}; dense ones, with layers=all, by element"]
 
 
-def _missing_rivals(recorded: Sequence[Recorded]) -> list[str]:
+def missing_rivals(recorded: Sequence[Recorded]) -> list[str]:
     """Return what S2 has to be compared with to be fair, if it is not."""
     names = {item.reducer.traits.name for item in recorded}
     missing = [name for name in BASELINES if name not in names]

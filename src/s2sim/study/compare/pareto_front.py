@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from s2sim.study.compare.verdict import acceptable
+from s2sim.study.compare.judge import acceptable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

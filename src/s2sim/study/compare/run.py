@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from s2sim.errors import OptionError
 from s2sim.study.break_even.scan import scan_rates
 from s2sim.study.compare.answer import answer
+from s2sim.study.compare.choice import choose
 from s2sim.study.compare.follow_rows import follow_steps
 from s2sim.study.compare.found import Found
+from s2sim.study.compare.judge import candidates_of
 from s2sim.study.compare.prepare import prepare
 from s2sim.study.compare.vary_rate import vary_rate
 from s2sim.study.compare.workers import run_workers
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.study.break_even.rate_curve import RateCurves
+    from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Result
     from s2sim.study.measuring.timeline import Timeline
     from s2sim.study.progress import Progress
@@ -33,7 +36,7 @@ def run(
     spec: RunSpec | None = None,
     progress: Progress | None = None,
     timelines: dict[str, Timeline] | None = None,
-    break_even: bool = True,
+    break_even: bool | Literal["choice"] = True,
     curves: dict[int, RateCurves] | None = None,
     **options: Any,
 ) -> Result:
@@ -53,8 +56,9 @@ def run(
         Told what is being done.
     timelines : dict, optional
         Filled with what ranks and links do under each reducer, for the largest number of workers.
-    break_even : bool
-        Whether to look for the rates at which reducers break even with dense.
+    break_even : bool or "choice"
+        Whether to look for the rates at which reducers break even with dense; of all, or of those that the verdict
+        speaks of.
     curves : dict, optional
         Filled with the speed-ups over dense at other rates, by number of workers.
     **options
@@ -87,7 +91,7 @@ def _run(
     timelines: dict[str, Timeline] | None,
     curves: dict[int, RateCurves] | None,
     *,
-    break_even: bool,
+    break_even: bool | str,
 ) -> Result:
     scenario = prepare(spec)
     beyond = look_beyond(scenario, max(spec.workers), progress)
@@ -100,7 +104,7 @@ def _run(
         if spec.steps > 1:
             follow_steps(spec, scenario, progress, found)
         if break_even:
-            found.scan = scan_rates(scenario, found.recorded[found.largest], progress)
+            found.scan = scan_rates(scenario, _to_scan(spec, found, all_of_them=break_even is True), progress)
         if curves is not None:
             curves |= vary_rate(scenario, found, progress)
     except KeyboardInterrupt:
@@ -110,3 +114,13 @@ def _run(
         interrupted = True
     progress.stop()
     return answer(spec, scenario, found, beyond, interrupted=interrupted)
+
+
+def _to_scan(spec: RunSpec, found: Found, *, all_of_them: bool) -> Sequence[Recorded]:
+    """Return the recordings of the largest number of workers whose break-even is looked for, dense among them."""
+    records = found.recorded[found.largest]
+    if all_of_them:
+        return records
+    candidates = candidates_of([row for row in found.rows if row.workers == found.largest], spec.max_error)
+    named = {each.name for each in choose(candidates, spec.max_error).named()}
+    return [item for item in records if item.reducer.traits.name == "dense" or item.option_string in named]

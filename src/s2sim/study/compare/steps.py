@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from statistics import fmean
+from statistics import fmean, median_low
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,8 +66,8 @@ def follow(
     *,
     seed: int,
     on_step: Callable[[], None] = lambda: None,
-) -> tuple[StepRow, ...]:
-    """Run a reducer, a lossy one with error feedback, over the first steps of a trace.
+) -> tuple[tuple[StepRow, ...], Recording]:
+    """Run a reducer, a lossy one with error feedback, over the first steps of a trace; also of the median step.
 
     ``execute`` returns the replay of a recording, and the bytes that the busiest rank sends. Residuals are those of all
     ranks together, over the gradients of the first step.
@@ -78,6 +78,7 @@ def follow(
     wanted: list[NDArray[np.float64]] = []
     delivered: list[list[NDArray[np.float64]]] = []
     rows: list[StepRow] = []
+    recordings: list[Recording] = []
     usual = 0.0
     for step in range(steps):
         gradients = [trace.gradient(step, rank) for rank in range(ranks)]
@@ -91,6 +92,7 @@ def follow(
                 _add(summed, layer)
         usual = usual or sqrt(_square(gradients))
         replayed, sent = execute(recording)
+        recordings.append(recording)
         sums_wanted = Gradient(exact.names, tuple(wanted))
         so_far = worst_of(error_of(Gradient(exact.names, tuple(sums)), sums_wanted, ()) for sums in delivered)
         rows.append(
@@ -104,7 +106,8 @@ def follow(
             )
         )
         on_step()
-    return tuple(rows)
+    times_s = [row.total_s for row in rows]
+    return tuple(rows), recordings[times_s.index(median_low(times_s))]
 
 
 def _add(total: NDArray[np.float64], layer: Layer) -> None:

@@ -1,130 +1,212 @@
-"""The answer in words."""
+"""The answer in three lines: what to do; how much that gains, on what; what would change it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.study.break_even.crossings import LOWEST_BPS
+from s2sim.study.break_even.scan import Scan
+from s2sim.study.compare.choice import WORTHWHILE, choose
+from s2sim.study.compare.judge import candidates_of
 from s2sim.study.measuring.result import Verdict
-from s2sim.units import format_rate
+from s2sim.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.study.break_even.scan import Scan
-    from s2sim.study.measuring.result import Row
+    from s2sim.study.compare.choice import Candidate, Choice
+    from s2sim.study.measuring.result import Flip, Row
 
-# A gain below one per cent is within what models of this kind can tell apart.
-_WORTHWHILE = 1.01
+_CONSTANTS = {
+    "kernel_launch": "a kernel launch took {}",
+    "host_sync": "a host synchronisation took {}",
+    "memory_efficiency": "kernels reached {} of the memory bandwidth",
+}
 
 
-def acceptable(row: Row, max_error: float | None) -> bool:
-    """Return whether a reducer's error allows it to win: below 1, and not above what the user allows.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a verdict is given beside rows.
 
-    Also what is compressed has to be nearer to the mean than zeros are, however small a part of the whole it is.
+    Attributes
+    ----------
+    library : str
+        The communication library.
+    max_error : float or None
+        Largest relative L2 error that may win.
+    steps : int
+        Successive steps that ran.
+    scan : Scan
+        Where reducers break even with dense.
+    flips : tuple of Flip
+        Estimated constants that decide.
+    stands_on : str or None
+        From what the rows are extrapolated.
     """
-    if row.lossless:
-        return True
-    error, compressed = row.error.relative_l2, row.error_compressed.relative_l2
-    return (
-        error is not None
-        and error < 1
-        and (compressed is None or compressed < 1)
-        and (max_error is None or error <= max_error)
-    )
+
+    library: str = IDEAL.option_string
+    max_error: float | None = None
+    steps: int = 1
+    scan: Scan = field(default_factory=lambda: Scan(None))
+    flips: tuple[Flip, ...] = ()
+    stands_on: str | None = None
 
 
-def _gain(row: Row, unit: str) -> str:
-    return f"the {unit} {row.speedup_vs_dense:.2f}x as fast as dense"
-
-
-def _error_text(row: Row) -> str:
-    """Return why a row is rejected."""
-    error, compressed = row.error.relative_l2, row.error_compressed.relative_l2
-    if error is None:
-        return "error undefined"
-    if error < 1 and compressed is not None and compressed >= 1:
-        return f"error {compressed:.3g} of what is compressed"
-    return f"error {error:.3g}"
-
-
-def _choice(exact: Row, lossy: Row | None, unit: str, rejected: Sequence[Row]) -> str:
-    """Return what to do on this cluster."""
-    exact_pays = exact.reducer != "dense" and exact.speedup_vs_dense >= _WORTHWHILE
-    lossy_pays = lossy is not None and lossy.speedup_vs_dense >= _WORTHWHILE * (
-        exact.speedup_vs_dense if exact_pays else 1.0
-    )
-    sentences = []
-    if exact_pays:
-        sentences.append(f"On this cluster use {exact.option_string}: it makes {_gain(exact, unit)}, without error.")
-    if lossy_pays and lossy is not None:
-        place = "" if exact_pays else " on this cluster"
-        sentences.append(
-            f"If a relative L2 error of {lossy.error.relative_l2:.3g} is acceptable, use {lossy.option_string}{place}: "
-            f"it makes {_gain(lossy, unit)}."
-        )
-    if not sentences:
-        best = lossy if lossy is not None and lossy.speedup_vs_dense > exact.speedup_vs_dense else exact
-        why = (
-            f"the fastest with an acceptable error, {best.option_string}, gains under 1 %"
-            if best.speedup_vs_dense > 1
-            else "no reducer with an acceptable error is faster than dense"
-        )
-        sentences.append(f"On this cluster do not compress: {why}.")
-    tempting = [row for row in rejected if row.speedup_vs_dense >= _WORTHWHILE]
-    if tempting:
-        names = ", ".join(f"{row.option_string} ({row.speedup_vs_dense:.2f}x, {_error_text(row)})" for row in tempting)
-        sentences.append(f"Faster, but too far from the exact mean: {names}.")
-    return " ".join(sentences)
-
-
-def _payoffs(scan: Scan) -> str:
-    """Return at which rates each reducer pays, those that always or never do together."""
-    parts = []
-    for reducer in scan.pays_at_ends:
-        own = [crossing for crossing in scan.crossings if crossing.reducer == reducer]
-        if own:
-            spans = ", ".join(f"{crossing.pays} {format_rate(crossing.at_Bps)}" for crossing in own)
-            parts.append(f"{reducer} pays {spans} of {scan.field}")
-    crossed = {crossing.reducer for crossing in scan.crossings}
-    for pays, one, several in ((True, "pays", "pay"), (False, "does not pay", "do not pay")):
-        steady = [reducer for reducer, ends in scan.pays_at_ends.items() if reducer not in crossed and ends[0] == pays]
-        if steady:
-            span = f"{scan.field} from {format_rate(LOWEST_BPS)} to {format_rate(scan.highest_Bps)}"
-            parts.append(f"at any {span} {' and '.join(steady)} {one if len(steady) == 1 else several}")
-    return f"Against dense, {'; '.join(parts)}."
-
-
-def give_verdict(
-    rows: Sequence[Row], *, max_error: float | None, scan: Scan, library: str = IDEAL.option_string
-) -> Verdict:
-    """Return the verdict on the rows of one number of workers, ``dense`` among them.
-
-    ``max_error`` is the largest relative L2 error that may win; the communication library is named unless it is ideal.
-    """
+def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
+    """Return the verdict on the rows of one number of workers, ``dense`` among them."""
+    candidates = candidates_of(rows, known.max_error)
+    choice = choose(candidates, known.max_error)
     dense = next(row for row in rows if row.reducer == "dense")
-    allowed = [row for row in rows if acceptable(row, max_error)]
-    # What training does without a compressor is no choice, however its type rounds.
-    exact = max((dense, *(row for row in allowed if row.lossless)), key=lambda row: row.speedup_vs_dense)
-    inexact = (row for row in allowed if not (row.lossless or row is dense))
-    lossy = max(inexact, key=lambda row: row.speedup_vs_dense, default=None)
-    rejected = [row for row in rows if not acceptable(row, max_error)]
-    unit = "communication phase" if dense.iteration_s is None else "iteration"
-    over = "" if library == IDEAL.option_string else f" over {library}"
+    baseline = next(each for each in candidates if each.baseline)
     if dense.workers == 1:
-        sentences = ["1 worker: nothing is communicated, so do not compress."]
+        lines: tuple[str, ...] = ("Do not compress: 1 worker communicates nothing.",)
     elif len(rows) == 1:
-        sentences = [f"{dense.workers} workers{over}: dense was compared with nothing."]
+        lines = ("Nothing was compared with dense: name reducers with --reducer.",)
     else:
-        sentences = [f"{dense.workers} workers{over}: {_choice(exact, lossy, unit, rejected)}"]
-    if scan.field is not None and scan.pays_at_ends:
-        sentences.append(_payoffs(scan))
-    sentences.append(f"In dense, {dense.bottleneck}.")
+        lines = (
+            _what(choice, baseline, known),
+            _how_much(choice, baseline, dense, known),
+            _what_changes(choice, known),
+        )
+    best = choice.best.name if choice.decision == "use" else baseline.name
     return Verdict(
-        text=" ".join(sentences),
-        best_exact=exact.option_string,
-        best_lossy=None if lossy is None else lossy.option_string,
-        break_even=scan.crossings,
+        workers=dense.workers,
+        decision=choice.decision,
+        lines=lines,
+        text=" ".join(lines),
+        best=best,
+        assumes=choice.best.assumes if choice.decision == "use" else None,
+        without_assumption=None if choice.instead is None else choice.instead.name,
+        best_exact=choice.exact.name,
+        best_lossy=None if choice.lossy is None else choice.lossy.name,
+        flips=known.flips,
+        pays={reducer: text for reducer in known.scan.pays_at_ends if (text := pays_text(reducer, known.scan))},
+        break_even=known.scan.crossings,
         bottleneck=dense.bottleneck,
     )
+
+
+def _what(choice: Choice, baseline: Candidate, known: Known) -> str:
+    """Return what to do."""
+    if choice.decision == "undecided":
+        close = choice.best if not choice.best.baseline else choice.runner_up
+        assert close is not None
+        gain = baseline.time_s / close.time_s - 1
+        if gain < WORTHWHILE - 1:
+            return f"Undecided: {close.name} gains {gain:.1%}, less than this model can tell from nothing."
+        return f"Undecided: {close.name} gains {gain:.0%}, less than the gradients it stands on may be off."
+    if choice.decision == "do not compress":
+        return "Do not compress: nothing with an acceptable error is faster than dense."
+    exact, lossy = choice.exact, choice.lossy
+    if exact.baseline:
+        assert lossy is not None
+        return f"Use {lossy.name} {_allowed(lossy, known)}; nothing exact is faster than dense."
+    text = f"Use {exact.name} (exact)"
+    if choice.instead is not None:
+        otherwise = "do not compress" if choice.instead.baseline else choice.instead.name
+        text += f" if {exact.assumes}, else {otherwise}"
+    return f"{text}." if lossy is None else f"{text}; or {lossy.name} {_allowed(lossy, known)}."
+
+
+def _allowed(lossy: Candidate, known: Known) -> str:
+    """Return under which condition a lossy reducer may be used."""
+    text = f"if an error of {lossy.error:.2g} is acceptable"
+    if known.max_error is not None:
+        text = f"(error {lossy.error:.2g}, allowed {known.max_error:g})"
+    return text if lossy.assumes is None else f"{text} and {lossy.assumes}"
+
+
+def _how_much(choice: Choice, baseline: Candidate, dense: Row, known: Known) -> str:
+    """Return how much the choice gains, and on what."""
+    unit = "Communication" if dense.iteration_s is None else "Iteration"
+    where = _where(dense, known)
+
+    def gain(each: Candidate) -> str:
+        return f"{baseline.time_s / each.time_s:.2f}x" if each.time_s else "free"
+
+    if choice.decision != "use":
+        close = choice.runner_up
+        if close is None:
+            return f"{unit} {_brief(baseline.time_s)}: nothing else can be chosen; {where}."
+        return f"{unit} {_brief(baseline.time_s)} -> {_brief(close.time_s)} with {close.name}, {gain(close)}; {where}."
+    best = choice.best
+    others = []
+    if best is choice.exact and choice.instead is not None and not choice.instead.baseline:
+        others.append(f"else {gain(choice.instead)}")
+    if choice.lossy is not None and choice.lossy is not best:
+        others.append(f"{choice.lossy.name} {gain(choice.lossy)}")
+    also = f" ({', '.join(others)})" if others else ""
+    return f"{unit} {_brief(baseline.time_s)} -> {_brief(best.time_s)}: {gain(best)}{also}; {where}."
+
+
+def _brief(seconds: float) -> str:
+    """Return a time in three digits.
+
+    >>> _brief(0.0018677)
+    '1.87 ms'
+    """
+    return format_seconds(float(f"{seconds:.3g}"))
+
+
+def _where(dense: Row, known: Known) -> str:
+    """Return what the times are of, beside the unit."""
+    parts = [f"{dense.workers} workers"]
+    if known.library != IDEAL.option_string:
+        parts.append(known.library)
+    if dense.steps:
+        parts.append(f"median of {known.steps} steps with feedback")
+    if known.stands_on is not None:
+        parts.append(known.stands_on)
+    return ", ".join(parts)
+
+
+def _what_changes(choice: Choice, known: Known) -> str:
+    """Return what would change the choice; a reducer's name keeps its spelling."""
+    parts = [
+        f"if {_CONSTANTS[flip.constant].format(flip.value)} (taken: {flip.taken}, an estimate): {_instead(flip.best)}"
+        for flip in known.flips
+    ]
+    if choice.decision == "undecided":
+        parts.append("only a measurement of both decides")
+    else:
+        about = choice.best if choice.decision == "use" else choice.runner_up
+        if about is not None and (at_rates := pays_text(about.name, known.scan)) is not None:
+            parts.append(f"{about.name} {at_rates}")
+    if choice.faster is not None:
+        more = choice.best.time_s / choice.faster.time_s
+        parts.append(f"an error of {choice.faster.error:.2g} allows {choice.faster.name}, {more:.2f}x as fast as that")
+    if not parts:
+        parts.append("other rates were not tried" if known.scan.field is None else "no other rate helps")
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if known.flips else f"{text}."
+
+
+def _instead(best: str) -> str:
+    return {"dense": "do not compress", "undecided": "undecided"}.get(best, best)
+
+
+def pays_text(reducer: str, scan: Scan) -> str | None:
+    """Return at which rates a reducer is faster than dense, in words; None where nobody has looked."""
+    if scan.field is None or reducer not in scan.pays_at_ends:
+        return None
+    crossings = sorted(crossing.at_Bps for crossing in scan.crossings if crossing.reducer == reducer)
+    pays_first = scan.pays_at_ends[reducer][0]
+    if not crossings:
+        often = "pays at any" if pays_first else "pays at no"
+        return f"{often} {scan.field} from {format_rate(LOWEST_BPS)} to {format_rate(scan.highest_Bps)}"
+    edges: list[float | None] = [*([None] if pays_first else []), *crossings]
+    if len(edges) % 2:
+        edges.append(None)
+    spans = [_span(edges[place], edges[place + 1]) for place in range(0, len(edges), 2)]
+    together = spans[0] if len(spans) == 1 else f"{', '.join(spans[:-1])} and {spans[-1]}"
+    return f"pays {together} of {scan.field}"
+
+
+def _span(low: float | None, high: float | None) -> str:
+    """Return a range of rates whose ends may be open."""
+    if low is None:
+        assert high is not None
+        return f"below {format_rate(high)}"
+    return f"above {format_rate(low)}" if high is None else f"from {format_rate(low)} to {format_rate(high)}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from s2sim.collectives.timing.timer import link_bytes
 from s2sim.reducers.scripts.rounds import count_rounds
+from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.reducers.scripts.traffic import payload_bytes
 from s2sim.study.measuring.communication_bound import communication_bound
 from s2sim.study.measuring.result import Row
@@ -75,6 +76,8 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed) -> Row:
         communication_s=replay.communication_ps / PS_PER_S,
         decode_s=replay.decode_ps / PS_PER_S,
         total_s=replay.total_ps / PS_PER_S,
+        encode_work_s=replay.encode_work_ps / PS_PER_S,
+        decode_work_s=replay.decode_work_ps / PS_PER_S,
         iteration_s=None if scenario.compute_ps is None else (base + replay.total_ps) / PS_PER_S,
         bytes_sent_per_rank=most_sent,
         bytes_received_per_rank=int(received.max()),
@@ -112,7 +115,18 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed) -> Row:
         real_library=scenario.machines.real_library.option_string,
         total_real_s=executed.real.total_ps / PS_PER_S,
         bytes_sent_real_per_rank=executed.sent_real(),
+        assumes=_assumption(recorded),
     )
+
+
+def _assumption(recorded: Recorded) -> str | None:
+    """Return on what a reducer's time rests beside what is simulated."""
+    parts = []
+    if AwaitGradient() in recorded.recording.scripts[0]:
+        parts.append("rows are known before forward")
+    if recorded.reducer.traits.warm:
+        parts.append("sizes carry over from the step before")
+    return " and ".join(parts) or None
 
 
 def _ratio(dense_ps: int, own_ps: int) -> float:

@@ -12,14 +12,25 @@ from s2sim.study.progress import INTERRUPTED_NOTE
 if TYPE_CHECKING:
     from s2sim.reducers.measure import Error
     from s2sim.study.measuring.gradients import Gradients
-    from s2sim.study.measuring.row_parts import BoundRow, CollectiveRow, Extrapolation, LoweringRow, StepRow
+    from s2sim.study.measuring.row_parts import (
+        BoundRow,
+        CollectiveRow,
+        Extrapolation,
+        Judgement,
+        LoweringRow,
+        StepRow,
+    )
     from s2sim.study.spec import RunSpec
 
 ROUNDING_ERROR = 1e-6
 """A relative L2 error up to this is what float32 rounds, whatever the reducer."""
 
 # Notebooks look for a method on the class, while what draws it stands above.
-_VIEWS = Registry("view", "s2sim.views", {"result": "s2sim.report.tables.html:result_html"})
+_VIEWS = Registry(
+    "view",
+    "s2sim.views",
+    {"html": "s2sim.report.tables.html:result_html", "text": "s2sim.report.tables.screen:result_text"},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,8 @@ class Row(JsonForm):
         Whether the aggregate is exact but for rounding.
     encode_s, communication_s, decode_s, total_s : float
         Of the slowest rank; communication is the rest of the total, waiting included.
+    encode_work_s, decode_work_s : float
+        All of its GPU work, what hides behind communication or compute included.
     iteration_s : float or None
         Compute plus total, where compute was given.
     bytes_sent_per_rank, bytes_received_per_rank : int
@@ -84,6 +97,10 @@ class Row(JsonForm):
         Successive steps, lossy reducers with error feedback; empty unless they were asked for.
     residual_trend : str or None
         Where residuals go over these steps; None without residuals.
+    assumes : str or None
+        What its time rests on beside what is simulated.
+    judgement : Judgement or None
+        What is thought of it beside the others; None as long as there are no others.
     """
 
     reducer: str = field(metadata=key("name"))
@@ -95,6 +112,8 @@ class Row(JsonForm):
     communication_s: float = field(metadata=key("time_s", "communication"))
     decode_s: float = field(metadata=key("time_s", "decode"))
     total_s: float = field(metadata=key("time_s", "total"))
+    encode_work_s: float
+    decode_work_s: float
     iteration_s: float | None
     bytes_sent_per_rank: int
     bytes_received_per_rank: int
@@ -123,6 +142,15 @@ class Row(JsonForm):
     extrapolated: Extrapolation | None = None
     steps: tuple[StepRow, ...] = ()
     residual_trend: str | None = None
+    assumes: str | None = None
+    judgement: Judgement | None = None
+
+    @property
+    def worst_layer(self) -> tuple[str | None, float | None]:
+        """Name of the layer whose aggregate is furthest off, of those where that is defined, and its relative error."""
+        defined = {name: error.relative_l2 for name, error in self.error_per_layer.items()}
+        known = {name: error for name, error in defined.items() if error is not None}
+        return max(known.items(), key=lambda item: item[1], default=(None, None))
 
     @property
     def exact(self) -> bool:
@@ -136,6 +164,7 @@ class Row(JsonForm):
             "error_compressed": _distance(self.error_compressed),
             "error_largest": self.error.largest,
             "error_compressed_largest": self.error_compressed.largest,
+            "error_worst_layer": dict(zip(("layer", "relative_l2"), self.worst_layer, strict=True)),
             "error_per_layer": {name: _distance(error) for name, error in self.error_per_layer.items()},
         }
 
@@ -155,26 +184,70 @@ class Crossing:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(JsonForm):
-    """The answer in words, and what it rests on.
+class Flip:
+    """A constant of the hardware that is only estimated, and with which the choice were another one.
 
     Attributes
     ----------
+    constant : str
+        Field of the GPU's description.
+    value, taken : str
+        The value with which it flips, within what is plausible, and the one that was taken.
+    best : str
+        Option string of the choice then; ``dense`` where it were not to compress.
+    """
+
+    constant: str
+    value: str
+    taken: str
+    best: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(JsonForm):
+    """The answer for one number of workers, and what it rests on.
+
+    Attributes
+    ----------
+    workers : int
+        Ranks.
+    decision : {"use", "undecided", "do not compress"}
+        Undecided: what is gained is less than the model can err.
+    lines : tuple of str
+        What to do; how much it gains, on what; what would change it.
     text : str
-        One or more sentences.
+        All of it in one.
+    best : str
+        Option string of what to use first; ``dense`` where nothing is to be compressed.
+    assumes : str or None
+        On what that rests beside what is simulated.
+    without_assumption : str or None
+        Option string of the best that does not, where the best rests on something.
     best_exact : str
-        Option string of the fastest lossless reducer.
+        Option string of the fastest exact reducer, which may be dense.
     best_lossy : str or None
-        Option string of the fastest lossy one whose error is allowed.
+        Option string of the lossy one to use if its error is acceptable.
+    flips : tuple of Flip
+        Estimated constants that decide.
+    pays : dict of str to str
+        At which rates each reducer that was looked at is faster than dense, in words.
     break_even : tuple of Crossing
         Every crossing found in the scanned range.
     bottleneck : str
         What dense waits for.
     """
 
+    workers: int
+    decision: str
+    lines: tuple[str, ...]
     text: str
+    best: str
+    assumes: str | None
+    without_assumption: str | None
     best_exact: str
     best_lossy: str | None
+    flips: tuple[Flip, ...]
+    pays: dict[str, str]
     break_even: tuple[Crossing, ...]
     bottleneck: str
 
@@ -201,8 +274,12 @@ class Result(JsonForm):
         One a reducer and number of workers.
     verdict : Verdict
         For the largest number of workers.
+    verdicts : tuple of Verdict
+        One a number of workers; break-even was looked for with the largest.
     notes : tuple of str
         What a reader must know to read the numbers rightly.
+    caveats : tuple of str
+        Those of them without which the verdict would mislead.
     """
 
     spec: RunSpec
@@ -214,7 +291,9 @@ class Result(JsonForm):
     provenance: dict[str, Any]
     rows: tuple[Row, ...] = field(metadata=key("results"))
     verdict: Verdict
+    verdicts: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
     @property
     def interrupted(self) -> bool:
@@ -222,5 +301,9 @@ class Result(JsonForm):
         return INTERRUPTED_NOTE in self.notes
 
     def _repr_html_(self) -> str:
-        """Return the result as a table for notebooks."""
-        return str(_VIEWS.get("result")(self))
+        """Return the first screen for notebooks."""
+        return str(_VIEWS.get("html")(self))
+
+    def __str__(self) -> str:
+        """Return the first screen as text of 80 columns."""
+        return str(_VIEWS.get("text")(self))

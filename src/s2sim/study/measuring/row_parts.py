@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,37 @@ class Extrapolation:
     hold_out_error_bytes: float
     hold_out_error_time: float
     transfer: tuple[Transfer, ...]
+
+    @property
+    def doubt(self) -> float:
+        """By which factor the time may be longer, by the worst that was found where it could be checked; 1 or more."""
+        errors = [self.hold_out_error_time, *(item.error_time for item in self.transfer)]
+        return max(1.0, *(1 / (1 + error) if error > -1 else inf for error in errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is thought of a row beside the others of its number of workers.
+
+    Attributes
+    ----------
+    time_s : float
+        What is compared: the phase or, where compute was given, the iteration; of the median step where several ran.
+    speedup : float
+        Dense's over it.
+    rejected : str or None
+        Why it cannot be recommended, however fast.
+    dominated_by : str or None
+        Option string of one that takes no longer and is no further from the exact mean.
+    as_dense : bool
+        Whether it does what dense does, in the same time.
+    """
+
+    time_s: float
+    speedup: float
+    rejected: str | None
+    dominated_by: str | None
+    as_dense: bool
 
 
 @dataclass(frozen=True, slots=True)

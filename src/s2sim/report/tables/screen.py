@@ -1,0 +1,66 @@
+"""What a run shows first, whatever shows it: paragraphs and tables in their order."""
+
+from __future__ import annotations
+
+from io import StringIO
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from s2sim.report.tables.answer import answer_grid
+from s2sim.report.tables.rows import scaling_grid
+from s2sim.report.tables.texts import workers_text
+
+if TYPE_CHECKING:
+    from s2sim.report.tables.grid import Grid
+    from s2sim.study.measuring.result import Result
+
+_COLUMNS = 80
+
+
+def verdict_lines(result: Result) -> list[str]:
+    """Return what to do with each number of workers, and all about the largest: three lines where there is one."""
+    first, *others = result.verdict.lines
+    if len(result.verdicts) == 1:
+        return [first, *others]
+    smaller = [each for each in result.verdicts if each is not result.verdict]
+    named = [(each.workers, each.lines[0]) for each in smaller] + [(result.verdict.workers, first)]
+    return [*(f"{workers_text(workers)}: {line}" for workers, line in named), *others]
+
+
+def result_table(result: Result) -> tuple[Grid, str | None]:
+    """Return the reducers of the only number of workers, and what does as dense does; or times over several."""
+    if len(result.verdicts) > 1:
+        return scaling_grid(result), None
+    return answer_grid(result.rows, result.verdict)
+
+
+def about_lines(result: Result) -> list[str]:
+    """Return on what cluster, with what, and of whose gradients."""
+    machines = f"{result.machines[0].upper()}{result.machines[1:]}."
+    return [result.headline, machines, result.gradients.sentence()]
+
+
+def result_text(result: Result) -> str:
+    """Return the first screen as plain text of 80 columns."""
+    from rich.console import Console
+
+    from s2sim.report.tables.terminal import rich_tables
+
+    grid, as_dense = result_table(result)
+    stream = StringIO()
+    console = Console(file=stream, width=_COLUMNS, highlight=False, color_system=None)
+    for table in rich_tables(grid, _COLUMNS):
+        console.print()
+        console.print(table)
+    after = [*([] if as_dense is None else [as_dense]), "", *about_lines(result)]
+    after += [f"Note: {note}." for note in result.caveats]
+    parts = [
+        *(_filled(line) for line in verdict_lines(result)),
+        stream.getvalue().rstrip("\n"),
+        *map(_filled, after),
+    ]
+    return "\n".join(parts)
+
+
+def _filled(line: str) -> str:
+    return fill(line, _COLUMNS, break_long_words=False, break_on_hyphens=False)

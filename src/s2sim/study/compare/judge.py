@@ -1,0 +1,95 @@
+"""From rows to what the choice is made of: the time that the verdict is about, and what rules a row out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isclose
+from statistics import median_low
+from typing import TYPE_CHECKING
+
+from s2sim.study.compare.choice import Candidate, dominated
+from s2sim.study.measuring.row_parts import Judgement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.study.measuring.result import Row
+
+# What has an error of 1 on a layer sends nothing of it, which error feedback makes good; what has more is worse.
+_ZEROS = 1 + 1e-6
+
+
+def judged_time_s(row: Row) -> float:
+    """Return the time that a verdict is about: of the phase or the iteration; of the median step if there are some."""
+    total_s = median_low(step.total_s for step in row.steps) if row.steps else row.total_s
+    return total_s if row.iteration_s is None else row.iteration_s - row.total_s + total_s
+
+
+def rejected(row: Row, max_error: float | None) -> str | None:
+    """Return why a reducer cannot be recommended, however fast; None where it can.
+
+    Its error has to be defined, below that of zeros as a whole and over what is compressed, not above it on any layer,
+    and not above what the user allows; and with error feedback its residuals must not diverge.
+    """
+    if row.lossless:
+        return None
+    error, compressed = row.error.relative_l2, row.error_compressed.relative_l2
+    if error is None:
+        return "error undefined"
+    if error >= 1 or (compressed is not None and compressed >= 1):
+        return "worse than zeros"
+    layer, worst = row.worst_layer
+    if worst is not None and worst > _ZEROS:
+        return f"worse than zeros on {layer}"
+    if row.residual_trend == "diverges":
+        return "residuals diverge"
+    if max_error is not None and error > max_error:
+        return f"error over {max_error:g}"
+    return None
+
+
+def acceptable(row: Row, max_error: float | None) -> bool:
+    """Return whether a reducer's error allows it to win, see `rejected`."""
+    return rejected(row, max_error) is None
+
+
+def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidate]:
+    """Return the rows of one number of workers as the choice sees them; the first ``dense`` is the baseline.
+
+    What training does without a compressor is never rejected, however its type rounds.
+    """
+    baseline = next(row for row in rows if row.reducer == "dense")
+    return [_candidate(row, None if row is baseline else rejected(row, max_error), baseline=row is baseline) for row in rows]
+
+
+def _candidate(row: Row, why_not: str | None, *, baseline: bool) -> Candidate:
+    return Candidate(
+        name=row.option_string,
+        time_s=judged_time_s(row),
+        error=row.error.relative_l2,
+        exact=row.exact,
+        baseline=baseline,
+        assumes=row.assumes,
+        rejected=why_not,
+        doubt=1.0 if row.extrapolated is None else row.extrapolated.doubt,
+    )
+
+
+def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
+    """Return the rows of one number of workers with what is thought of each, ``dense`` among them."""
+    candidates = candidates_of(rows, max_error)
+    dense_s = next(each.time_s for each in candidates if each.baseline)
+    beaten = dominated(candidates)
+    return [
+        replace(
+            row,
+            judgement=Judgement(
+                time_s=each.time_s,
+                speedup=dense_s / each.time_s if each.time_s else 1.0 if dense_s == 0 else float("inf"),
+                rejected=each.rejected,
+                dominated_by=beaten.get(each.name),
+                as_dense=not each.baseline and isclose(each.time_s, dense_s, rel_tol=1e-9) and each.exact,
+            ),
+        )
+        for row, each in zip(rows, candidates, strict=True)
+    ]

@@ -1,0 +1,80 @@
+"""Whether constants of the hardware that are only estimated decide the choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from s2sim.study.compare.choice import choose
+from s2sim.study.measuring.result import Flip
+from s2sim.units import PS_PER_S, format_seconds, parse_time_ps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from s2sim.study.compare.choice import Candidate, Choice
+    from s2sim.study.measuring.executed import Executed
+    from s2sim.topology.files.hardware import Gpu
+    from s2sim.topology.files.quantity import Quantity
+
+# Least and most that people have measured on GPUs and hosts of the last ten years.
+_PLAUSIBLE = {"kernel_launch": ("2 us", "10 us"), "host_sync": ("5 us", "50 us"), "memory_efficiency": ("0.3", "0.9")}
+
+
+def find_flips(
+    candidates: Sequence[Candidate], executed: Sequence[Executed], choice: Choice, max_error: float | None
+) -> tuple[Flip, ...]:
+    """Return the estimated constants of the GPU with which another choice is made, each at the end where it is.
+
+    Parameters
+    ----------
+    candidates, executed : sequences of Candidate and Executed
+        One a reducer, in one order, as the constants were taken.
+    choice : Choice
+        What was chosen of them.
+    max_error : float or None
+        As `choose` takes it.
+    """
+    scenario = executed[0].scenario
+    flips = []
+    for constant, taken, value, gpu in _others(scenario.gpu):
+        again = replace(scenario, machines=replace(scenario.machines, gpu=gpu))
+        varied = [
+            each if each.baseline or each.rejected else replace(each, time_s=_time_s(replace(one, scenario=again)))
+            for each, one in zip(candidates, executed, strict=True)
+        ]
+        best = outcome(choose(varied, max_error))
+        if best != outcome(choice):
+            flips.append(Flip(constant, value, taken, best))
+    return tuple(flips)
+
+
+def outcome(choice: Choice) -> str:
+    """Return in a word what a choice comes to: an option string, ``dense`` for no compression, or ``undecided``."""
+    return choice.decision if choice.decision == "undecided" else choice.best.name
+
+
+def _time_s(executed: Executed) -> float:
+    return ((executed.scenario.compute_ps or 0) + executed.replay.total_ps) / PS_PER_S
+
+
+def _others(gpu: Gpu) -> Iterator[tuple[str, str, str, Gpu]]:
+    """Yield the name of each estimated constant, what was taken for it, what it may be, and the GPU with that."""
+    for quantity in gpu.quantities:
+        constant = quantity.field.rpartition(".")[2]
+        if quantity.kind != "estimated":
+            continue
+        for value in _PLAUSIBLE.get(constant, ()):
+            if constant == "memory_efficiency":
+                other = replace(gpu, memory_efficiency=float(value))
+            elif constant == "kernel_launch":
+                other = replace(gpu, kernel_launch_ps=parse_time_ps(value))
+            else:
+                other = replace(gpu, host_sync_ps=parse_time_ps(value))
+            yield constant, _text(quantity), value, other
+
+
+def _text(quantity: Quantity) -> str:
+    """Return the value of a constant for reading."""
+    value = quantity.value
+    return format_seconds(parse_time_ps(value) / PS_PER_S) if isinstance(value, str) else str(value)
