@@ -35,6 +35,7 @@ from s2sim.study.compare.steps import follow
 from s2sim.study.measuring.communication_bound import communication_bound
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.timeline import watch
+from s2sim.study.scenario.machines import Machines
 from s2sim.study.scenario.reducers import ReducerScenario
 from s2sim.testing.reducers import check_reducer, example_gradients
 from s2sim.topology.cluster import build_cluster
@@ -300,9 +301,9 @@ def test_the_bound_of_a_group_is_that_of_its_own_ranks(nodes_of):
 def test_a_timeline_names_the_ranks_themselves(nodes_of, gpu):
     ran = run_reducer(TwoLevels(), gradients_of(4))
     cluster = nodes_of(4, 2)
-    scenario = ReducerScenario(
-        shape=cluster.shape, reducers=(), library=choose_library("nccl"), gpu=gpu, trace=None, algorithm="ring"
-    )
+    nccl = choose_library("nccl")
+    machines = Machines(nccl, nccl, gpu, "nccl")
+    scenario = ReducerScenario(shape=cluster.shape, reducers=(), machines=machines, trace=None, algorithm="ring")
     executed = Executed(ran.recording, scenario, Timer(cluster, "ring"))
     spans = {(span.rank, span.name.split(",")[0], span.details["collective"]) for span in watch(executed).spans}
     assert {(1, "to rank 0", "reduce"), (3, "to rank 2", "reduce"), (2, "to rank 3", "broadcast")} <= spans

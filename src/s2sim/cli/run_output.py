@@ -80,7 +80,8 @@ def _show_details(result: Result, defaults: str | None) -> None:
     break_even = break_even_grid(result)
     if break_even is not None:
         show_grids([break_even])
-    show_lines(["", f"In dense, {result.verdict.bottleneck}."])
+    show_lines([""])
+    show_paragraph(f"In dense, {result.verdict.bottleneck}.")
 
 
 def _print_lowering(result: Result) -> None:

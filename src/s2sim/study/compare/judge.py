@@ -59,7 +59,9 @@ def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidat
     What training does without a compressor is never rejected, however its type rounds.
     """
     baseline = next(row for row in rows if row.reducer == "dense")
-    return [_candidate(row, None if row is baseline else rejected(row, max_error), baseline=row is baseline) for row in rows]
+    return [
+        _candidate(row, None if row is baseline else rejected(row, max_error), baseline=row is baseline) for row in rows
+    ]
 
 
 def _candidate(row: Row, why_not: str | None, *, baseline: bool) -> Candidate:

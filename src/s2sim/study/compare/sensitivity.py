@@ -51,7 +51,9 @@ def find_flips(
 
 def outcome(choice: Choice) -> str:
     """Return in a word what a choice comes to: an option string, ``dense`` for no compression, or ``undecided``."""
-    return choice.decision if choice.decision == "undecided" else choice.best.name
+    if choice.decision == "undecided":
+        return choice.decision
+    return "dense" if choice.best.baseline else choice.best.name
 
 
 def _time_s(executed: Executed) -> float:
