@@ -157,3 +157,15 @@ def test_an_old_pytorch_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     with pytest.raises(TraceError, match=r"could run code in PyTorch 2\.5\.1"):
         read_arrays(saved(tmp_path / "a.pt", {"w": torch.ones(3)}))
+
+
+def test_a_small_archive_that_expands_to_much_is_refused_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr("s2sim.gradients.traces.archive._ROOM_BYTES", 10**5)
+    whole = saved(tmp_path / "a.pt", {"w": torch.zeros(1000, 500)})
+    assert read_arrays(whole)["w"].shape == (1000, 500)
+    packed = tmp_path / "b.pt"
+    with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as smaller:
+        for name in archive.namelist():
+            smaller.writestr(name, archive.read(name))
+    with pytest.raises(TraceError, match=r"b\.pt expands to 2\S* MB: save it without compression"):
+        read_arrays(packed)

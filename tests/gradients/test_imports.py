@@ -252,3 +252,12 @@ def test_pytorch_is_asked_for_only_where_it_is_needed(tmp_path, monkeypatch):
     (tmp_path / "0.pt").write_bytes(b"")
     with pytest.raises(TraceError, match=r"0\.pt is read by PyTorch: pip install 's2sim\[torch\]'"):
         read_arrays(tmp_path / "0.pt")
+
+
+def test_a_small_archive_that_expands_to_much_is_refused_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr("s2sim.gradients.traces.archive._ROOM_BYTES", 10**5)
+    np.savez_compressed(tmp_path / "bomb.npz", w=np.zeros((1000, 500), np.float32))
+    np.savez_compressed(tmp_path / "honest.npz", w=np.arange(10**5, dtype=np.float32))
+    with pytest.raises(TraceError, match=r"bomb.npz expands to 2 MB: save it without compression"):
+        read_arrays(tmp_path / "bomb.npz")
+    assert read_arrays(tmp_path / "honest.npz")["w"].shape == (10**5,)

@@ -13,6 +13,7 @@ import numpy as np
 
 from s2sim.errors import S2SimWarning, TraceError
 from s2sim.gradients.gradient import RowSparse, stored
+from s2sim.gradients.traces.archive import refuse_bomb
 from s2sim.gradients.traces.safetensors_file import parse_safetensors, to_float32
 from s2sim.gradients.traces.torch_file import read_tensors
 from s2sim.words import number_of
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     Layers = dict[str, Layer]
 
 _SINGLE_LAYER = "gradient"
-# Of an array, and of an archive. NumPy takes all else for a pickle, and tells how to run the code in it.
-_NUMPY_STARTS = (b"\x93NUMPY", b"PK")
+# How what NumPy writes begins. It takes all else for a pickle, and tells how to run the code in it.
+_ARRAY, _ARCHIVE = b"\x93NUMPY", b"PK"
 # What NumPy, zipfile and PyTorch raise on damaged, encrypted or pickled content, as found by altering bytes at random.
 _DAMAGED = (
     ValueError,
@@ -73,8 +74,11 @@ def _read_numpy(path: Path) -> Layers:
     # Opened here because NumPy leaves a damaged archive open. Pickled objects could run code: NumPy refuses them
     # with a ValueError.
     with path.open("rb") as file:
-        if not file.read(len(_NUMPY_STARTS[0])).startswith(_NUMPY_STARTS):
+        start = file.read(len(_ARRAY))
+        if not start.startswith((_ARRAY, _ARCHIVE)):
             raise TraceError(f"{path} is empty, damaged or not written by NumPy: save it again")
+        if start.startswith(_ARCHIVE):
+            refuse_bomb(path)
         file.seek(0)
         loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):

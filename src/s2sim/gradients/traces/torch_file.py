@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import TraceError
 from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.traces.archive import refuse_bomb
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,7 @@ def read_tensors(path: Path, single: str) -> dict[str, Layer]:
     # What torch.save wrote before 1.6, and plain pickles, allocate what they claim before it is read.
     if not zipfile.is_zipfile(path):
         raise TraceError(f"{path} is empty, truncated, damaged or not written by torch.save: save it again")
+    refuse_bomb(path)
     try:
         loaded = _load(path)
     except UnpicklingError:
