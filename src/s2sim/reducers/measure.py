@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.arrays import Ints
+    from s2sim.arrays import Floats, Ints
     from s2sim.gradients.gradient import Layer
     from s2sim.reducers.rank import Reduced
 
@@ -50,16 +50,6 @@ class Errors:
     whole: Error
     compressed: Error
     layers: dict[str, Error]
-
-
-class _Products(NamedTuple):
-    """Inner products of difference d, exact mean x and aggregate a, and the largest magnitude in d."""
-
-    dd: float
-    xx: float
-    aa: float
-    ax: float
-    largest: float
 
 
 def mean_float64(gradients: Sequence[Gradient]) -> Gradient:
@@ -149,7 +139,8 @@ def _both(found: Layer, exact: Layer) -> tuple[NDArray[Any], NDArray[Any]]:
     return to_dense(found).reshape(-1), to_dense(exact).reshape(-1)
 
 
-def _products(layer: Layer, exact: Layer) -> _Products:
+def _products(layer: Layer, exact: Layer) -> tuple[Floats, float]:
+    """Return inner products d·d, x·x, a·a, a·x of difference d, exact mean x and aggregate a, and the largest in d."""
     found, truth = _both(layer, exact)
     total, largest = np.zeros(4), 0.0
     for start in range(0, len(truth), _CHUNK_ELEMENTS):
@@ -158,13 +149,12 @@ def _products(layer: Layer, exact: Layer) -> _Products:
         d = a - x
         total += d @ d, x @ x, a @ a, a @ x
         largest = max(largest, float(np.abs(d).max()))
-    dd, xx, aa, ax = total.tolist()
-    return _Products(dd, xx, aa, ax, largest)
+    return total, largest
 
 
-def _error(parts: Sequence[_Products]) -> Error:
-    dd, xx, aa, ax = (sum(getattr(part, name) for part in parts) for name in ("dd", "xx", "aa", "ax"))
-    largest = max((part.largest for part in parts), default=0.0)
+def _error(parts: Sequence[tuple[Floats, float]]) -> Error:
+    dd, xx, aa, ax = sum((products for products, _ in parts), np.zeros(4)).tolist()
+    largest = max((found for _, found in parts), default=0.0)
     relative = sqrt(dd / xx) if xx else (0.0 if dd == 0 else None)
     cosine = ax / sqrt(xx) / sqrt(aa) if xx and aa else None
     return Error(

@@ -74,13 +74,10 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[Floats32], *, seed: 
     layers = [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
     made = made.fitted(layers, seed)
     ran = run_reducer(made, layers, seed=seed)
-    dense: dict[int, Floats32] = {}
-    for result in ran.results:
-        if id(result.mean) not in dense:
-            (layer,) = result.mean.layers
-            array = to_dense(layer)
-            array.setflags(write=False)
-            dense[id(result.mean)] = array
+    means = {id(result.mean): result.mean for result in ran.results}
+    dense = {key: to_dense(*mean.layers) for key, mean in means.items()}
+    for array in dense.values():
+        array.setflags(write=False)
     sent, received = recording_bytes(ran.recording)
     return ReducedOnce(
         [dense[id(result.mean)] for result in ran.results], sent.tolist(), received.tolist(), ran.recording
