@@ -75,3 +75,9 @@ def test_files_and_folders_that_a_document_names_are_there(document):
     named = re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|toml|md))?)`", document.read_text(encoding="utf-8"))
     rooms = [ROOT, *(path for path in (ROOT / "src" / "s2sim").rglob("*") if path.is_dir()), ROOT / "src" / "s2sim"]
     assert [path for path in named if not any((room / path).exists() for room in rooms)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_pictures_and_pages_that_a_document_links_are_there(document):
+    linked = re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
+    assert [path for path in linked if not (document.parent / path).exists()] == []

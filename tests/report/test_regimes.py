@@ -96,7 +96,7 @@ def test_the_picture_shows_every_cell_and_what_colours_mean(regimes):
     shown = texts(picture)
     assert shown.count(f"2.00{TIMES}") == 14
     assert shown.count(f"3.00{TIMES}") == shown.count(f"1.00{TIMES}") == 1
-    for text in ("dense", "fp16", "owner-reduce", "latency 50 µs", "a cluster", "overlap 0 (each rank its own rows)"):
+    for text in ("dense", "fp16", "owner-reduce", "latency 50 us", "a cluster", "overlap 0 (each rank its own rows)"):
         assert shown.count(text) == 1, text
     assert "Fastest nowhere: topk:density=0.01, union, union:prefetch=true." in shown
     assert any("Corner: what ties" in text for text in shown)

@@ -88,7 +88,7 @@ def test_a_picture_without_times_counts_rounds():
     assert "replaces what the rank has" not in texts
 
 
-@pytest.mark.parametrize(("factor", "unit"), [(1.0, "time (s)"), (1e-5, "time (µs)"), (0.0, "time (ps)")])
+@pytest.mark.parametrize(("factor", "unit"), [(1.0, "time (s)"), (1e-5, "time (us)"), (0.0, "time (ps)")])
 def test_a_picture_with_times_has_a_time_axis(factor, unit):
     rows = [message(0, 0, 0, 1, adds=False, start_s=0.0, end_s=2.5 * factor)]
     texts = texts_of(draw_schedule(rows, "svg", ranks=2, title="t"))

@@ -9,7 +9,6 @@ import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.report.tables.texts import workers_text
-from s2sim.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -55,15 +54,6 @@ def settle(figure: Figure) -> None:
     """Lay out a figure once for all: what is placed by hand afterwards stays right, and its files are the same."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-
-
-def time_text(seconds: float) -> str:
-    """Return a time as papers write it.
-
-    >>> time_text(2.5e-4)
-    '250 µs'
-    """
-    return format_seconds(seconds).replace(" us", " µs")
 
 
 def log_ticks(low: float, high: float, unit: float = 1.0, most: int = 7) -> list[float]:

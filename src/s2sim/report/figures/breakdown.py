@@ -15,12 +15,12 @@ from s2sim.report.figures.axes import (
     rows_title,
     settle,
     text_size,
-    time_text,
 )
 from s2sim.report.figures.colours import look_of
 from s2sim.report.figures.figure_file import one_look
 from s2sim.report.figures.head import headed
 from s2sim.report.tables.texts import error_text, factor_text
+from s2sim.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,7 +128,7 @@ def _draw_bars(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _summary(row: Row) -> str:
     error = "exact" if row.exact else f"error {error_text(row.error.relative_l2)}"
-    return f"{time_text(row.total_s)}, {factor_text(row.speedup_vs_dense)}, {error}"
+    return f"{format_seconds(row.total_s)}, {factor_text(row.speedup_vs_dense)}, {error}"
 
 
 def _write_beside(axes: Axes, rows: Sequence[Row]) -> None:
@@ -142,7 +142,7 @@ def _write_beside(axes: Axes, rows: Sequence[Row]) -> None:
     end = max(row.total_s * width / (width - text) for row, text in zip(rows, taken, strict=True)) or 1.0
     ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0, end) if tick <= end]
     axes.set_xlim(0, end)
-    axes.set_xticks(ticks, [time_text(tick) for tick in ticks])
+    axes.set_xticks(ticks, [format_seconds(tick) for tick in ticks])
     for place, row in enumerate(rows):
         axes.annotate(
             _summary(row),

@@ -17,7 +17,6 @@ from s2sim.report.figures.axes import (
     rows_title,
     set_log,
     settle,
-    time_text,
 )
 from s2sim.report.figures.break_even import STYLES
 from s2sim.report.figures.colours import look_of
@@ -27,7 +26,7 @@ from s2sim.report.figures.front import draw_steps, ring, steps_of
 from s2sim.report.figures.head import headed
 from s2sim.report.figures.labels import Label, place_labels
 from s2sim.study.measuring.result import ROUNDING_ERROR
-from s2sim.units import format_bytes
+from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +57,7 @@ class _Quantity(NamedTuple):
 
 _SENT = _Quantity("bytes sent by the rank that sends most", lambda row: row.bytes_sent_per_rank, format_bytes)
 _PAYLOAD = _Quantity("bytes that it would hand to a network", lambda row: row.payload_bytes_per_rank, format_bytes)
-_TIME = _Quantity("time of the communication phase", lambda row: row.total_s, time_text)
+_TIME = _Quantity("time of the communication phase", lambda row: row.total_s, format_seconds)
 
 
 def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:

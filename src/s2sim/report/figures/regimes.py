@@ -7,11 +7,11 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
-from s2sim.report.figures.axes import GREY, SMALL_SIZE, TEXT_SIZE, TITLE_SIZE, time_text
+from s2sim.report.figures.axes import GREY, SMALL_SIZE, TEXT_SIZE, TITLE_SIZE
 from s2sim.report.figures.colours import look_of
 from s2sim.report.figures.figure_file import figure_bytes, one_look
 from s2sim.report.tables.regimes import axis_values
-from s2sim.units import format_rate
+from s2sim.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ def draw_regimes(result: RegimeMap, file_format: str) -> bytes:
                     axes.set_title(_overlap_text(overlap), fontsize=TEXT_SIZE, pad=4)
                 if column == len(overlaps) - 1:
                     axes.yaxis.set_label_position("right")
-                    axes.set_ylabel(f"latency {time_text(latency)}", fontsize=TEXT_SIZE, rotation=270, labelpad=12)
+                    axes.set_ylabel(f"latency {format_seconds(latency)}", fontsize=TEXT_SIZE, rotation=270, labelpad=12)
         middle = _LEFT + (len(overlaps) * (panel_width + _GAP) - _GAP) / 2
         figure.text(middle / width, (below - _BOTTOM + 0.06) / height, "rate of a NIC", fontsize=TEXT_SIZE, ha="center")
         tall = len(latencies) * (panel_height + _GAP) - _GAP

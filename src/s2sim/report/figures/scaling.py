@@ -16,13 +16,13 @@ from s2sim.report.figures.axes import (
     log_limits,
     plain,
     set_log,
-    time_text,
 )
 from s2sim.report.figures.break_even import STYLES
 from s2sim.report.figures.colours import look_of
 from s2sim.report.figures.end_names import names_height, names_width, write_names
 from s2sim.report.figures.figure_file import one_look
 from s2sim.report.figures.head import head_height, head_lines, write_head
+from s2sim.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +84,7 @@ def scaling_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str =
 
 
 def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
-    time = _Quantity("time of the communication phase", lambda row: row.total_s, time_text)
+    time = _Quantity("time of the communication phase", lambda row: row.total_s, format_seconds)
     if rows[0].iteration_s is None:
         return time, _Quantity(
             "speed-up over dense", lambda row: row.speedup_vs_dense, lambda value: f"{value:g}x", mark=1.0

@@ -37,7 +37,7 @@ _REPLACES = (0, (4, 2))
 # Share of a round at its beginning and end that arrows leave free where there is no time axis.
 _AIR = 0.06
 # Units of a time axis, the largest first.
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps"))
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"))
 
 
 def check_drawing(places: int, messages: int) -> None:
