@@ -6,10 +6,11 @@ without a cluster. Each is imported when first used, because ``s2sim --help`` ne
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+# Known to type checkers by its name; `typing` itself takes longer to import than all of this.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from s2sim.reducers.once import reduce_once
     from s2sim.study.collective.run import run_collective
     from s2sim.study.compare.run import run
@@ -28,4 +29,6 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 's2sim' has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(_HOMES[name]), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from s2sim.cli.main import main
+from s2sim.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

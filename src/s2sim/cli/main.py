@@ -14,6 +14,7 @@ import typer
 
 from s2sim import __version__
 from s2sim.cli import codec, collective, flows, listing, notebook, run, topology, trace
+from s2sim.cli.entry import INTERRUPTED
 from s2sim.cli.options import examples, help_without_command
 from s2sim.cli.printable import printable, printable_lines
 from s2sim.errors import S2SimError, S2SimWarning
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 BAD_INPUT = 2
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="s2sim",
