@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 # As many links as a graph may have: each GPU and each interface has some.
-_MOST = 50_000_000
+_MOST = 10_000_000
 
 
 def _numbered(chosen: Ints, among: int) -> Ints:

@@ -14,6 +14,7 @@ from s2sim.collectives.schedules.schedule import Pattern, Release
 from s2sim.collectives.timing.duration import at_least_ps, duration_ps
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.ways import Ways
+from s2sim.collectives.timing.work import check_work
 from s2sim.errors import OptionError, TopologyError
 from s2sim.units import PS_PER_S, format_seconds
 
@@ -214,6 +215,7 @@ class Timer:
 
     def _schedule(self, algorithm: str | Algorithm, demand: Demand) -> Schedule:
         schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
+        check_work(schedule, len(self.cluster.fabric))
         return as_sent(schedule, self.cluster, self.profile)
 
     def _possible(self, names: Sequence[str], demand: Demand) -> list[Schedule]:

@@ -76,6 +76,11 @@ class SyntheticOptions:
         return round(self.density * self.rows)
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of one rank's gradient, rows that it does not hold left out."""
+        return 4 * self.dense + self.layers * self.rows_per_rank * (4 * self.width + 8)
+
+    @property
     def common_rows(self) -> int:
         """Rows that all ranks hold in each layer."""
         return round(self.overlap * self.rows_per_rank)

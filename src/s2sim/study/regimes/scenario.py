@@ -12,6 +12,7 @@ from s2sim.gradients.traces.synthetic import SyntheticTrace
 from s2sim.study.scenario.asked import reducers_asked, warn_of_later_options
 from s2sim.study.scenario.cluster import Scenario
 from s2sim.study.scenario.machines import Machines, resolve_machines
+from s2sim.study.scenario.memory import check_ranks
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.units import format_rate, parse_rate_Bps, parse_time_ps
 
@@ -45,17 +46,20 @@ def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
     """Return the scenario of a map; `S2SimError` for anything that does not exist or cannot be as asked."""
     _parse_axis("--density", spec.densities, float)
     _parse_axis("--overlap", spec.overlaps, float)
+    gradients = [spec.gradients(*point) for point in product(spec.densities, spec.overlaps)]
+    traces = tuple(SyntheticTrace(options, spec.workers, spec.seed) for options in gradients)
+    for trace in traces:
+        check_ranks(spec.workers, trace)
     pairs = product(
         zip(spec.rates, _parse_axis("--rate", spec.rates, parse_rate_Bps), strict=True),
         zip(spec.latencies, _parse_axis("--latency", spec.latencies, parse_time_ps), strict=True),
     )
     networks = tuple(_network(spec, rate, latency) for rate, latency in pairs)
     shape = networks[0].scenario.shape
-    gradients = [spec.gradients(*point) for point in product(spec.densities, spec.overlaps)]
     reducers = reducers_asked(spec.reducers)
     warn_of_later_options(reducers, what="the map")
     return RegimeScenario(
-        traces=tuple(SyntheticTrace(options, spec.workers, spec.seed) for options in gradients),
+        traces=traces,
         networks=networks,
         reducers=reducers,
         machines=resolve_machines(shape, spec.overrides, spec.library, spec.gpu),

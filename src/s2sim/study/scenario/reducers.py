@@ -11,6 +11,7 @@ from s2sim.gradients.load import load_trace
 from s2sim.study.scenario.asked import reducers_asked
 from s2sim.study.scenario.cluster import Scenario, resolve_cluster
 from s2sim.study.scenario.machines import Machines, resolve_machines
+from s2sim.study.scenario.memory import check_ranks
 from s2sim.units import parse_time_ps
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     reducers = reducers_asked(spec.reducers)
     compute_ps = None if spec.compute is None else parse_time_ps(spec.compute)
     target = None if spec.scale_to is None else parse_parameters(spec.scale_to)
+    trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
+    check_ranks(max(spec.workers), trace)
     where = resolve_cluster(spec, spec.collective)
     return ReducerScenario(
         shape=where.shape,
@@ -78,7 +81,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         algorithm=where.algorithm,
         reducers=reducers,
         machines=resolve_machines(where.shape, where.overrides, spec.library, spec.gpu),
-        trace=load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed),
+        trace=trace,
         target=target if spec.model is None else load_model(spec.model),
         compute_ps=compute_ps,
     )
