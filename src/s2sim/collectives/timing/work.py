@@ -34,5 +34,5 @@ def check_work(schedule: Schedule, links: int) -> None:
     if messages + len(steps) * a_round > _MOST_MESSAGES:
         raise OptionError(
             f"{schedule.algorithm} on {schedule.demand.ranks} ranks sends some {messages:.2g} messages in "
-            f"{len(steps)} unlike rounds, which takes more than minutes to time: take fewer workers or another algorithm"
+            f"{len(steps)} unlike rounds, more than minutes to time: take fewer workers or another algorithm"
         )
