@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
+from s2sim.cli import INTERRUPTED
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
-
-INTERRUPTED = 130
 
 
 def main() -> int:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from s2sim import __version__
-from s2sim.cli import codec, collective, flows, listing, notebook, run, topology, trace
-from s2sim.cli.entry import INTERRUPTED
+from s2sim.cli import INTERRUPTED, codec, collective, flows, listing, notebook, run, topology, trace
 from s2sim.cli.options import examples, help_without_command
 from s2sim.cli.printable import printable, printable_lines
 from s2sim.errors import S2SimError, S2SimWarning
