@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import TraceError
-from s2sim.gradients.extrapolation.law import fit_law, fit_layer
-from s2sim.gradients.extrapolation.law_check import forecast
+from s2sim.gradients.extrapolation.law import fit_law, fit_layer, forecast
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.load import load_trace
 from s2sim.gradients.statistics import holders, occupancy

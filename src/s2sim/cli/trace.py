@@ -52,7 +52,7 @@ def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
 
     check_targets(json=json)
 
-    from s2sim.gradients.extrapolation.law_check import forecast
+    from s2sim.gradients.extrapolation.law import forecast
     from s2sim.gradients.load import load_trace
 
     opened = load_trace(trace, workers=1)

@@ -14,7 +14,7 @@ from s2sim.units import format_bytes
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
-    from s2sim.gradients.extrapolation.law_check import Forecast
+    from s2sim.gradients.extrapolation.law import Forecast
     from s2sim.gradients.load import AnyTrace
     from s2sim.gradients.statistics import Spread, Statistics
     from s2sim.gradients.traces.manifest import LayerEntry, Manifest

@@ -38,6 +38,10 @@ _PROBABILITIES = 150
 # Steps of expectation and maximisation; the union at twice the ranks has settled to 0.3 % by then.
 _FIT_STEPS = 5000
 
+# Times the recorded ranks, ahead and back.
+_AHEAD = (2, 4, 16)
+_BACK = (2, 4, 8)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerLaw:
@@ -76,6 +80,32 @@ class RankLaw:
     layers: tuple[LayerLaw | None, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LayerForecast:
+    """The law of one table.
+
+    Attributes
+    ----------
+    union_density : dict of int to float
+        Ranks, more than recorded, to the share of rows that at least one of them holds, by the law.
+    errors : dict of int to float
+        For fewer ranks than recorded: what a law fitted to the first of them says of the union of all recorded ranks,
+        over what was recorded, less 1.
+    """
+
+    union_density: dict[int, float]
+    errors: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The law of a trace: what it assumes, the ranks that it was fitted to, and one forecast a row-sparse layer."""
+
+    law: str
+    ranks: int
+    layers: dict[str, LayerForecast]
+
+
 def fit_law(source: GradientSource, ranks: int | None = None) -> RankLaw:
     """Fit the law to the first ``ranks`` ranks (two or more) of all steps, or to all ranks."""
     ranks = source.world_size if ranks is None else ranks
@@ -102,3 +132,27 @@ def _likelihoods(counts: Ints, ranks: int, probabilities: Floats) -> tuple[Ints,
 
     logs = xlogy(counts[:, None], probabilities) + xlog1py((ranks - counts)[:, None], -probabilities)
     return counts, np.exp(logs - logs.max(axis=1, keepdims=True))
+
+
+def forecast(source: GradientSource) -> Forecast | None:
+    """Fit the law to a trace and to parts of it; None for fewer ranks than a law and its check need."""
+    ranks = source.world_size
+    if ranks < LEAST_RANKS:
+        return None
+    whole = fit_law(source)
+    parts = {ranks // factor: fit_law(source, ranks // factor) for factor in _BACK if ranks // factor >= 2}
+    layers = {}
+    for index, (name, counts) in enumerate(zip(source.gradient(0, 0).names, occupancy(source, ranks), strict=True)):
+        law = whole.layers[index]
+        if law is None or counts is None:
+            continue
+        recorded = float(1 - counts[0] / counts.sum())
+        layers[name] = LayerForecast(
+            {factor * ranks: law.union_density(factor * ranks) for factor in _AHEAD},
+            {
+                few: part.union_density(ranks) / recorded - 1
+                for few, fitted in parts.items()
+                if (part := fitted.layers[index]) is not None and recorded
+            },
+        )
+    return Forecast(LAW, ranks, layers)
