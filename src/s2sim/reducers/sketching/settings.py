@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from math import ceil, floor, isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from s2sim.codecs.hashing import MAX_ROWS, HashKind
+from s2sim.codecs.hashing import MAX_ROWS
 from s2sim.errors import OptionError, nearest
-from s2sim.options import check_options
-from s2sim.reducers.row_sparse.support import BitmapFormat  # noqa: TC001  (likewise)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from s2sim.codecs.hashing import HashKind
     from s2sim.gradients.gradient import RowSparse
+    from s2sim.reducers.row_sparse.support import BitmapFormat
 
 Preset: TypeAlias = Literal["authors-gnmt", "authors-lstm"]
 
@@ -109,4 +109,3 @@ def _check(settings: Settings) -> None:
     for key, value in (("cells", settings.cells), ("margin", settings.margin)):
         if value is not None and not (value > 0 and isfinite(value)):
             raise OptionError(f"s2: {key}={value} is not a number above 0")
-    check_options(settings, "s2")

@@ -87,6 +87,7 @@ class S2(Sparse):
     )
 
     def __post_init__(self) -> None:
+        Sparse.__post_init__(self)
         if self.error is not None:
             for key in ("cells", "columns", "preset"):
                 if getattr(self, key) is not None:

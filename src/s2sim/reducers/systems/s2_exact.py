@@ -22,7 +22,6 @@ from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import to_dense
-from s2sim.options import check_options
 from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse import cost as row_cost
@@ -32,18 +31,18 @@ from s2sim.reducers.sketching import exact_cost as cost
 from s2sim.reducers.sketching import exact_tables as exact
 from s2sim.reducers.sketching import exact_units as units
 from s2sim.reducers.sketching.union_size import post_estimate, read_estimate
-from s2sim.reducers.systems.dense import Dense
 from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from s2sim.arrays import Floats
+    from numpy.typing import NDArray
+
     from s2sim.gradients.gradient import Gradient, RowSparse
     from s2sim.reducers.rank import Pending, Program, Rank
     from s2sim.reducers.row_sparse.split import Split
 
-_Agreed = tuple[list[ExactSketch], list["Floats"], exact.Exponents, bool]
+_Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents, bool]
 """The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
 step's own; if they are not, the bounds are on the rank's own values."""
 
@@ -95,7 +94,7 @@ class S2Exact(Sparse):
     def __post_init__(self) -> None:
         if not (self.margin > 0 and isfinite(self.margin)):
             raise OptionError(f"s2-exact: margin={self.margin} is not a number above 0")
-        check_options(self, "s2-exact")
+        Sparse.__post_init__(self)
         PeelTable.for_keys(0, cells_per_key=self.cells)
 
     @property
@@ -106,8 +105,6 @@ class S2Exact(Sparse):
     def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Agree on sizes and units, add rows to cells, sum these and merge the supports, peel, send the rest again."""
         tables = [table for table in split.tables if table.size]
-        if not tables:
-            return (yield from Dense().reduce(rank, split.gradient))
         estimated = self.carried is None
         agree = self._agree_cold if estimated else self._agree_warm
         sketches, maxima, exponents, fresh = yield from agree(rank, tables)
@@ -202,7 +199,7 @@ class S2Exact(Sparse):
 
         Magnitudes are those of as many groups as there could be; how many there will be is not known yet.
         """
-        own: list[Floats] = []
+        own: list[NDArray[np.float64]] = []
         most = [min(table.shape[0], _MOST_VALUES / table.width) for table in tables]
         widest = rank.replicated(lambda: self._sketches(most, tables, rank.seed))
         if self.dtype != "float32":

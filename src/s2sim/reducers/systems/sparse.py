@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
+from s2sim.options import check_options
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.systems.dense import Dense
@@ -27,15 +28,18 @@ class Sparse(Reducer):
     __slots__ = ()
     layers: Layers
 
+    def __post_init__(self) -> None:
+        check_options(self, self.about.name)
+
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Split the gradient, and reduce its tables and other layers."""
         split = split_layers(rank, gradient, self.layers, self.about.name)
-        reduced = self.reduce_split(rank, split) if split.tables else Dense().reduce(rank, gradient)
-        return (yield from reduced)
+        sparse = any(table.size for table in split.tables)
+        return (yield from self.reduce_split(rank, split) if sparse else Dense().reduce(rank, gradient))
 
     @abstractmethod
     def reduce_split(self, rank: Rank, split: Split) -> Program:
-        """Return the program for a gradient with tables."""
+        """Return the program for a gradient with tables that are not empty, beside which some may be."""
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return the row-sparse layers, or all."""

@@ -52,6 +52,7 @@ class Union(Sparse):
     )
 
     def __post_init__(self) -> None:
+        Sparse.__post_init__(self)
         if self.prefetch and self.layers == "all":
             raise OptionError(
                 "union: prefetch=true needs layers=sparse: which elements of dense layers are not zero is known only "
