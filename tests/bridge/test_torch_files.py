@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from s2sim.cli.main import main  # noqa: E402 - only where PyTorch is
+from s2sim.codecs.bfloat16 import BFLOAT16, widen  # noqa: E402
 from s2sim.errors import TraceError  # noqa: E402
 from s2sim.gradients.gradient import RowSparse  # noqa: E402
 from s2sim.gradients.traces.array_files import read_arrays  # noqa: E402
@@ -36,11 +37,13 @@ def sparse(rows, values, shape):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_every_floating_type_is_widened_or_narrowed_to_float32(tmp_path, dtype):
+def test_every_floating_type_but_bfloat16_becomes_float32(tmp_path, dtype):
     values = torch.tensor([[1.5, -2.0], [0.0, 3.25]], dtype=dtype)
     layers = read_arrays(saved(tmp_path / "a.pt", {"w": values, "b": values[0]}))
     assert list(layers) == ["w", "b"]
-    assert {layer.dtype for layer in layers.values()} == {np.dtype(np.float32)}
+    own = BFLOAT16 if dtype == torch.bfloat16 else np.dtype(np.float32)
+    assert {layer.dtype for layer in layers.values()} == {own}
+    layers = {name: widen(layer) for name, layer in layers.items()}
     np.testing.assert_array_equal(layers["w"], [[1.5, -2.0], [0.0, 3.25]])
 
 

@@ -78,7 +78,16 @@ def test_bfloat16_is_widened_exactly(tmp_path):
         _save_bfloat16(files[-1], layers)
         # Truncation to the upper 16 bits is what was written, so that is what must come back.
         expected.append({n: (a.view(np.uint32) & 0xFFFF0000).view(np.float32) for n, a in layers.items()})
-    _check(import_trace(files, tmp_path / "out"), expected)
+    trace = import_trace(files, tmp_path / "out")
+    assert trace.manifest.dtype == "bf16"
+    _check(trace, expected)
+
+
+def test_one_file_of_another_type_makes_the_gradients_float32(tmp_path):
+    _save_bfloat16(tmp_path / "0.safetensors", _layers(0))
+    save_file(_layers(1), tmp_path / "1.safetensors")
+    trace = import_trace([tmp_path / "0.safetensors", tmp_path / "1.safetensors"], tmp_path / "out")
+    assert trace.manifest.dtype == "fp32"
 
 
 def test_npy_of_one_dimension_is_one_dense_layer(tmp_path):

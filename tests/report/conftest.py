@@ -82,6 +82,7 @@ def result():
             recorded_parameters=38_282,
             parameters=38_282,
             bytes=153_128,
+            dtype="fp32",
             to_model=None,
             drawn_ranks=0,
             density=0.03451,

@@ -20,8 +20,8 @@ def test_half_precision_gains_nothing_over_gradients_in_bf16():
     # The same bytes, and two casts on top.
     assert half.total_s == pytest.approx(dense.total_s + half.encode_s + half.decode_s, rel=1e-9)
     assert 1e-4 < half.error.relative_l2 * 4 < dense.error.relative_l2 < 4e-3
-    assert "do not compress" in result.verdict.text
-    assert (result.verdict.best_exact, result.verdict.best_lossy) == ("dense:dtype=bf16", "fp16")
+    assert result.verdict.decision == "do not compress"
+    assert (result.verdict.best, result.verdict.best_exact) == ("dense:dtype=bf16", "dense:dtype=bf16")
     assert result.verdict.break_even == ()
 
 

@@ -8,6 +8,7 @@ import typer
 
 from s2sim.cli import regimes
 from s2sim.cli.options import (
+    DtypeOption,
     GpuOption,
     JsonOption,
     LibraryOption,
@@ -58,6 +59,7 @@ def compare_command(
     topology: TopologyOption = "fat-tree",
     reducer: ReducerOption = None,
     overrides: SetOption = None,
+    dtype: DtypeOption = None,
     library: LibraryOption = None,
     gpu: GpuOption = None,
     max_error: MaxErrorOption = None,
@@ -84,6 +86,7 @@ def compare_command(
         reducers=tuple(reducer) if reducer else COMPARED,
         trace=trace,
         overrides=tuple(overrides or ()),
+        dtype=dtype,
         library=library,
         gpu=gpu,
         max_error=max_error,

@@ -173,6 +173,15 @@ CrossCheckOption = Annotated[
 
 _AS_THE_TOPOLOGY = "as the topology says"
 
+DtypeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="fp32|bf16",
+        help="Type that training holds gradients in, in which all is sent that is not compressed.",
+        show_default="as the trace says, else fp32",
+    ),
+]
+
 LibraryOption = Annotated[
     str | None,
     typer.Option(

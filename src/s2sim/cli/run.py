@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s2sim.cli.options import (
+    DtypeOption,
     FaultOption,
     GpuOption,
     JsonOption,
@@ -89,6 +90,7 @@ def run_command(
             help="Algorithm of the collectives (see s2sim list collectives), or auto for the fastest.",
         ),
     ] = "auto",
+    dtype: DtypeOption = None,
     library: LibraryOption = None,
     gpu: GpuOption = None,
     compute: Annotated[
@@ -171,6 +173,7 @@ def run_command(
             overrides=tuple(overrides or ()),
             placement=placement,
             collective=collective,
+            dtype=dtype,
             library=library,
             gpu=gpu,
             compute=compute,

@@ -74,6 +74,7 @@ def manifest_lines(trace: AnyTrace) -> list[str]:
             extent(manifest) if isinstance(trace, Trace) else f"drawn on demand, {number_of(trace.steps, 'step')}",
         ),
         ("parameters", f"{manifest.parameters} ({format_bytes(sizes['dense_bytes_per_rank'] or 0)} dense in float32)"),
+        ("held in training", manifest.dtype),
         ("stored", "nothing" if sizes["stored_bytes"] is None else format_bytes(sizes["stored_bytes"])),
         ("batch a rank", unknown if manifest.batch is None else str(manifest.batch)),
         ("warm-up steps", unknown if manifest.warmup_steps is None else str(manifest.warmup_steps)),

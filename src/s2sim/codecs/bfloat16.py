@@ -64,6 +64,11 @@ def narrow(array: Floats32, dtype: np.dtype[Any]) -> NDArray[Any]:
     return to_bfloat16(array) if dtype == BFLOAT16 else to_half(array)
 
 
+def as_held(array: Floats32, held: str) -> NDArray[Any]:
+    """Return values as they travel that training holds in this type: float32, or rounded to one of `NARROW`."""
+    return narrow(array, NARROW[held]) if held in NARROW else array
+
+
 def widen(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array of a type of two bytes as float32, exactly; any other as it is."""
     if array.dtype == BFLOAT16:

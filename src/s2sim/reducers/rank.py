@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from s2sim.reducers.scripts.script import Work
 
 T = TypeVar("T")
+
+Held: TypeAlias = Literal["fp32", "bf16"]
 
 Contribution: TypeAlias = "NDArray[Any] | RowSparse | Gradient | tuple[Contribution, ...]"
 """What a collective carries: an array, a row-sparse array (which travels as its dense form), or several of them
@@ -190,6 +192,17 @@ class Reducer(ABC):
     """
 
     about: ClassVar[Traits]
+    # No option, and unset until `held_in`.
+    _held: Any = field(init=False, repr=False, compare=False)
+
+    @property
+    def held(self) -> Held:
+        """Type that training holds gradients in, and in which their values travel where they are not compressed."""
+        return cast("Held", getattr(self, "_held", "fp32"))
+
+    @held.setter
+    def held(self, dtype: Held) -> None:
+        self._held = dtype
 
     @property
     def traits(self) -> Traits:
@@ -210,7 +223,15 @@ class Reducer(ABC):
 
     def fresh(self) -> Self:
         """Return an instance with the same options and without state."""
-        return replace(self)
+        again = replace(self)
+        again.held = self.held
+        return again
+
+    def held_in(self, dtype: Held) -> Self:
+        """Return a fresh instance for gradients of this type."""
+        again = self.fresh()
+        again.held = dtype
+        return again
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:  # noqa: ARG002  (for those that are sized)
         """Return a reducer whose sizes follow from the statistics of these gradients, one a rank; most need none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, nearest
 from s2sim.study.cluster_spec import ClusterSpec, check_tuples, check_whole
 
 BASELINES = ("union", "owner-reduce", "gather-rows")
@@ -52,6 +52,7 @@ COMPARED = (
 """Sketches as in all steps but the first, in which they are at their best; exact ones in both."""
 
 DEFAULT_TRACE = "lstm-lm"
+DTYPES = ("fp32", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class RunSpec(ClusterSpec):
         Option strings; ``dense`` is added when it is missing.
     trace : str
         Name or path of a gradient trace, or ``synthetic:...``.
+    dtype : str or None
+        Type that training holds gradients in, ``fp32`` or ``bf16``; None for the trace's.
     collective : str
         Option string of an algorithm, or ``auto``.
     library : str or None
@@ -89,6 +92,7 @@ class RunSpec(ClusterSpec):
     workers: tuple[int, ...]
     reducers: tuple[str, ...] = DEFAULT_REDUCERS
     trace: str = DEFAULT_TRACE
+    dtype: str | None = None
     collective: str = "auto"
     library: str | None = None
     gpu: str | None = None
@@ -124,6 +128,8 @@ def _check_values(spec: RunSpec) -> None:
         raise OptionError(f"a number of workers stands twice in {','.join(map(str, spec.workers))}")
     if not spec.reducers:
         raise OptionError("no reducer was given; for example --reducer union")
+    if spec.dtype not in (None, *DTYPES):
+        raise OptionError(f"--dtype {spec.dtype} is unknown{nearest(str(spec.dtype), DTYPES)}")
     if spec.max_error is not None and not 0 < spec.max_error < 1:
         raise OptionError(
             f"--max-error {spec.max_error} must lie between 0 and 1: an error of 1 or more never wins anyway"

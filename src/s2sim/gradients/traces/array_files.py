@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from s2sim.codecs.bfloat16 import BFLOAT16, widen
 from s2sim.errors import S2SimWarning, TraceError
 from s2sim.gradients.gradient import RowSparse, stored
 from s2sim.gradients.traces.archive import refuse_bomb
@@ -90,6 +91,9 @@ def _read_numpy(path: Path) -> Layers:
 def _read_safetensors(path: Path) -> Layers:
     arrays: Layers = {}
     for name, tensor in parse_safetensors(path.read_bytes(), str(path)).items():
+        if tensor.dtype == "BF16":
+            arrays[name] = tensor.array.view(BFLOAT16)
+            continue
         with np.errstate(over="ignore", under="ignore"):
             values = to_float32(tensor)
         if values is None:
@@ -103,7 +107,8 @@ def _read_safetensors(path: Path) -> Layers:
 def _read_torch(path: Path) -> Layers:
     layers: Layers = {}
     for name, layer in read_tensors(path, _SINGLE_LAYER).items():
-        values = _from_numpy(stored(layer), name, path)
+        found = stored(layer)
+        values = found if found.dtype == BFLOAT16 else _from_numpy(found, name, path)
         layers[name] = layer.with_values(values) if isinstance(layer, RowSparse) else values
     return layers
 
@@ -118,7 +123,7 @@ _READERS = {
 
 
 def read_arrays(path: Path) -> Layers:
-    """Return the layers of a ``.npy``, ``.npz``, ``.safetensors``, ``.pt`` or ``.pth`` file, all of them float32.
+    """Return the layers of a ``.npy``, ``.npz``, ``.safetensors``, ``.pt`` or ``.pth`` file, float32 or `BFLOAT16`.
 
     Raises
     ------
@@ -143,6 +148,6 @@ def read_arrays(path: Path) -> Layers:
     for name, layer in layers.items():
         if not layer.shape or layer.size == 0:
             raise TraceError(f"{path}: layer {name!r} has the shape {list(layer.shape)}; a layer needs elements")
-        if not np.isfinite(stored(layer)).all():
+        if not np.isfinite(widen(stored(layer))).all():
             raise TraceError(f"{path}: layer {name!r} holds NaN, infinity, or a value too large for float32")
     return layers

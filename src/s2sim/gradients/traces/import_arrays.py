@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
+from s2sim.codecs.bfloat16 import BFLOAT16, widen
 from s2sim.errors import TraceError
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
 from s2sim.gradients.traces.array_files import read_arrays
@@ -16,6 +17,8 @@ from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
 
     from s2sim.gradients.gradient import Layer
     from s2sim.gradients.traces.read import Trace
@@ -31,6 +34,7 @@ class _Files:
     paths: tuple[tuple[Path, ...], ...]
     names: tuple[str, ...]
     sparse: frozenset[str]
+    dtype: Literal["fp32", "bf16"]
 
     @property
     def steps(self) -> int:
@@ -45,9 +49,14 @@ class _Files:
         return Gradient(self.names, tuple(self._stored(name, layers[name]) for name in self.names))
 
     def _stored(self, name: str, layer: Layer) -> Layer:
+        layer = _widened(layer)
         if name not in self.sparse:
             return to_dense(layer)
         return layer if isinstance(layer, RowSparse) else as_row_sparse(layer)
+
+
+def _widened(layer: Layer) -> Layer:
+    return layer.with_values(widen(layer.values)) if isinstance(layer, RowSparse) else widen(layer)
 
 
 def _row_share(layer: Layer) -> float:
@@ -59,8 +68,11 @@ def _scan(paths: tuple[tuple[Path, ...], ...]) -> _Files:
     first = paths[0][0]
     shapes: dict[str, tuple[int, ...]] = {}
     sparse: set[str] = set()
+    dtypes: set[np.dtype[Any]] = set()
     for path in (path for step in paths for path in step):
-        layers = read_arrays(path)
+        read = read_arrays(path)
+        dtypes |= {layer.dtype for layer in read.values()}
+        layers = {name: _widened(layer) for name, layer in read.items()}
         found = {name: layer.shape for name, layer in layers.items()}
         if not shapes:
             shapes = found
@@ -72,7 +84,7 @@ def _scan(paths: tuple[tuple[Path, ...], ...]) -> _Files:
                     f"{shapes.get(name, 'missing')}; every file needs the same layers and shapes"
                 )
         sparse = {name for name in sparse if _row_share(layers[name]) < _SPARSE_BELOW}
-    return _Files(paths, tuple(shapes), frozenset(sparse))
+    return _Files(paths, tuple(shapes), frozenset(sparse), "bf16" if dtypes == {BFLOAT16} else "fp32")
 
 
 def import_trace(
@@ -87,7 +99,7 @@ def import_trace(
     """Write a trace from ``files``: one a rank in rank order, or one a step and rank, whose names tell both.
 
     Two-dimensional layers of which every rank leaves more than half of the rows at zero are stored as rows +
-    values; values keep all bits of float32.
+    values; values keep all bits of float32. Where all of them are bfloat16, so are the gradients of the trace.
 
     Parameters
     ----------
@@ -115,6 +127,14 @@ def import_trace(
         command=f"s2sim trace import {' '.join(path.name for path in given)} --out {Path(out).name}",
         training="unknown: the gradients were imported",
     )
+    source = _scan(paths)
     return write_trace(
-        Path(out), _scan(paths), kind="imported", model=model, origin=origin, max_storage_error=0.0, overwrite=overwrite
+        Path(out),
+        source,
+        kind="imported",
+        model=model,
+        origin=origin,
+        dtype=source.dtype,
+        max_storage_error=0.0,
+        overwrite=overwrite,
     )

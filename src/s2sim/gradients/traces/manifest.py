@@ -95,6 +95,8 @@ class Manifest:
         Training steps before the first recorded one; None where unknown.
     statistics : Statistics or None
         Measured on the stored values; None for a synthetic trace, which is drawn on demand.
+    dtype : {"fp32", "bf16"}
+        Type that training held the gradients in, whatever they are stored as.
     files : dict of str to str
         File name to SHA-256 of its bytes, in hexadecimal digits.
     """
@@ -114,6 +116,7 @@ class Manifest:
     origin: Origin
     statistics: Statistics | None
     files: dict[str, str]
+    dtype: Literal["fp32", "bf16"] = "fp32"
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.world_size < 1:

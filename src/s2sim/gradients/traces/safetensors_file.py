@@ -64,8 +64,5 @@ def parse_safetensors(data: bytes, label: str) -> dict[str, StoredTensor]:
 
 
 def to_float32(tensor: StoredTensor) -> Floats32 | None:
-    """Return a tensor as a new float32 array, or None if its type holds no floating-point numbers."""
-    if tensor.dtype == "BF16":
-        # A bfloat16 number is the upper half of a float32 one.
-        return (tensor.array.astype(np.uint32) << 16).view(np.float32)
+    """Return a tensor as a new float32 array, or None if its type holds no floating-point numbers that NumPy has."""
     return tensor.array.astype(np.float32) if tensor.dtype in ("F16", "F32", "F64") else None

@@ -7,6 +7,7 @@ import zipfile
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
+from s2sim.codecs.bfloat16 import BFLOAT16
 from s2sim.errors import TraceError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.traces.archive import refuse_bomb
@@ -25,7 +26,7 @@ _SAVE = "save a dictionary of layer name to gradient, or one tensor"
 
 
 def read_tensors(path: Path, single: str) -> dict[str, Layer]:
-    """Return the tensors of a file as arrays of their own type, bfloat16 widened; one alone gets the name ``single``.
+    """Return the tensors of a file as arrays of their own type; one alone gets the name ``single``.
 
     A tensor that is sparse in its rows becomes rows + values. Needs the extra ``torch``.
 
@@ -99,5 +100,8 @@ def _to_array(tensor: Any, label: str, file_bytes: int) -> NDArray[Any]:
     # An expanded tensor of a few bytes may claim more elements than there is memory.
     if tensor.numel() * tensor.element_size() > file_bytes:
         raise TraceError(f"{label} claims more elements than the file holds: save it with .contiguous()")
-    array: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    if tensor.dtype == torch.bfloat16:
+        bits: NDArray[Any] = tensor.contiguous().view(torch.int16).numpy()
+        return bits.view(BFLOAT16)
+    array: NDArray[Any] = tensor.numpy()
     return array

@@ -166,6 +166,7 @@ def write_trace(
     batch: int | None = None,
     warmup_steps: int | None = None,
     seed: int | None = None,
+    dtype: Literal["fp32", "bf16"] = "fp32",
     max_storage_error: float = 1e-3,
     overwrite: bool = False,
 ) -> Trace:
@@ -177,7 +178,7 @@ def write_trace(
         Where the trace will lie; its parent must exist.
     source : GradientSource
         Float32 gradients; each is asked for more than once.
-    kind, model, origin, batch, warmup_steps, seed
+    kind, model, origin, batch, warmup_steps, seed, dtype
         See `Manifest`.
     max_storage_error : float
         Relative L2 error up to which a layer is stored in halves, scaled by a power of two per step and rank; a
@@ -203,6 +204,7 @@ def write_trace(
             origin=origin,
             statistics=None,
             files=_write_files(partial, source, entries),
+            dtype=dtype,
         )
         # Measured on what was written, so that the figures are those of the gradients any reader gets.
         measured = trace_statistics(Trace(directory.name, partial, manifest))

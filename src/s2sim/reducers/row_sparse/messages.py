@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from s2sim.codecs.bfloat16 import as_held, widen
 from s2sim.codecs.bitmap import bitmap_bytes, pack_positions, unpack_positions
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import RowSparse, union_of
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.arrays import Bits, Ints
+    from s2sim.reducers.rank import Held
 
 Message: TypeAlias = "tuple[NDArray[Any], ...]"
 """Bytes: the rows of each table as uint32, then the keys of each; after them the values of each table."""
@@ -54,10 +56,10 @@ def key_bytes(rows: int, count: int) -> int:
     return min(rows * INDEX_BYTES, bitmap_bytes(count))
 
 
-def pack_tables(tables: Sequence[RowSparse]) -> Message:
-    """Return the stored rows of some tables as one message."""
+def pack_tables(tables: Sequence[RowSparse], held: Held = "fp32") -> Message:
+    """Return the stored rows of some tables as one message, with values of the type that gradients are held in."""
     counts = np.array([len(table.rows) for table in tables], "<u4").view(np.uint8)
-    return np.concatenate([counts, *map(_keys, tables)]), *(table.values for table in tables)
+    return np.concatenate([counts, *map(_keys, tables)]), *(as_held(table.values, held) for table in tables)
 
 
 def unpack_tables(message: Message, shapes: Sequence[tuple[int, ...]]) -> list[RowSparse]:
@@ -67,7 +69,7 @@ def unpack_tables(message: Message, shapes: Sequence[tuple[int, ...]]) -> list[R
     tables = []
     for held, own, shape in zip(header[:start].view("<u4").tolist(), values, shapes, strict=True):
         stop = start + key_bytes(held, shape[0])
-        tables.append(RowSparse(_rows(header[start:stop], held, shape[0]), own, shape))
+        tables.append(RowSparse(_rows(header[start:stop], held, shape[0]), widen(own), shape))
         start = stop
     return tables
 

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from s2sim.codecs.bfloat16 import as_held, widen
 from s2sim.errors import S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, average
 from s2sim.reducers import gpu_cost as cost
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.gradients.gradient import Layer
-    from s2sim.reducers.rank import Pending, Rank
+    from s2sim.reducers.rank import Held, Pending, Rank
 
 Layers: TypeAlias = Literal["sparse", "all"]
 
@@ -33,20 +34,25 @@ class Split:
         These layers; a dense one is taken by element, as a table whose rows have one element.
     dense : Gradient
         All other layers.
+    held : {"fp32", "bf16"}
+        Type in which values travel that are sent as they are.
     """
 
     gradient: Gradient
     compressed: tuple[int, ...]
     tables: tuple[RowSparse, ...]
     dense: Gradient
+    held: Held = "fp32"
 
     def post_dense(self, rank: Rank) -> Pending | None:
         """Post the all-reduce of the dense layers; None if there are none."""
-        return rank.all_reduce(self.dense, label="dense layers") if self.dense.layers else None
+        if not self.dense.layers:
+            return None
+        return rank.all_reduce(self.dense.map(lambda values: as_held(values, self.held)), label="dense layers")
 
     def mean(self, tables: Sequence[RowSparse], dense: Pending | None, ranks: int) -> Gradient:
         """Return the mean of all layers from the sums of the tables and the finished all-reduce of the others."""
-        sums = self.dense if dense is None else dense.value
+        sums = self.dense if dense is None else dense.value.map(widen)
         return average(self.join(tables, sums), ranks)
 
     def join(self, tables: Sequence[RowSparse], dense: Gradient) -> Gradient:
@@ -70,7 +76,7 @@ def compressed_layers(gradient: Gradient, layers: Layers) -> tuple[int, ...]:
     return tuple(i for i, layer in enumerate(gradient.layers) if layers == "all" or isinstance(layer, RowSparse))
 
 
-def split_layers(rank: Rank, gradient: Gradient, layers: Layers, reducer: str) -> Split:
+def split_layers(rank: Rank, gradient: Gradient, layers: Layers, reducer: str, held: Held = "fp32") -> Split:
     """Split a gradient, charge the GPU for finding the non-zeros of dense layers, warn if nothing is compressed."""
     compressed = compressed_layers(gradient, layers)
     if gradient.layers and not compressed and rank.index == 0 and rank.step == 0:
@@ -89,4 +95,4 @@ def split_layers(rank: Rank, gradient: Gradient, layers: Layers, reducer: str) -
         tables.append(layer)
     others = [(name, layer) for index, (name, layer) in enumerate(gradient) if index not in compressed]
     dense = Gradient(tuple(name for name, _ in others), tuple(layer for _, layer in others))
-    return Split(gradient, compressed, tuple(tables), dense)
+    return Split(gradient, compressed, tuple(tables), dense, held)

@@ -29,12 +29,13 @@ class Dense(Reducer):
 
     Attributes
     ----------
-    dtype : {"fp32", "bf16", "fp16"}
-        Type of the gradients. In two bytes every rank divides by the number of ranks before it rounds; the sum is taken
-        in float32 and rounded once. A value or sum that is too large for the type is an error.
+    dtype : {"fp32", "bf16", "fp16"}, optional
+        Type of the gradients, where it is to be another than that which they are held in. In two bytes every rank
+        divides by the number of ranks before it rounds; the sum is taken in float32 and rounded once. A value or sum
+        that is too large for the type is an error.
     """
 
-    dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    dtype: Literal["fp32", "bf16", "fp16"] | None = None
 
     about = Traits(
         name="dense",
@@ -48,13 +49,18 @@ class Dense(Reducer):
 
     @property
     def traits(self) -> Traits:
-        """Rounding to two bytes is what it loses, if anything."""
-        return replace(self.about, lossless=False, rounds_only=True) if self.dtype in NARROW else self.about
+        """Rounding to fewer bytes than gradients are held in is what it loses, if anything."""
+        loses = self._sent in NARROW and self._sent != self.held
+        return replace(self.about, lossless=False, rounds_only=True) if loses else self.about
+
+    @property
+    def _sent(self) -> str:
+        return self.dtype or self.held
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sum everything, divide by the number of ranks."""
-        if self.dtype in NARROW:
-            return (yield from reduce_narrow(rank, gradient, NARROW[self.dtype]))
+        if self._sent in NARROW:
+            return (yield from reduce_narrow(rank, gradient, NARROW[self._sent]))
         total = rank.all_reduce(gradient, label="gradient")
         yield total
         mean = rank.replicated(lambda: average(total.value, rank.size))
@@ -62,7 +68,11 @@ class Dense(Reducer):
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return all layers where they are rounded."""
-        return tuple(range(len(gradient.layers))) if self.dtype in NARROW else ()
+        return tuple(range(len(gradient.layers))) if self._sent in NARROW else ()
+
+    def options(self) -> dict[str, Any]:
+        """Return the type in effect."""
+        return {"dtype": self._sent}
 
 
 def reduce_narrow(rank: Rank, gradient: Gradient, dtype: np.dtype[Any]) -> Program:

@@ -41,7 +41,7 @@ class GatherRows(Sparse):
     def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Gather all rows, sum them."""
         rank.work(cost.pack(split.tables))
-        rows = rank.all_gather(pack_tables(split.tables), label="rows", size_from_data=True)
+        rows = rank.all_gather(pack_tables(split.tables, split.held), label="rows", size_from_data=True)
         dense = split.post_dense(rank)
         yield rows if dense is None else rows & dense
 

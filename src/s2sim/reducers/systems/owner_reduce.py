@@ -49,7 +49,7 @@ class OwnerReduce(Sparse):
         rank.work(cost.sort_by_owner(split.tables, rank.size))
         rank.work(cost.pack(split.tables))
         shares = [owner.split(table) for owner, table in zip(owners, split.tables, strict=True)]
-        messages = [pack_tables(share) for share in zip(*shares, strict=True)]
+        messages = [pack_tables(share, split.held) for share in zip(*shares, strict=True)]
         rows = rank.all_to_all(messages, label="rows to their owners", size_from_data=True)
         yield rows
         own_shapes = [share[rank.index].shape for share in shares]
@@ -59,7 +59,7 @@ class OwnerReduce(Sparse):
 
         # Round two: the sums to all; the dense layers go beside them.
         rank.work(cost.write_keys(own_sums))
-        gathered = rank.all_gather(pack_tables(own_sums), label="sums", size_from_data=True)
+        gathered = rank.all_gather(pack_tables(own_sums, split.held), label="sums", size_from_data=True)
         dense = split.post_dense(rank)
         yield gathered if dense is None else gathered & dense
 

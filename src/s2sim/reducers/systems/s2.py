@@ -153,7 +153,7 @@ class S2(Sparse):
         if self.error is None:
             return self
         values = sketched.union_sums(gradients, compressed_layers(gradients[0], self.layers))
-        sized = replace(self)
+        sized = self.fresh()
         if len(values) and values.any():
             rows = ROW_CHOICES if self.rows is None else (self.rows,)
             sized.sizing = size_for_error(values, self.error, rows=rows, seed=seed)
@@ -165,6 +165,7 @@ class S2(Sparse):
     def fresh(self) -> S2:
         """Return an instance with the same options, sized alike and without state."""
         again = replace(self)
+        again.held = self.held
         again.settings, again.sizing = self.settings, self.sizing
         return again
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.codecs.bfloat16 import as_held, widen
 from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.top_k import as_pairs, elements_kept, select_top_k
 from s2sim.errors import OptionError
@@ -52,7 +53,7 @@ class TopK(Reducer):
         rank.work(cost.select(values.size, k))
         kept = select_top_k(values, min(k, len(values)))
         message = as_pairs(_positions(gradient, kept), values[kept], k)
-        pairs = rank.all_gather(tuple(message.values()), label="largest elements")
+        pairs = rank.all_gather((message["indices"], as_held(message["values"], self.held)), label="largest elements")
         yield pairs
         rank.work(cost.add_pairs(gradient.nbytes, rank.size * k))
         mean = rank.replicated(lambda: _mean(pairs.value, gradient))
@@ -67,7 +68,7 @@ class TopK(Reducer):
         values = _stored(gradient)
         kept = np.zeros_like(values)
         chosen = select_top_k(values, min(k, len(values)))
-        kept[chosen] = values[chosen]
+        kept[chosen] = widen(as_held(values[chosen], self.held))
         return _with_stored(gradient, kept)
 
 
@@ -104,7 +105,7 @@ def _with_stored(gradient: Gradient, values: Floats32) -> Gradient:
 def _mean(contributions: tuple[tuple[Words, Floats32], ...], like: Gradient) -> Gradient:
     flat = np.zeros(like.size, np.float32)
     for indices, values in contributions:
-        np.add.at(flat, indices.astype(np.int64), values)
+        np.add.at(flat, indices.astype(np.int64), widen(values))
     flat /= len(contributions)
     ends = np.cumsum([layer.size for layer in like.layers], dtype=np.int64)
     pieces = np.split(flat, ends[:-1]) if len(ends) else []

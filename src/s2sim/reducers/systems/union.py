@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from s2sim.codecs.bfloat16 import as_held, widen
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.rank import Reduced, Traits
@@ -75,7 +76,8 @@ class Union(Sparse):
         # Round two: their values; how many is known only now, unless it was prefetched. The dense layers join
         # their launch.
         rank.work(cost.place(split.tables, union))
-        packed = tuple(table.among(rows) for table, rows in zip(split.tables, union, strict=True))
+        placed = (table.among(rows) for table, rows in zip(split.tables, union, strict=True))
+        packed = tuple(table.with_values(as_held(table.values, split.held)) for table in placed)
         values = rank.all_reduce(packed, label="values", size_from_data=not self.prefetch)
         dense = split.post_dense(rank)
         yield values if dense is None else values & dense
@@ -83,7 +85,7 @@ class Union(Sparse):
         # The result is a table of the union's rows as it stands; nothing is left to decode.
         def mean() -> Gradient:
             sums = [
-                RowSparse(rows, total, table.shape)
+                RowSparse(rows, widen(total), table.shape)
                 for rows, total, table in zip(union, values.value, split.tables, strict=True)
             ]
             return split.mean(sums, dense, rank.size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from s2sim.reducers.rank import Reducer
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.error_bound import ErrorBound
-    from s2sim.reducers.rank import Pending, Rank, Traits
+    from s2sim.reducers.rank import Held, Pending, Rank, Traits
 
 
 @dataclass(slots=True)
@@ -26,6 +26,13 @@ class Wrapper(Reducer):
     """
 
     inner: Reducer
+
+    def held_in(self, dtype: Held) -> Self:
+        """Return a fresh instance whose inner reducer is for gradients of this type."""
+        again = self.fresh()
+        again.inner = self.inner.held_in(dtype)
+        again.held = dtype
+        return again
 
     def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
         """Learn what the inner reducer does."""

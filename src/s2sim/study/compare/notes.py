@@ -40,6 +40,7 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
             notes.append(f"{names_of(warm)}: a later step already, so that it is not followed over steps")
     if trace.manifest.kind == "synthetic":
         notes.append("the gradients are synthetic: errors and sizes are those of made-up data")
+    notes += _type_notes(scenario.dtype)
     if spec.compute is None:
         notes.append("communication phase only: s2sim run --compute 120ms compares whole iterations")
     else:
@@ -70,6 +71,14 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
     if len(spec.workers) > 1:
         notes.append(f"verdict and break-even are for {recorded[0].recording.workers} workers")
     return notes
+
+
+def _type_notes(dtype: str) -> list[str]:
+    """Return what it means that gradients are not held in float32."""
+    if dtype == "fp32":
+        return []
+    text = f"training holds gradients in {dtype}: what is not compressed travels so, rounded from what was recorded, "
+    return [f"{text}and no reducer counts as lossy for that; GPU work is counted as for float32"]
 
 
 def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:

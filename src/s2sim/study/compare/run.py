@@ -62,8 +62,9 @@ def run(
     curves : dict, optional
         Filled with the speed-ups over dense at other rates, by number of workers.
     **options
-        The other fields of `s2sim.study.spec.RunSpec`: ``trace``, ``overrides``, ``placement``, ``collective``,
-        ``library``, ``gpu``, ``compute``, ``max_error``, ``seed``, ``scale_to``, ``model``, ``faults``, ``steps``.
+        The other fields of `s2sim.study.spec.RunSpec`: ``trace``, ``dtype``, ``overrides``, ``placement``,
+        ``collective``, ``library``, ``gpu``, ``compute``, ``max_error``, ``seed``, ``scale_to``, ``model``, ``faults``,
+        ``steps``.
 
     Returns
     -------

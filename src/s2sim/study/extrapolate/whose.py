@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # A dense gradient of 40 MB: nobody spreads a smaller model over a cluster.
 _TOY_PARAMETERS = 10_000_000
-_FLOAT32_BYTES = 4
+_BYTES = {"fp32": 4, "bf16": 2}
 
 
 def is_toy(trace: AnyTrace, *, scaled: bool) -> bool:
@@ -46,7 +46,8 @@ def whose_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
         recorded_steps=manifest.steps,
         recorded_parameters=manifest.parameters,
         parameters=parameters,
-        bytes=_FLOAT32_BYTES * parameters,
+        bytes=_BYTES[scenario.dtype] * parameters,
+        dtype=scenario.dtype,
         to_model=target.name if isinstance(target, Model) else None,
         drawn_ranks=max(0, workers - recorded_ranks),
         density=density,

@@ -22,7 +22,9 @@ class Gradients:
     recorded_ranks, recorded_steps, recorded_parameters : int
         Extent of the trace; of a synthetic one what is drawn.
     parameters, bytes : int
-        Of one rank's dense gradient in float32.
+        Of one rank's dense gradient.
+    dtype : {"fp32", "bf16"}
+        Type that training holds it in.
     to_model : str or None
         Model to whose layers sizes were scaled, where one was asked for.
     drawn_ranks : int
@@ -43,6 +45,7 @@ class Gradients:
     recorded_parameters: int
     parameters: int
     bytes: int
+    dtype: str
     to_model: str | None
     drawn_ranks: int
     density: float
@@ -60,7 +63,7 @@ class Gradients:
         if self.kind != "synthetic":
             extent += f", {number_of(self.recorded_ranks, 'rank')} {self.kind}"
         parts = [f"{whose}: {self.trace} ({self.model}; {extent})"]
-        size = f"{format_bytes(self.bytes)} a rank"
+        size = f"{format_bytes(self.bytes)} a rank{'' if self.dtype == 'fp32' else f' in {self.dtype}'}"
         if self.scaled:
             model = "" if self.to_model is None else f" of {self.to_model}"
             size = f"scaled to {format_count(self.parameters)} parameters{model}, {size}"

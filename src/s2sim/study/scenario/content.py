@@ -100,6 +100,7 @@ def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, 
         "library": [scenario.library.name, scenario.library.chosen],
         "gpu": content_of(scenario.gpu),
         "trace": trace_content(scenario.trace),
+        "dtype": scenario.dtype,
         "target": [content_of(layer) | {"name": layer.name} for layer in target.layers]
         if isinstance(target, Model)
         else target,

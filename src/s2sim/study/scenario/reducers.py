@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 from s2sim.gradients.extrapolation.models import load_model
 from s2sim.gradients.extrapolation.scaling import parse_parameters
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.libraries.library import Library
     from s2sim.gradients.extrapolation.models import Model
     from s2sim.gradients.load import AnyTrace
+    from s2sim.reducers.rank import Held
     from s2sim.study.scenario.asked import AskedReducer
     from s2sim.study.spec import RunSpec
     from s2sim.topology.files.hardware import Gpu
@@ -35,6 +36,8 @@ class ReducerScenario(Scenario):
         What executes the collectives, and what encodes and decodes.
     trace : AnyTrace
         The gradients.
+    dtype : {"fp32", "bf16"}
+        Type that training holds them in.
     target : Model, int or None
         The model, or the number of parameters, to which sizes are scaled.
     compute_ps : int or None
@@ -44,6 +47,7 @@ class ReducerScenario(Scenario):
     reducers: tuple[AskedReducer, ...]
     machines: Machines
     trace: AnyTrace
+    dtype: Held = "fp32"
     target: Model | int | None = None
     compute_ps: int | None = None
 
@@ -72,6 +76,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
     check_ranks(max(spec.workers), trace)
     where = resolve_cluster(spec, spec.collective)
+    dtype = trace.manifest.dtype if spec.dtype is None else cast("Held", spec.dtype)
     return ReducerScenario(
         shape=where.shape,
         overrides=where.overrides,
@@ -79,9 +84,10 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         seed=where.seed,
         faults=where.faults,
         algorithm=where.algorithm,
-        reducers=reducers,
+        reducers=tuple(replace(item, reducer=item.reducer.held_in(dtype)) for item in reducers),
         machines=resolve_machines(where.shape, where.overrides, spec.library, spec.gpu),
         trace=trace,
+        dtype=dtype,
         target=target if spec.model is None else load_model(spec.model),
         compute_ps=compute_ps,
     )
