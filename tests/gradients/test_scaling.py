@@ -38,7 +38,7 @@ def test_numbers_of_parameters(text, parameters):
     assert parse_parameters(text) == parameters
 
 
-@pytest.mark.parametrize("text", ["", "0", "-3M", "350 MB", "1e6", "many", "0.1", "nan"])
+@pytest.mark.parametrize("text", ["", "0", "-3M", "350 MB", "1e6", "many", "0.1", "nan", "9" * 400, "99999999999999G"])
 def test_what_is_no_number_of_parameters_is_refused(text):
     with pytest.raises(OptionError, match="350M"):
         parse_parameters(text)
@@ -75,6 +75,8 @@ def test_scaling_to_what_there_is_is_refused(gradient):
     assert [growth.times for growth in scale_to(3 * gradient.size, gradient).growths] == [pytest.approx(2)]
     with pytest.raises(OptionError, match="changes nothing"):
         scale_to(gradient.size, gradient)
+    with pytest.raises(OptionError, match="scaled up only: ask for more, or take a smaller trace"):
+        scale_to(5, gradient)
 
 
 @pytest.mark.parametrize("name", ["gnmt-8", "lstm", "resnet-50", "bert-base", "ncf", "deeplight", "vgg-19"])

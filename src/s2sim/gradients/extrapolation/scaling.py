@@ -35,6 +35,9 @@ _Table = TypeVar("_Table")
 _KEPT = "density, growth of the union and tail stay those of the trace, as if mini-batches grew with the tables"
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGB]?)")
 _FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
+_LONGEST_TEXT = 40
+# A thousand times the largest model.
+_MOST_PARAMETERS = 10**16
 # Elements of dense layers that run for a model, over all ranks: a tenth of a second for each pass over them.
 _DENSE_ELEMENTS = 1 << 23
 
@@ -76,10 +79,12 @@ def parse_parameters(text: str) -> int:
     >>> parse_parameters("350M"), parse_parameters("1.5B")
     (350000000, 1500000000)
     """
-    found = _COUNT.fullmatch(text.strip())
+    found = _COUNT.fullmatch(text.strip()) if len(text) <= _LONGEST_TEXT else None
     count = round(float(found[1]) * _FACTORS[found[2]]) if found else 0
-    if count < 1:
-        raise OptionError(f"--scale-to {text} is not a number of parameters: write for example 350M or 1.5B")
+    if not 1 <= count <= _MOST_PARAMETERS:
+        raise OptionError(
+            f"--scale-to {text[:_LONGEST_TEXT]} is not a number of parameters: write for example 350M or 1.5B"
+        )
     return count
 
 
@@ -87,6 +92,11 @@ def scale_to(parameters: int, like: Gradient) -> Scaling:
     """Return the scaling by which all layers of ``like`` grow alike, in rows, to ``parameters`` in all."""
     if parameters == like.size:
         raise OptionError(f"--scale-to {parameters} changes nothing: the gradients have {like.size} parameters")
+    if parameters < like.size:
+        raise OptionError(
+            f"--scale-to {parameters}: the gradients have {like.size} parameters, and sizes are scaled up only: ask for "
+            "more, or take a smaller trace"
+        )
     everything = range(len(like.layers))
     growth = Growth("rows of all layers", partial(double_rows, layers=everything), parameters / like.size - 1)
     note = (
