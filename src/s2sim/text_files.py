@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import stat
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from s2sim.errors import S2SimError
 
 MOST_BYTES = 2**24
 # Its reader takes a second for two or three such files.
-MOST_TOML_BYTES = 2**20
+_MOST_TOML_BYTES = 2**20
 
 
 def is_toml_path(text: str) -> bool:
@@ -74,3 +76,22 @@ def read_text(path: Path, *, noun: str = "", error: type[S2SimError] = S2SimErro
     if "\0" in text:
         raise error(f"cannot read {noun}{' ' * bool(noun)}{path}: it is not text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_toml(path: Path, error: type[S2SimError]) -> dict[str, Any]:
+    """Return the tables of a TOML file; ``error`` is raised where there are none."""
+    try:
+        return tomllib.loads(read_bytes(path, _MOST_TOML_BYTES).decode())
+    except FileNotFoundError as found:
+        raise error(f"there is no file {path}") from found
+    except IsADirectoryError as found:
+        raise error(f"{path} is a directory: give a TOML file in it") from found
+    except OSError as found:
+        raise error(f"{path} cannot be read: {found.strerror or found}") from found
+    except UnicodeDecodeError as found:
+        raise error(f"{path} cannot be read: it is not UTF-8 text") from found
+    except tomllib.TOMLDecodeError as found:
+        raise error(f"{path} is not valid TOML: {found}") from found
+    except (ValueError, RecursionError) as found:
+        # A number of thousands of digits, or brackets in brackets.
+        raise error(f"{path} is not a description: it holds a number or a list beyond reason") from found

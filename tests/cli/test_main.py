@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
 from typer.main import get_command
 
 from s2sim.cli import main as main_module
 from s2sim.cli.main import app
+from s2sim.cli.progress import Bar
 from s2sim.errors import S2SimWarning
 
 
@@ -173,3 +176,44 @@ def test_letters_that_a_terminal_lacks_do_no_harm(process):
 
 def test_exit_codes_are_the_documented_ones():
     assert (main_module.BAD_INPUT, main_module.INTERRUPTED) == (2, 130)
+
+
+# A colour, a line of its own, a bell, and text that runs backwards.
+UNPRINTABLE = "\x1b[31m\r\n\a\u202e"
+
+
+def test_control_characters_of_a_file_reach_no_terminal(s2sim, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        f"description = {json.dumps(UNPRINTABLE)}\n[node]\ngpus = 1\n"
+        f'[nic]\nrate = {{value = "100Gbps", source = {json.dumps(UNPRINTABLE)}, kind = "user"}}\n'
+        '[fabric]\nkind = "single-switch"\n'
+    )
+    code, out, err = s2sim("topology", "show", path, "--workers", "2")
+    assert (code, err) == (0, "")
+    assert out.count(r"\x1b[31m\r\n\x07\u202e") == 2
+    assert all(line.isprintable() for line in out.split("\n"))
+
+
+def test_control_characters_reach_no_table_and_no_bar(s2sim, tmp_path, capsys):
+    np.savez(tmp_path / "rank0.npz", **{f"layer{UNPRINTABLE}": np.ones((2, 2), np.float32)})
+    assert s2sim("trace", "import", tmp_path / "rank0.npz", "--out", tmp_path / "mine", "--quiet")[0] == 0
+    code, out, err = s2sim("trace", "show", tmp_path / "mine")
+    assert (code, err) == (0, "")
+    assert r"layer\x1b[31m\r\n\x07\u202e" in out
+    assert all(line.isprintable() for line in out.split("\n"))
+    bar = Bar()
+    bar.start(1, f"running{UNPRINTABLE}")
+    bar.stop()
+    assert "\u202e" not in capsys.readouterr().err
+
+
+def test_control_characters_of_a_warning_reach_no_terminal(s2sim, monkeypatch):
+    def warn(*_, **__):
+        warnings.warn(UNPRINTABLE, S2SimWarning, stacklevel=2)
+        return []
+
+    monkeypatch.setattr("s2sim.topology.files.hardware.list_hardware", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert s2sim("list", "hardware")[2] == "s2sim: warning: \\x1b[31m\\r \\x07\\u202e\n"

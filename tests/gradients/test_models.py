@@ -84,7 +84,7 @@ def test_a_users_file_is_a_model(tmp_path):
         ("count = 2, first = 1", "count = 1", "{}"),
         ('name = "table"', 'name = "dense.1"', "no two of one name"),
         ('kind = "user"\nsource', 'kind = "guessed"\nsource', "kind"),
-        ("[published]", "[published", "not TOML"),
+        ("[published]", "[published", "not valid TOML"),
     ],
 )
 def test_a_wrong_file_is_told_in_one_line(tmp_path, old, new, message):
@@ -99,5 +99,5 @@ def test_a_wrong_file_is_told_in_one_line(tmp_path, old, new, message):
 def test_unknown_models_and_missing_files(tmp_path):
     with pytest.raises(UnknownNameError, match="did you mean 'gnmt-8'"):
         load_model("gnmt8")
-    with pytest.raises(S2SimError, match="cannot read"):
+    with pytest.raises(S2SimError, match="there is no file"):
         load_model(str(tmp_path / "none.toml"))

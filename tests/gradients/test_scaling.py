@@ -75,7 +75,7 @@ def test_scaling_to_what_there_is_is_refused(gradient):
     assert [growth.times for growth in scale_to(3 * gradient.size, gradient).growths] == [pytest.approx(2)]
     with pytest.raises(OptionError, match="changes nothing"):
         scale_to(gradient.size, gradient)
-    with pytest.raises(OptionError, match="scaled up only: ask for more, or take a smaller trace"):
+    with pytest.raises(OptionError, match="sizes only scale up: ask for more, or take a smaller trace"):
         scale_to(5, gradient)
 
 

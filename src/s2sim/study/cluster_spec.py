@@ -98,8 +98,9 @@ class ClusterSpec(JsonForm):
             value = json.loads(text)
         except json.JSONDecodeError as error:
             raise S2SimError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
-        except RecursionError:
-            raise S2SimError(f"{path} is not a {cls.what} spec: it is nested too deeply") from None
+        except (RecursionError, ValueError):
+            # Brackets in brackets, or a number of thousands of digits.
+            raise S2SimError(f"{path} is not a {cls.what} spec: it holds a list or a number beyond reason") from None
         return cls.from_json(value, str(path))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from s2sim.data import data_directory
 from s2sim.errors import S2SimError, problems_of, unknown_name
-from s2sim.text_files import MOST_TOML_BYTES, read_text
+from s2sim.text_files import read_toml
 
 Kind: TypeAlias = Literal["published", "estimated", "user"]
 
@@ -172,11 +171,7 @@ def _shipped() -> dict[str, Path]:
 def _read(path: Path, name: str) -> Model:
     from pydantic import TypeAdapter, ValidationError
 
-    text = read_text(path, noun="the layer table", most_bytes=MOST_TOML_BYTES)
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise S2SimError(f"{path} is not TOML: {error}") from None
+    content = read_toml(path, S2SimError)
     try:
         # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
         table = TypeAdapter(LayerTable).validate_json(json.dumps(content, default=str), strict=True)

@@ -94,7 +94,7 @@ def scale_to(parameters: int, like: Gradient) -> Scaling:
         raise OptionError(f"--scale-to {parameters} changes nothing: the gradients have {like.size} parameters")
     if parameters < like.size:
         raise OptionError(
-            f"--scale-to {parameters}: the gradients have {like.size} parameters, and sizes are scaled up only: ask for "
+            f"--scale-to {parameters}: the gradients have {like.size} parameters, and sizes only scale up: ask for "
             "more, or take a smaller trace"
         )
     everything = range(len(like.layers))

@@ -78,9 +78,12 @@ def read_transfers(path: Path) -> Transfers:
     """
     text = read_text(path, most_bytes=_MOST_BYTES)
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
-    if reader.fieldnames is None or set(COLUMNS) - set(reader.fieldnames):
-        raise S2SimError(f"{path}: the first line must name the columns {','.join(COLUMNS)}")
-    rows = [_read_row(row, f"{path}, line {reader.line_num}") for row in reader]
+    try:
+        if reader.fieldnames is None or set(COLUMNS) - set(reader.fieldnames):
+            raise S2SimError(f"{path}: the first line must name the columns {','.join(COLUMNS)}")
+        rows = [_read_row(row, f"{path}, line {reader.line_num}") for row in reader]
+    except csv.Error as error:
+        raise S2SimError(f"{path}, line {reader.line_num}: {error}") from None
     start_s, src, dst, sizes = (np.array(column) for column in zip(*rows, strict=True)) if rows else (np.zeros(0),) * 4
     return Transfers(
         start_ps=np.rint(start_s * PS_PER_S).astype(np.int64),

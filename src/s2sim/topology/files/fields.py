@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import TopologyError, nearest
-from s2sim.text_files import MOST_TOML_BYTES, read_bytes
+from s2sim.text_files import read_toml
 from s2sim.topology.files.quantity import LONGEST_TEXT, Quantity, read_quantity
 from s2sim.topology.kinds import KINDS
 
@@ -39,25 +38,6 @@ OVERRIDE = "override"
 """Source of a value that does not stand in the file."""
 
 
-def load_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file; `TopologyError` says what is wrong with it."""
-    try:
-        return tomllib.loads(read_bytes(path, MOST_TOML_BYTES).decode())
-    except FileNotFoundError as error:
-        raise TopologyError(f"there is no file {path}") from error
-    except IsADirectoryError as error:
-        raise TopologyError(f"{path} is a directory: give a TOML file in it") from error
-    except OSError as error:
-        raise TopologyError(f"{path} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise TopologyError(f"{path} cannot be read: it is not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
-        raise TopologyError(f"{path} is not valid TOML: {error}") from error
-    except (ValueError, RecursionError) as error:
-        # A number of thousands of digits, or brackets in brackets.
-        raise TopologyError(f"{path} is not a description: it holds a number or a list beyond reason") from error
-
-
 def given_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
     """Return the fields of a file by dotted name, replaced by ``overrides``.
 
@@ -65,7 +45,7 @@ def given_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
     name of the links, ``link.NAME.rate``.
     """
     where = path.name
-    tables = load_toml(path)
+    tables = read_toml(path, TopologyError)
     groups, links = (_array(tables, key, where) for key in ("nodes", "links"))
     given = {field: read_quantity(raw, field, where) for field, raw in _flatten(tables, where)}
     for number, group in enumerate(groups):

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.data import data_directory
 from s2sim.errors import TopologyError, nearest, unknown_name
-from s2sim.text_files import is_toml_path, user_path
+from s2sim.text_files import is_toml_path, read_toml, user_path
 from s2sim.topology.files.catalogue import HARDWARE_FILE
-from s2sim.topology.files.fields import load_toml
 from s2sim.topology.files.quantity import Fields, Quantity, read_quantity
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Gpu:
 def read_hardware(path: Path) -> dict[str, Gpu]:
     """Return the GPUs of a catalogue file by name."""
     where = path.name
-    tables = load_toml(path).get("gpu")
+    tables = read_toml(path, TopologyError).get("gpu")
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise TopologyError(f"{where}: no [gpu.NAME] table was found")
     return {name: _read_gpu(name, table, where) for name, table in tables.items()}
