@@ -45,7 +45,7 @@ def regimes():
     cells = [make_cell(*row, fp16=45_000) for row in rows]
     cells[0] = make_cell(*rows[0], owner_reduce=30_000, fp16=30_100)
     cells[1] = make_cell(*rows[1], dense=80_000)
-    return RegimeMap(spec, "a cluster", tuple(cells), "summary", (), {})
+    return RegimeMap(spec, "a cluster", tuple(cells), {}, "summary", (), {})
 
 
 def test_names_are_short_but_never_the_same():
@@ -80,7 +80,7 @@ def test_the_default_map_fits_into_120_columns():
     slow[7] = replace(slow[7], total_ps=2_000)
     rows = [(d, o, r, 1e-6) for d in spec.densities for o in spec.overlaps for r in (1.25e8, 1.25e9, 1.25e10, 5e10)]
     cells = tuple(Cell(*row, tuple(slow)) for row in rows)
-    (grid,) = regime_grids(RegimeMap(spec, "", cells, "", (), {}))
+    (grid,) = regime_grids(RegimeMap(spec, "", cells, {}, "", (), {}))
     assert grid.rows[0][1] == "s2-exact (warm) 500x"
     assert width_of(grid, 2) <= 120
 

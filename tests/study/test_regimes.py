@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +19,8 @@ from s2sim.study.regimes.run import run_regimes
 from s2sim.study.regimes.scenario import resolve_regimes
 from s2sim.study.regimes.spec import RegimeSpec, default_reducers
 from s2sim.study.regimes.words import summarise
+from s2sim.study.scenario.estimates import corners_of
+from s2sim.topology.files.hardware import load_gpu
 
 SMALL = {
     "densities": (0.01, 0.2),
@@ -141,12 +145,30 @@ def test_the_summary_counts_the_cells(result):
     assert "too far from the exact mean" in result.summary
 
 
+def test_wins_range_over_what_estimated_constants_may_be(result):
+    """As many as other GPUs give, whose launches and synchronisations take the least and the most."""
+    taken = Counter(cell.winner.reducer for cell in result.cells)
+    assert {name: each.cells for name, each in result.wins.items() if each.cells} == taken
+    assert all(each.least <= each.cells <= each.most for each in result.wins.values())
+    assert any(each.least < each.most for each in result.wins.values())
+    assert (
+        "Over what estimated constants may be (kernel launch 2 us to 10 us, host sync 5 us to 50 us): "
+        in result.summary
+    )
+    gpu = load_gpu("a100")
+    corners = {(corner.kernel_launch_ps, corner.host_sync_ps) for corner in corners_of(gpu)}
+    assert corners == {(launch, sync) for launch in (2_000_000, 10_000_000) for sync in (5_000_000, 50_000_000)}
+    assert not list(corners_of(replace(gpu, quantities=())))
+
+
 def test_the_summary_says_where_s2_wins_or_how_close_it_comes():
     near, far = make_cell(dense=300, union=100, s2=150), make_cell(dense=300, union=100, s2=200)
-    assert "s2 wins nowhere: at best it takes 1.5 times as long as union (density 0.1, " in summarise([far, near], 0.1)
+    text = summarise([far, near], 0.1, {}, {})
+    assert "s2 wins nowhere: at best it takes 1.5 times as long as union (density 0.1, " in text
     won = make_cell(dense=300, union=100, s2=50)
-    assert "s2 wins 1 cell, where the next takes up to 100% longer (density 0.1, " in summarise([far, won], 0.1)
-    assert "s2" not in summarise([make_cell(dense=300, union=100)], 0.1)
+    text = summarise([far, won], 0.1, {}, {})
+    assert "s2 wins 1 cell, where the next takes up to 100% longer (density 0.1, " in text
+    assert "s2" not in summarise([make_cell(dense=300, union=100)], 0.1, {}, {})
 
 
 class Interrupting:
@@ -199,7 +221,7 @@ def test_the_json_has_every_reducer_of_every_cell(result):
         raise AssertionError(constant)
 
     value = json.loads(json.dumps(result.to_json(), allow_nan=False), parse_constant=refuse)
-    assert {"spec", "provenance", "cluster", "notes", "summary", "complete", "cells"} == set(value)
+    assert {"spec", "provenance", "cluster", "notes", "summary", "complete", "cells", "wins"} == set(value)
     assert value["spec"]["rates"] == ["1Gbps", "100Gbps"]
     assert value["provenance"]["spec_sha256"]
     for cell in value["cells"]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from s2sim.study.compare.choice import choose
 from s2sim.study.measuring.result import Flip
-from s2sim.units import PS_PER_S, format_seconds, parse_time_ps
+from s2sim.study.scenario.estimates import estimates_of, taken_text, with_constant
+from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from s2sim.study.compare.choice import Candidate, Choice
     from s2sim.study.measuring.executed import Executed
     from s2sim.topology.files.hardware import Gpu
-    from s2sim.topology.files.quantity import Quantity
-
-# Least and most that people have measured on GPUs and hosts of the last ten years.
-_PLAUSIBLE = {"kernel_launch": ("2 us", "10 us"), "host_sync": ("5 us", "50 us"), "memory_efficiency": ("0.3", "0.9")}
 
 
 def find_flips(
@@ -37,7 +34,7 @@ def find_flips(
     """
     scenario = executed[0].scenario
     flips = []
-    for constant, taken, value, gpu in _others(scenario.gpu):
+    for constant, value, gpu in _others(scenario.gpu):
         again = replace(scenario, machines=replace(scenario.machines, gpu=gpu))
         varied = [
             each if each.baseline or each.rejected else replace(each, time_s=_time_s(replace(one, scenario=again)))
@@ -45,7 +42,7 @@ def find_flips(
         ]
         best = outcome(choose(varied, max_error))
         if best != outcome(choice):
-            flips.append(Flip(constant, value, taken, best))
+            flips.append(Flip(constant, value, taken_text(scenario.gpu, constant), best))
     return tuple(flips)
 
 
@@ -60,23 +57,8 @@ def _time_s(executed: Executed) -> float:
     return ((executed.scenario.compute_ps or 0) + executed.replay.total_ps) / PS_PER_S
 
 
-def _others(gpu: Gpu) -> Iterator[tuple[str, str, str, Gpu]]:
-    """Yield the name of each estimated constant, what was taken for it, what it may be, and the GPU with that."""
-    for quantity in gpu.quantities:
-        constant = quantity.field.rpartition(".")[2]
-        if quantity.kind != "estimated":
-            continue
-        for value in _PLAUSIBLE.get(constant, ()):
-            if constant == "memory_efficiency":
-                other = replace(gpu, memory_efficiency=float(value))
-            elif constant == "kernel_launch":
-                other = replace(gpu, kernel_launch_ps=parse_time_ps(value))
-            else:
-                other = replace(gpu, host_sync_ps=parse_time_ps(value))
-            yield constant, _text(quantity), value, other
-
-
-def _text(quantity: Quantity) -> str:
-    """Return the value of a constant for reading."""
-    value = quantity.value
-    return format_seconds(parse_time_ps(value) / PS_PER_S) if isinstance(value, str) else str(value)
+def _others(gpu: Gpu) -> Iterator[tuple[str, str, Gpu]]:
+    """Yield the name of each estimated constant, what it may be, and the GPU with that."""
+    for constant, ends in estimates_of(gpu).items():
+        for value in ends:
+            yield constant, value, with_constant(gpu, constant, value)

@@ -120,6 +120,23 @@ class Cell(JsonForm):
 
 
 @dataclass(frozen=True, slots=True)
+class Wins:
+    """How many cells a reducer wins.
+
+    Attributes
+    ----------
+    cells : int
+        With the constants of the GPU as they were taken.
+    least, most : int
+        With each choice of the ends of what those may be that are only estimated, and as taken.
+    """
+
+    cells: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class RegimeMap(JsonForm):
     """What `s2sim.study.regimes.run.run_regimes` returns.
 
@@ -129,6 +146,8 @@ class RegimeMap(JsonForm):
         The cluster and the gradient in one line.
     cells : tuple of Cell
         By density, overlap, rate and latency, the last changing fastest; fewer than asked for after an interruption.
+    wins : dict of str to Wins
+        How many cells each reducer wins.
     summary : str
         Who wins where, in words.
     notes : tuple of str
@@ -140,6 +159,7 @@ class RegimeMap(JsonForm):
     spec: RegimeSpec
     headline: str = field(metadata=key("cluster"))
     cells: tuple[Cell, ...]
+    wins: dict[str, Wins]
     summary: str
     notes: tuple[str, ...]
     provenance: dict[str, Any]

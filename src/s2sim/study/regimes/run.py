@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from s2sim.replay.run import replay
 from s2sim.study.compare.library_notes import warn_of_idle_library_options
 from s2sim.study.progress import INTERRUPTED_NOTE, SILENT
-from s2sim.study.regimes.map import Cell, Contender, RegimeMap
+from s2sim.study.regimes.map import Cell, Contender, RegimeMap, Wins
 from s2sim.study.regimes.origin import headline, map_notes, map_origin
 from s2sim.study.regimes.scenario import resolve_regimes
 from s2sim.study.regimes.scripts import Recorder
 from s2sim.study.regimes.words import summarise
+from s2sim.study.scenario.estimates import corners_of, estimates_of
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -31,14 +33,21 @@ def run_regimes(spec: RegimeSpec, progress: Progress = SILENT) -> RegimeMap:
     each = len(scenario.reducers) + len(networks)
     progress.start(len(scenario.traces) * each, "recording and replaying reducers")
     recorder = Recorder(scenario, spec.max_error)
+    gpu = scenario.machines.gpu
+    gpus = (gpu, *corners_of(gpu))
     cells: list[Cell] = []
+    # By GPU: who wins how many cells.
+    won: list[Counter[str]] = [Counter() for _ in gpus]
     try:
         for trace in scenario.traces:
             scripts, drawn = recorder.record(trace, progress), trace.options
             for network, timer in networks:
-                contenders = _contend(scripts, timer, scenario.machines.gpu)
                 latency_s = network.latency_ps / PS_PER_S
-                cells.append(Cell(drawn.density, drawn.overlap, network.rate_Bps, latency_s, contenders))
+                where = drawn.density, drawn.overlap, network.rate_Bps, latency_s
+                found = [Cell(*where, _contend(scripts, timer, each)) for each in gpus]
+                cells.append(found[0])
+                for counter, cell in zip(won, found, strict=True):
+                    counter[cell.winner.reducer] += 1
                 progress.advance()
         warn_of_idle_library_options(spec.library, scenario.machines.library, recorder.recorded)
     except KeyboardInterrupt:
@@ -46,12 +55,17 @@ def run_regimes(spec: RegimeSpec, progress: Progress = SILENT) -> RegimeMap:
         if not cells:
             raise
     progress.stop()
+    wins = {
+        name: Wins(won[0][name], min(each[name] for each in won), max(each[name] for each in won))
+        for name in dict.fromkeys(name for each in won for name in each)
+    }
     notes = map_notes(spec, scenario, recorder.recorded, recorder.refusals)
     return RegimeMap(
         spec=spec,
         headline=headline(spec, scenario),
         cells=tuple(cells),
-        summary=summarise(cells, spec.max_error),
+        wins=wins,
+        summary=summarise(cells, spec.max_error, wins, estimates_of(gpu)),
         notes=(*notes, *([] if len(cells) == spec.cells else [INTERRUPTED_NOTE])),
         provenance=map_origin(spec, scenario),
     )

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from s2sim.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from s2sim.study.regimes.map import Cell, Contender
+    from s2sim.study.regimes.map import Cell, Contender, Wins
 
 # The reducers that this project asks about.
 _ASKED_ABOUT = ("s2", "s2-exact")
 
 
-def summarise(cells: Sequence[Cell], max_error: float) -> str:
-    """Return who wins how many cells, where S2 does, and what is faster but too far from the exact mean."""
-    wins = Counter(cell.winner.reducer for cell in cells)
+def summarise(
+    cells: Sequence[Cell], max_error: float, wins: Mapping[str, Wins], estimates: Mapping[str, tuple[str, str]]
+) -> str:
+    """Return who wins how many cells, where S2 does, and what is faster but too far from the exact mean.
+
+    ``estimates`` are the ends of what constants may be that are only estimated, over which wins range.
+    """
     ties = sum(bool(cell.ties) for cell in cells)
     idle = sum(not cell.compress for cell in cells)
-    won = ", ".join(f"{reducer} {count}" for reducer, count in wins.most_common())
+    most_first = sorted(wins.items(), key=lambda item: -item[1].cells)
+    won = ", ".join(f"{reducer} {each.cells}" for reducer, each in most_first if each.cells)
     sentences = [f"Of {_cells(len(cells))}, fastest with an error of at most {max_error:g}: {won}."]
+    if estimates and cells:
+        ranges = ", ".join(f"{reducer} {each.least} to {each.most}" for reducer, each in most_first)
+        constants = ", ".join(f"{name.replace('_', ' ')} {low} to {high}" for name, (low, high) in estimates.items())
+        sentences.append(f"Over what estimated constants may be ({constants}): {ranges}.")
     if ties:
         sentences.append(f"{_cells(ties)} {'are ties' if ties > 1 else 'is a tie'} within 1 %.")
     sentences.append(
