@@ -178,6 +178,20 @@ def test_lines_of_scaling_pass_through_every_number_of_workers(figures, rows):
         scaling_figure({8: rows})
 
 
+def test_what_never_wins_is_pale_and_its_error_stands_beside(rows, curves):
+    errors = {"topk:density=0.01": "error 0.7"}
+    for figure in (break_even_figure({8: curves}, "", errors), scaling_figure({8: rows, 16: rows}, "", errors)):
+        axes = figure.axes[-1]
+        said = [text.get_text() for text in axes.texts if text.get_text().startswith("topk:density=0.01 (error 0.7)")]
+        assert len(said) == 1
+        pale = {
+            line.get_label()
+            for line in axes.lines
+            if line.get_alpha() not in {None, 1.0} and line.get_label()[0] != "_"
+        }
+        assert pale == set(errors)
+
+
 def test_efficiency_is_the_share_of_an_iteration_that_computes(rows):
     timed = {
         count: [replace(row, workers=count, total_s=1.0, iteration_s=1.0 + count) for row in rows] for count in (1, 3)

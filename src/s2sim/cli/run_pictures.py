@@ -44,6 +44,15 @@ def rows_by_workers(result: Result) -> dict[int, list[Row]]:
     return {count: rows for count, rows in held.items() if rows}
 
 
+def _never_winning(result: Result) -> dict[str, str]:
+    """Return the errors of reducers that are too far from the mean on some number of workers."""
+    from s2sim.report.tables.texts import error_text
+    from s2sim.study.compare.verdict import acceptable
+
+    rows = [row for row in result.rows if not acceptable(row, result.spec.max_error)]
+    return {row.option_string: f"error {error_text(row.error.relative_l2)}" for row in rows}
+
+
 def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Figure:
     """Return the picture of a run, of every number of workers."""
     from s2sim.report.figures.head import about
@@ -54,7 +63,7 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Fi
 
         if not curves:
             raise S2SimError("nothing to draw over rates: it was interrupted too early; let it run longer")
-        return break_even_figure(curves, subtitle)
+        return break_even_figure(curves, subtitle, _never_winning(result))
     if plot == ERROR:
         from s2sim.report.figures.error import error_figure
         from s2sim.study.compare.pareto_front import fronts
@@ -63,7 +72,7 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Fi
     if plot == SCALING and len(rows) > 1:
         from s2sim.report.figures.scaling import scaling_figure
 
-        return scaling_figure(rows, subtitle)
+        return scaling_figure(rows, subtitle, _never_winning(result))
     from s2sim.report.figures.breakdown import breakdown_figure
 
     return breakdown_figure(rows, subtitle)

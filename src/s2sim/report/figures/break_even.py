@@ -18,7 +18,7 @@ from s2sim.report.figures.axes import (
     set_log,
 )
 from s2sim.report.figures.colours import family_of, look_of
-from s2sim.report.figures.end_names import names_height, names_width, write_names
+from s2sim.report.figures.end_names import PALE, named, names_height, names_width, write_names
 from s2sim.report.figures.figure_file import one_look
 from s2sim.report.figures.head import head_height, head_lines, write_head
 from s2sim.report.tables.texts import workers_text
@@ -43,10 +43,18 @@ _LEAST_WIDTH, _LEAST_HEIGHT = 3.4, 2.7
 _GBPS = 1.25e8
 
 
-def break_even_figure(curves_by_workers: Mapping[int, RateCurves], subtitle: str = "") -> Figure:
-    """Return, for each number of workers, the speed-up of each reducer over dense against the rate; above 1 it pays."""
-    every = list(curves_by_workers.values())
-    names = [_names(curves) for curves in every]
+def break_even_figure(
+    curves_by_workers: Mapping[int, RateCurves], subtitle: str = "", errors: Mapping[str, str] | None = None
+) -> Figure:
+    """Return, for each number of workers, the speed-up of each reducer over dense against the rate; above 1 it pays.
+
+    Parameters
+    ----------
+    errors : dict, optional
+        What is said of reducers whose error never wins, by option string; their curves are pale.
+    """
+    every, errors = list(curves_by_workers.values()), errors or {}
+    names = [_names(curves, errors) for curves in every]
     with one_look():
         right = max(names_width(blank_figure(1.0), own.values()) for own in names)
         width = max(WIDTH, _LEFT + _LEAST_WIDTH + right)
@@ -60,7 +68,7 @@ def break_even_figure(curves_by_workers: Mapping[int, RateCurves], subtitle: str
         for curves, own, tall in zip(every, names, inner, strict=True):
             bottom = top - _TOP - tall
             box = (_LEFT / width, bottom / height, (width - _LEFT - right) / width, tall / height)
-            _draw_panel(figure.add_axes(box), curves, own)
+            _draw_panel(figure.add_axes(box), curves, own, errors)
             top = bottom - _BOTTOM
         return figure
 
@@ -76,17 +84,17 @@ def _shown(curves: RateCurves) -> list[Crossing]:
     return [item for item in curves.crossings if low <= item.at_Bps <= high]
 
 
-def _names(curves: RateCurves) -> dict[str, str]:
+def _names(curves: RateCurves, errors: Mapping[str, str]) -> dict[str, str]:
     """Return what is written beside each curve: what it is, and on which side of its crossings it pays."""
 
     def name(reducer: str) -> str:
         own = [f"{item.pays} {format_rate(item.at_Bps)}" for item in _shown(curves) if item.reducer == reducer]
-        return ", ".join([reducer, *own])
+        return ", ".join([named(reducer, errors), *own])
 
     return {reducer: name(reducer) for reducer in ("dense", *curves.speedups)}
 
 
-def _draw_panel(axes: Axes, curves: RateCurves, names: Mapping[str, str]) -> None:
+def _draw_panel(axes: Axes, curves: RateCurves, names: Mapping[str, str], errors: Mapping[str, str]) -> None:
     rates = curves.rates_Bps
     limits = (min(rates) * 0.9, max(rates))
     plain(axes)
@@ -94,7 +102,7 @@ def _draw_panel(axes: Axes, curves: RateCurves, names: Mapping[str, str]) -> Non
     set_log(axes, "y", log_limits(every, include=1.0), lambda value: f"{value:g}x")
     set_log(axes, "x", limits, format_rate, unit=_GBPS)
     _write_bytes(axes, limits)
-    _draw_curves(axes, curves)
+    _draw_curves(axes, curves, errors)
     _mark_own_rate(axes, curves)
     shown = _shown(curves)
     axes.scatter(
@@ -145,7 +153,7 @@ def _mark_own_rate(axes: Axes, curves: RateCurves) -> None:
     )
 
 
-def _draw_curves(axes: Axes, curves: RateCurves) -> None:
+def _draw_curves(axes: Axes, curves: RateCurves, errors: Mapping[str, str]) -> None:
     axes.axhline(1.0, color=look_of("dense").colour, linewidth=1.2, zorder=1.5)
     drawn: Counter[str] = Counter()
     for reducer, speedups in curves.speedups.items():
@@ -160,6 +168,7 @@ def _draw_curves(axes: Axes, curves: RateCurves) -> None:
             markersize=4.0,
             markevery=max(1, len(speedups) // 5),
             linewidth=1.4,
+            alpha=PALE if reducer in errors else 1.0,
             label=reducer,
         )
         drawn[family] += 1

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 # Inches. Fonts are wider or narrower at another resolution, hence some air behind names.
 _GAP, _HEIGHT, _AIR = 0.25, 0.15, 0.2
 
+PALE = 0.3
+"""How much of its colour is left to what never wins."""
+
+
+def named(reducer: str, errors: Mapping[str, str]) -> str:
+    """Return a reducer with what is said of its error."""
+    return f"{reducer} ({errors[reducer]})" if reducer in errors else reducer
+
 
 def names_width(figure: Figure, names: Iterable[str]) -> float:
     """Return the inches that names take on the right of axes, what joins them included."""

@@ -19,7 +19,7 @@ from s2sim.report.figures.axes import (
 )
 from s2sim.report.figures.break_even import STYLES
 from s2sim.report.figures.colours import look_of
-from s2sim.report.figures.end_names import names_height, names_width, write_names
+from s2sim.report.figures.end_names import PALE, named, names_height, names_width, write_names
 from s2sim.report.figures.figure_file import one_look
 from s2sim.report.figures.head import head_height, head_lines, write_head
 from s2sim.units import format_seconds
@@ -47,11 +47,18 @@ class _Quantity(NamedTuple):
     share: bool = False
 
 
-def scaling_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:
+def scaling_figure(
+    rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "", errors: Mapping[str, str] | None = None
+) -> Figure:
     """Return time and efficiency of each reducer against the number of workers.
 
     Efficiency is the share of an iteration in which GPUs compute; without compute there is none, and the speed-up over
     dense stands in its place.
+
+    Parameters
+    ----------
+    errors : dict, optional
+        What is said of reducers whose error never wins, by option string; their lines are pale.
 
     Raises
     ------
@@ -62,10 +69,11 @@ def scaling_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str =
         found = ", ".join(map(str, rows_by_workers)) or "none"
         raise OptionError(f"scaling needs several numbers of workers, but found {found}: --workers 8,16,32")
     every = [row for rows in rows_by_workers.values() for row in rows]
-    names = {row.option_string: row.option_string for row in every}
+    errors = errors or {}
+    names = {row.option_string: named(row.option_string, errors) for row in every}
     quantities = _quantities(every)
     with one_look():
-        right = names_width(blank_figure(1.0), names)
+        right = names_width(blank_figure(1.0), names.values())
         width = max(WIDTH, _LEFT + 2 * _LEAST_WIDTH + _BETWEEN + right)
         lines = head_lines(subtitle, width)
         inner_width, inner = (width - _LEFT - _BETWEEN - right) / 2, max(_LEAST_HEIGHT, names_height(len(names)))
@@ -77,7 +85,7 @@ def scaling_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str =
         for place, quantity in enumerate(quantities):
             left = _LEFT + place * (inner_width + _BETWEEN)
             axes = figure.add_axes((left / width, _BOTTOM / height, inner_width / width, inner / height))
-            _draw_panel(axes, quantity, every)
+            _draw_panel(axes, quantity, every, errors)
         largest = {row.option_string: quantities[-1].of(row) for row in sorted(every, key=lambda row: row.workers)}
         write_names(axes, largest, names)
         return figure
@@ -97,7 +105,7 @@ def _efficiency(row: Row) -> float:
     return 1 - row.total_s / row.iteration_s if row.iteration_s else 1.0
 
 
-def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row]) -> None:
+def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], errors: Mapping[str, str]) -> None:
     plain(axes)
     counts = sorted({row.workers for row in rows})
     if quantity.share:
@@ -113,12 +121,14 @@ def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row]) -> None:
     for name in dict.fromkeys(row.option_string for row in rows):
         own = sorted((row for row in rows if row.option_string == name), key=lambda row: row.workers)
         look = look_of(own[0].reducer)
+        alpha = PALE if name in errors else 1.0
         axes.plot(
             [row.workers for row in own],
             [quantity.of(row) for row in own],
             color=look.colour,
             linestyle=STYLES[drawn[own[0].reducer] % len(STYLES)],
             linewidth=1.4,
+            alpha=alpha,
             label=name,
         )
         for row in own:
@@ -130,6 +140,7 @@ def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row]) -> None:
                 markersize=5.0,
                 markerfacecolor=face,
                 markeredgecolor=look.colour,
+                alpha=alpha,
             )
         drawn[own[0].reducer] += 1
     axes.set_xlabel("workers", fontsize=TEXT_SIZE)
