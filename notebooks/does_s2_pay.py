@@ -24,6 +24,7 @@ def _():
     from s2sim.collectives.libraries.tables import LIBRARIES
     from s2sim.errors import S2SimError
     from s2sim.gradients.traces.shipped import shipped_traces
+    from s2sim.report.tables.screen import verdict_lines
     from s2sim.study.spec import COMPARED, RunSpec
     from s2sim.topology.files.catalogue import list_topologies
 
@@ -45,6 +46,7 @@ def _():
         shipped_traces,
         shlex,
         sys,
+        verdict_lines,
     )
 
 
@@ -163,12 +165,13 @@ def _(BARS, figure_of, first):
 
 
 @app.cell
-def _(command, mo, s2sim, spec, sys):
+def _(command, mo, s2sim, spec, sys, verdict_lines):
     curves = {}
     result = s2sim.run(spec=spec, curves=curves)
     if mo.app_meta().mode == "script":
-        sys.stdout.write(f"{result.verdict.text}\n")
-    mo.vstack([mo.md("## The verdict"), mo.callout(result.verdict.text), mo.md(f"It is that of `{command}`.")])
+        sys.stdout.write("".join(f"{line}\n" for line in verdict_lines(result)))
+    _said = [mo.md(line) for line in verdict_lines(result)]
+    mo.vstack([mo.md("## The verdict"), mo.callout(mo.vstack(_said)), mo.md(f"It is that of `{command}`.")])
     return curves, result
 
 

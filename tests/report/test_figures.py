@@ -179,17 +179,19 @@ def test_lines_of_scaling_pass_through_every_number_of_workers(figures, rows):
 
 
 def test_what_never_wins_is_pale_and_its_error_stands_beside(rows, curves):
-    errors = {"topk:density=0.01": "error 0.7"}
-    for figure in (break_even_figure({8: curves}, "", errors), scaling_figure({8: rows, 16: rows}, "", errors)):
+    rejected = {"topk:density=0.01": "worse than zeros"}
+    for figure in (break_even_figure({8: curves}, "", rejected), scaling_figure({8: rows, 16: rows}, "", rejected)):
         axes = figure.axes[-1]
-        said = [text.get_text() for text in axes.texts if text.get_text().startswith("topk:density=0.01 (error 0.7)")]
+        said = [
+            text.get_text() for text in axes.texts if text.get_text().startswith("topk:density=0.01 (worse than zeros)")
+        ]
         assert len(said) == 1
         pale = {
             line.get_label()
             for line in axes.lines
             if line.get_alpha() not in {None, 1.0} and line.get_label()[0] != "_"
         }
-        assert pale == set(errors)
+        assert pale == set(rejected)
 
 
 def test_efficiency_is_the_share_of_an_iteration_that_computes(rows):

@@ -33,7 +33,7 @@ def choose_plot(plot: str | None, spec: RunSpec) -> str:
         raise OptionError(f"--plot {SCALING} needs several numbers of workers, for example --workers 8,16,32")
     if plot == BREAK_EVEN and max(spec.workers) == 1:
         raise OptionError(f"--plot {BREAK_EVEN} needs 2 workers or more: no rate limits one alone")
-    if plot == BREAK_EVEN and all(reducer.partition(":")[0] == "dense" for reducer in spec.reducers):
+    if plot == BREAK_EVEN and len(spec.reducers) == 1 and spec.reducers[0].partition(":")[0] == "dense":
         raise OptionError(f"--plot {BREAK_EVEN} needs a reducer beside dense, for example --reducer union")
     return plot or (BARS if len(spec.workers) == 1 else SCALING)
 
@@ -45,12 +45,9 @@ def rows_by_workers(result: Result) -> dict[int, list[Row]]:
 
 
 def _never_winning(result: Result) -> dict[str, str]:
-    """Return the errors of reducers that are too far from the mean on some number of workers."""
-    from s2sim.report.tables.texts import error_text
-    from s2sim.study.compare.verdict import acceptable
-
-    rows = [row for row in result.rows if not acceptable(row, result.spec.max_error)]
-    return {row.option_string: f"error {error_text(row.error.relative_l2)}" for row in rows}
+    """Return why reducers are out of the choice on some number of workers, however fast."""
+    judged = [(row.option_string, row.judgement) for row in result.rows]
+    return {name: of.rejected for name, of in judged if of is not None and of.rejected is not None}
 
 
 def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Figure:
@@ -75,4 +72,5 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Fi
         return scaling_figure(rows, subtitle, _never_winning(result))
     from s2sim.report.figures.breakdown import breakdown_figure
 
-    return breakdown_figure(rows, subtitle)
+    fastest_first = {count: sorted(own, key=lambda row: row.total_s) for count, own in rows.items()}
+    return breakdown_figure(fastest_first, subtitle)

@@ -44,17 +44,17 @@ _GBPS = 1.25e8
 
 
 def break_even_figure(
-    curves_by_workers: Mapping[int, RateCurves], subtitle: str = "", errors: Mapping[str, str] | None = None
+    curves_by_workers: Mapping[int, RateCurves], subtitle: str = "", rejected: Mapping[str, str] | None = None
 ) -> Figure:
     """Return, for each number of workers, the speed-up of each reducer over dense against the rate; above 1 it pays.
 
     Parameters
     ----------
-    errors : dict, optional
-        What is said of reducers whose error never wins, by option string; their curves are pale.
+    rejected : dict, optional
+        Why reducers are out of the choice, by option string; their curves are pale.
     """
-    every, errors = list(curves_by_workers.values()), errors or {}
-    names = [_names(curves, errors) for curves in every]
+    every, rejected = list(curves_by_workers.values()), rejected or {}
+    names = [_names(curves, rejected) for curves in every]
     with one_look():
         right = max(names_width(blank_figure(1.0), own.values()) for own in names)
         width = max(WIDTH, _LEFT + _LEAST_WIDTH + right)
@@ -68,7 +68,7 @@ def break_even_figure(
         for curves, own, tall in zip(every, names, inner, strict=True):
             bottom = top - _TOP - tall
             box = (_LEFT / width, bottom / height, (width - _LEFT - right) / width, tall / height)
-            _draw_panel(figure.add_axes(box), curves, own, errors)
+            _draw_panel(figure.add_axes(box), curves, own, rejected)
             top = bottom - _BOTTOM
         return figure
 
@@ -84,17 +84,17 @@ def _shown(curves: RateCurves) -> list[Crossing]:
     return [item for item in curves.crossings if low <= item.at_Bps <= high]
 
 
-def _names(curves: RateCurves, errors: Mapping[str, str]) -> dict[str, str]:
+def _names(curves: RateCurves, rejected: Mapping[str, str]) -> dict[str, str]:
     """Return what is written beside each curve: what it is, and on which side of its crossings it pays."""
 
     def name(reducer: str) -> str:
         own = [f"{item.pays} {format_rate(item.at_Bps)}" for item in _shown(curves) if item.reducer == reducer]
-        return ", ".join([named(reducer, errors), *own])
+        return ", ".join([named(reducer, rejected), *own])
 
-    return {reducer: name(reducer) for reducer in ("dense", *curves.speedups)}
+    return {reducer: name(reducer) for reducer in (curves.baseline, *curves.speedups)}
 
 
-def _draw_panel(axes: Axes, curves: RateCurves, names: Mapping[str, str], errors: Mapping[str, str]) -> None:
+def _draw_panel(axes: Axes, curves: RateCurves, names: Mapping[str, str], rejected: Mapping[str, str]) -> None:
     rates = curves.rates_Bps
     limits = (min(rates) * 0.9, max(rates))
     plain(axes)
@@ -102,7 +102,7 @@ def _draw_panel(axes: Axes, curves: RateCurves, names: Mapping[str, str], errors
     set_log(axes, "y", log_limits(every, include=1.0), lambda value: f"{value:g}x")
     set_log(axes, "x", limits, format_rate, unit=_GBPS)
     _write_bytes(axes, limits)
-    _draw_curves(axes, curves, errors)
+    _draw_curves(axes, curves, rejected)
     _mark_own_rate(axes, curves)
     shown = _shown(curves)
     axes.scatter(
@@ -118,7 +118,7 @@ def _draw_panel(axes: Axes, curves: RateCurves, names: Mapping[str, str], errors
     axes.set_ylabel("speed-up over dense", fontsize=TEXT_SIZE)
     mark = ", extrapolated" if curves.extrapolated else ""
     axes.set_title(f"{workers_text(curves.workers)}{mark}", fontsize=TITLE_SIZE, loc="left")
-    ends = {"dense": 1.0} | {reducer: speedups[-1] for reducer, speedups in curves.speedups.items()}
+    ends = {curves.baseline: 1.0} | {reducer: speedups[-1] for reducer, speedups in curves.speedups.items()}
     write_names(axes, ends, names)
 
 
@@ -153,7 +153,7 @@ def _mark_own_rate(axes: Axes, curves: RateCurves) -> None:
     )
 
 
-def _draw_curves(axes: Axes, curves: RateCurves, errors: Mapping[str, str]) -> None:
+def _draw_curves(axes: Axes, curves: RateCurves, rejected: Mapping[str, str]) -> None:
     axes.axhline(1.0, color=look_of("dense").colour, linewidth=1.2, zorder=1.5)
     drawn: Counter[str] = Counter()
     for reducer, speedups in curves.speedups.items():
@@ -168,7 +168,7 @@ def _draw_curves(axes: Axes, curves: RateCurves, errors: Mapping[str, str]) -> N
             markersize=4.0,
             markevery=max(1, len(speedups) // 5),
             linewidth=1.4,
-            alpha=PALE if reducer in errors else 1.0,
+            alpha=PALE if reducer in rejected else 1.0,
             label=reducer,
         )
         drawn[family] += 1

@@ -21,9 +21,9 @@ PALE = 0.3
 """How much of its colour is left to what never wins."""
 
 
-def named(reducer: str, errors: Mapping[str, str]) -> str:
-    """Return a reducer with what is said of its error."""
-    return f"{reducer} ({errors[reducer]})" if reducer in errors else reducer
+def named(reducer: str, rejected: Mapping[str, str]) -> str:
+    """Return a reducer with why it is out of the choice, if it is."""
+    return f"{reducer} ({rejected[reducer]})" if reducer in rejected else reducer
 
 
 def names_width(figure: Figure, names: Iterable[str]) -> float:

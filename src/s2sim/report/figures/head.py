@@ -22,10 +22,13 @@ def about(result: Result) -> str:
     """Return of which cluster, gradients, library and GPU a result is."""
     spec = result.spec
     scaled = spec.model or spec.scale_to
-    gradients = f"gradients of {spec.trace}" + ("" if scaled is None else f" scaled to {scaled}")
+    whose = "toy gradients" if result.gradients.toy else "gradients"
+    gradients = f"{whose} of {spec.trace}" + ("" if scaled is None else f" scaled to {scaled}")
     parts = [gradients, f"library {result.library}", f"GPU {result.gpu}"]
     if spec.compute is not None:
         parts.append(f"compute {spec.compute}")
+    if spec.steps > 1:
+        parts.append("first step")
     if spec.faults:
         parts.append(f"with {', '.join(spec.faults)}")
     several = f"at {max(row.workers for row in result.rows)} workers, " if len(spec.workers) > 1 else ""

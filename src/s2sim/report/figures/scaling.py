@@ -48,7 +48,7 @@ class _Quantity(NamedTuple):
 
 
 def scaling_figure(
-    rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "", errors: Mapping[str, str] | None = None
+    rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "", rejected: Mapping[str, str] | None = None
 ) -> Figure:
     """Return time and efficiency of each reducer against the number of workers.
 
@@ -57,8 +57,8 @@ def scaling_figure(
 
     Parameters
     ----------
-    errors : dict, optional
-        What is said of reducers whose error never wins, by option string; their lines are pale.
+    rejected : dict, optional
+        Why reducers are out of the choice, by option string; their lines are pale.
 
     Raises
     ------
@@ -69,8 +69,8 @@ def scaling_figure(
         found = ", ".join(map(str, rows_by_workers)) or "none"
         raise OptionError(f"scaling needs several numbers of workers, but found {found}: --workers 8,16,32")
     every = [row for rows in rows_by_workers.values() for row in rows]
-    errors = errors or {}
-    names = {row.option_string: named(row.option_string, errors) for row in every}
+    rejected = rejected or {}
+    names = {row.option_string: named(row.option_string, rejected) for row in every}
     quantities = _quantities(every)
     with one_look():
         right = names_width(blank_figure(1.0), names.values())
@@ -85,7 +85,7 @@ def scaling_figure(
         for place, quantity in enumerate(quantities):
             left = _LEFT + place * (inner_width + _BETWEEN)
             axes = figure.add_axes((left / width, _BOTTOM / height, inner_width / width, inner / height))
-            _draw_panel(axes, quantity, every, errors)
+            _draw_panel(axes, quantity, every, rejected)
         largest = {row.option_string: quantities[-1].of(row) for row in sorted(every, key=lambda row: row.workers)}
         write_names(axes, largest, names)
         return figure
@@ -105,7 +105,7 @@ def _efficiency(row: Row) -> float:
     return 1 - row.total_s / row.iteration_s if row.iteration_s else 1.0
 
 
-def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], errors: Mapping[str, str]) -> None:
+def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: Mapping[str, str]) -> None:
     plain(axes)
     counts = sorted({row.workers for row in rows})
     if quantity.share:
@@ -121,7 +121,7 @@ def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], errors: Ma
     for name in dict.fromkeys(row.option_string for row in rows):
         own = sorted((row for row in rows if row.option_string == name), key=lambda row: row.workers)
         look = look_of(own[0].reducer)
-        alpha = PALE if name in errors else 1.0
+        alpha = PALE if name in rejected else 1.0
         axes.plot(
             [row.workers for row in own],
             [quantity.of(row) for row in own],

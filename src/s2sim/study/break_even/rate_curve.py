@@ -37,8 +37,10 @@ class RateCurves:
         The value that the cluster has, in bytes per second.
     rates_Bps : tuple of float
         Its values, in bytes per second.
+    baseline : str
+        Option string of the ``dense`` that all are compared with.
     speedups : dict of str to tuple of float
-        By option string, without dense: one at each rate; of iterations where compute was given, else of
+        By option string, without that: one at each rate; of iterations where compute was given, else of
         communication phases.
     compute : bool
         Whether compute was given.
@@ -52,6 +54,7 @@ class RateCurves:
     workers: int
     own_Bps: float
     rates_Bps: tuple[float, ...]
+    baseline: str
     speedups: dict[str, tuple[float, ...]]
     compute: bool
     extrapolated: bool
@@ -103,7 +106,8 @@ def curves_of(
         dense_ps, own_ps = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, reducer)
         return (base_ps + dense_ps) / (base_ps + own_ps) if base_ps + own_ps else inf
 
-    others = [item.option_string for item in recorded if item is not baseline_of(recorded)]
+    baseline = baseline_of(recorded)
+    others = [item.option_string for item in recorded if item is not baseline]
     at_rates = []
     for rate_Bps in rates_Bps:
         at_rates.append([speedup(rate_Bps, reducer) for reducer in others])
@@ -113,6 +117,7 @@ def curves_of(
         workers=workers,
         own_Bps=rate_of(cluster.shape, field),
         rates_Bps=tuple(rates_Bps),
+        baseline=baseline.option_string,
         speedups=dict(zip(others, zip(*at_rates, strict=True), strict=True)),
         compute=scenario.compute_ps is not None,
         extrapolated=isinstance(scenario.trace, MoreRanks) or scenario.target is not None,

@@ -31,7 +31,8 @@ def vary_rate(scenario: ReducerScenario, found: Found, progress: Progress) -> di
         field = limiting_rate(cluster)
         if field is None or len(recorded) == 1:
             continue
-        known = count == found.largest and found.scan.field is not None
+        # The verdict may have looked at some alone.
+        known = count == found.largest and len(found.scan.pays_at_ends) == len(recorded) - 1
         scan = found.scan if known else scan_rates(scenario, recorded, progress)
         rates_Bps = _drawn_rates(scan, rate_of(cluster.shape, field))
         progress.start(len(rates_Bps), f"drawing speed-ups over {field}")
