@@ -46,8 +46,10 @@ def rows_by_workers(result: Result) -> dict[int, list[Row]]:
 
 def _never_winning(result: Result) -> dict[str, str]:
     """Return why reducers are out of the choice on some number of workers, however fast."""
+    from s2sim.report.tables.answer import in_a_word
+
     judged = [(row.option_string, row.judgement) for row in result.rows]
-    return {name: of.rejected for name, of in judged if of is not None and of.rejected is not None}
+    return {name: in_a_word(of.rejected) for name, of in judged if of is not None and of.rejected is not None}
 
 
 def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Figure:

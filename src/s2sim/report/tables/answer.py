@@ -47,10 +47,19 @@ def _why_not(row: Row, dense: Row) -> str | None:
     if row is dense:
         return None
     if judgement.rejected is not None:
-        return next(text for reason, text in _IN_A_WORD.items() if judgement.rejected.startswith(reason))
+        return in_a_word(judgement.rejected)
     if judgement.time_s >= _judgement(dense).time_s:
         return "slower"
     return "beaten" if judgement.dominated_by is not None else None
+
+
+def in_a_word(rejected: str) -> str:
+    """Return why a row cannot win, as short as a bar.
+
+    >>> in_a_word("worse than zeros on encoder.weight")
+    'worse than 0'
+    """
+    return next(text for reason, text in _IN_A_WORD.items() if rejected.startswith(reason))
 
 
 def answer_grid(rows: Sequence[Row], verdict: Verdict) -> tuple[Grid, str | None]:
