@@ -67,7 +67,7 @@ def test_its_command_gives_its_verdict(ran, capsys):
     lines = defined["result"].verdict.lines
     assert all(line in shown(outputs) for line in lines[:1])
     assert main([*defined["command"].split()[1:], "--quiet"]) == 0
-    assert capsys.readouterr().out.splitlines() == list(lines)
+    assert capsys.readouterr().out.split() == " ".join(lines).split()
 
 
 def test_as_a_script_it_prints_the_verdict_of_the_same_run(capsys):
@@ -75,7 +75,8 @@ def test_as_a_script_it_prints_the_verdict_of_the_same_run(capsys):
     assert (found.returncode, found.stderr) == (0, "")
     words = ["--topology", ASKED["topology"], "--workers", ASKED["workers"], "--trace", ASKED["trace"], "--quiet"]
     assert main(["run", *words, "--library", ASKED["library"], "--set", f"nic.rate={ASKED['nic']}"]) == 0
-    assert found.stdout == capsys.readouterr().out
+    # Lines are broken where a terminal ends.
+    assert found.stdout.split() == capsys.readouterr().out.split()
 
 
 def test_a_mistake_is_one_line():
