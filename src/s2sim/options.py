@@ -75,11 +75,8 @@ def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
 def build(cls: type[T], options: Mapping[str, str], owner: str) -> T:
     """Return ``cls(**options)``, each text converted to its field's type.
 
-    Raises
-    ------
-    OptionError
-        For an option that ``cls`` has no field for (with the nearest name), or a value that its type or the
-        class's own check refuses.
+    `OptionError` for an option that ``cls`` has no field for (with the nearest name), or a value that its type or the
+    class's own check refuses.
     """
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
     hints = get_type_hints(cls)

@@ -18,14 +18,9 @@ from s2sim.errors import S2SimError, S2SimWarning, unknown_name
 
 @dataclass(frozen=True)
 class Registry:
-    """Names of one kind (a singular word for messages) and what they stand for.
+    """Names of one kind (a singular word for messages) and what they stand for, ``module:attribute`` texts.
 
-    Attributes
-    ----------
-    group : str
-        Entry-point group that adds to it.
-    builtin : dict of str to str
-        Name to ``module:attribute``.
+    An installed package adds to the built-in ones by the entry-point group.
     """
 
     kind: str

@@ -58,10 +58,7 @@ class ClusterSpec(JsonForm):
     def of(cls, *arguments: Any, **options: Any) -> Self:
         """Return the spec of what a caller in Python gives, who may give lists for tuples.
 
-        Raises
-        ------
-        OptionError
-            For an option that there is not.
+        `OptionError` for an option that there is not.
         """
         rows: dict[str, Any] = {
             name: tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
@@ -76,10 +73,7 @@ class ClusterSpec(JsonForm):
     def from_json(cls, value: Any, origin: str) -> Self:
         """Return the spec of a JSON value: a spec, or a saved result, whose ``spec`` is taken.
 
-        Raises
-        ------
-        S2SimError
-            Naming every field that is missing, unknown or of the wrong type.
+        `S2SimError` names every field that is missing, unknown or of the wrong type.
         """
         from pydantic import TypeAdapter, ValidationError
 

@@ -167,13 +167,7 @@ EXECUTIONS: dict[str, Callable[[Request, Entry], Lowered]] = {
 
 
 def lower(request: Request, library: Library) -> Lowered:
-    """Return what ``library`` executes for what is asked.
-
-    Raises
-    ------
-    S2SimError
-        Where its table has no line for it.
-    """
+    """Return what ``library`` executes for what is asked; `S2SimError` where its table has no line for it."""
     if request.demand.ranks == 1:
         return Lowered((Step((request.demand,)),), Local(), request.text, request.text, "one rank has nothing to send")
     entry = _find(request, library)

@@ -125,10 +125,7 @@ _READERS = {
 def read_arrays(path: Path) -> Layers:
     """Return the layers of a ``.npy``, ``.npz``, ``.safetensors``, ``.pt`` or ``.pth`` file, float32 or `BFLOAT16`.
 
-    Raises
-    ------
-    TraceError
-        If the file is missing or damaged, or a layer is no floating-point array, is empty, or is not finite.
+    `TraceError` if the file is missing or damaged, or a layer is no floating-point array, is empty, or is not finite.
     """
     if path.suffix not in _READERS:
         raise TraceError(f"{path} is none of {', '.join(_READERS)}: save one such file a rank, or a step and rank")

@@ -19,12 +19,8 @@ def by_step_and_rank(paths: Sequence[Path]) -> tuple[tuple[Path, ...], ...]:
     """Return the files of each step in the order of ranks; without a step in any name, one step in the order given.
 
     The last number after "step", and after "rank", in the file's name or its directory's counts. Steps and ranks need
-    not begin at 0. Files whose names tell steps and no ranks are of one rank.
-
-    Raises
-    ------
-    TraceError
-        If some names tell less than others, two tell the same, or a step lacks a rank that another has.
+    not begin at 0. Files whose names tell steps and no ranks are of one rank. `TraceError` if some names tell less than
+    others, two tell the same, or a step lacks a rank that another has.
     """
     steps = _numbers(paths, _STEP, "step")
     if steps is None:

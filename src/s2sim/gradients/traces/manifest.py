@@ -28,16 +28,10 @@ def gradient_file_name(step: int, rank: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LayerEntry:
-    """One layer of the recorded model.
+    """One layer of the recorded model; ``sparse`` where it is stored as rows + values.
 
-    Attributes
-    ----------
-    sparse : bool
-        Whether it is stored as rows + values.
-    dtype : str
-        Type of the stored values; they are read as float32.
-    storage_error : float
-        Largest relative L2 difference, over ranks and steps, between what training produced and what is stored.
+    ``dtype`` is that of the stored values, which are read as float32. ``storage_error`` is the largest relative L2
+    difference, over ranks and steps, between what training produced and what is stored.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -85,14 +79,11 @@ class Manifest:
     ----------
     kind : str
         ``"recorded"`` by training, ``"imported"`` from a user's arrays, or ``"synthetic"``.
-    model : str
-        One line on the model.
     scaling : str
         How stored values become float32 gradients.
-    batch : int or None
-        Samples (tokens, for language models) in one rank's mini-batch; None where unknown.
-    warmup_steps : int or None
-        Training steps before the first recorded one; None where unknown.
+    batch, warmup_steps : int or None
+        Samples (tokens, for language models) in one rank's mini-batch, and training steps before the first recorded
+        one; None where unknown.
     statistics : Statistics or None
         Measured on the stored values; None for a synthetic trace, which is drawn on demand.
     dtype : {"fp32", "bf16"}

@@ -24,15 +24,7 @@ _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4"
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor of a file.
-
-    Attributes
-    ----------
-    dtype : str
-        The format's own name, for example ``"F16"`` or ``"BF16"``.
-    array : array
-        The values; bfloat16 as its uint16 bits.
-    """
+    """One tensor of a file: the format's name of its type, such as ``"BF16"``, and the values (bfloat16: its bits)."""
 
     dtype: str
     array: NDArray[Any]

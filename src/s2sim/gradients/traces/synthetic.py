@@ -32,20 +32,15 @@ def _is_exponent(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticOptions:
-    """The look of synthetic gradients.
+    """The look of synthetic gradients: row-sparse layers of one shape, and one dense layer of so many elements, if any.
 
     Attributes
     ----------
-    density : float
-        Share of a layer's rows that one rank holds, in (0, 1].
-    overlap : float
-        Share of these rows that all ranks hold, in [0, 1]; each rank draws its others on its own.
+    density, overlap : float
+        Share of a layer's rows that one rank holds, in (0, 1], and of these that all ranks hold, in [0, 1]; each rank
+        draws its others on its own.
     tail : str
         ``"gaussian"``, or the exponent a > 0 of a power law: P(|value| > t) = t^-a for t >= 1, random signs.
-    rows, width : int
-        Shape of each row-sparse layer.
-    dense : int
-        Elements of one dense layer beside them; 0 for none.
     """
 
     density: float = 0.01

@@ -28,12 +28,8 @@ _SAVE = "save a dictionary of layer name to gradient, or one tensor"
 def read_tensors(path: Path, single: str) -> dict[str, Layer]:
     """Return the tensors of a file as arrays of their own type; one alone gets the name ``single``.
 
-    A tensor that is sparse in its rows becomes rows + values. Needs the extra ``torch``.
-
-    Raises
-    ------
-    TraceError
-        If PyTorch is missing, or the file holds anything but tensors that it holds in full.
+    A tensor that is sparse in its rows becomes rows + values. Needs the extra ``torch``; `TraceError` if it is missing,
+    or the file holds anything but tensors that it holds in full.
     """
     try:
         import torch

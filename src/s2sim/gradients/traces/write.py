@@ -178,8 +178,6 @@ def write_trace(
         Where the trace will lie; its parent must exist.
     source : GradientSource
         Float32 gradients; each is asked for more than once.
-    kind, model, origin, batch, warmup_steps, seed, dtype
-        See `Manifest`.
     max_storage_error : float
         Relative L2 error up to which a layer is stored in halves, scaled by a power of two per step and rank; a
         layer that would lose more is kept in float32. 0 keeps every bit, and still halves what halves can hold.

@@ -66,10 +66,8 @@ class Beyond:
 
     Attributes
     ----------
-    recorded_ranks : int
-        Ranks that the trace has.
-    workers : int
-        Most ranks of the run.
+    recorded_ranks, workers : int
+        Ranks that the trace has, and most ranks of the run.
     from_parameters, to_parameters : int
         Parameters of the trace and of the run.
     model : str or None
@@ -80,8 +78,6 @@ class Beyond:
         One a reducer.
     transfers : dict of str to tuple of Transfer
         By reducer, what the trace's statistics are worth for other models, where sizes were scaled.
-    notes : tuple of str
-        What a reader must know.
     """
 
     recorded_ranks: int

@@ -13,7 +13,7 @@ from s2sim.gradients.extrapolation.law import fit_law
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks, SomeRanks
 from s2sim.gradients.extrapolation.scaling import keep_rows, scale_to
 from s2sim.seeds import named_generator
-from s2sim.study.extrapolate.scaled_scripts import grow, run_quietly
+from s2sim.study.extrapolate.scaled_scripts import grow, relative_error, run_quietly
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.make_row import traffic
 from s2sim.study.scenario.asked import AskedReducer
@@ -79,8 +79,8 @@ def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[HoldOut, ...]:
             HoldOut(
                 asked.option_string,
                 f"{' and '.join(what)} predict all",
-                _relative(sent_predicted, sent),
-                _relative(time_predicted_ps, time_ps),
+                relative_error(sent_predicted, sent),
+                relative_error(time_predicted_ps, time_ps),
             )
         )
     return tuple(found)
@@ -100,11 +100,6 @@ def _random_half(gradient: Gradient, seed: int) -> list[NDArray[np.int64]]:
         rows = generator.choice(layer.shape[0], -(-layer.shape[0] // 2), replace=False)
         kept.append(np.sort(rows))
     return kept
-
-
-def _relative(predicted: int, recorded: int) -> float:
-    """Return how much more was predicted, relatively; on one rank nothing is sent and nothing is predicted."""
-    return predicted / recorded - 1 if recorded else 0.0
 
 
 def _unchanged(gradient: Gradient) -> Gradient:

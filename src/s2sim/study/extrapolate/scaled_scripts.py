@@ -40,12 +40,8 @@ def record_scaled(
 ) -> list[Recorded]:
     """Run each reducer on the gradients and on doubled parts of them; return scripts of the size asked for.
 
-    Errors are those of the gradients that ran, each layer weighted by its size in the model asked for.
-
-    Raises
-    ------
-    S2SimError
-        If a reducer makes other calls at another size, so that its scripts cannot be scaled.
+    Errors are those of the gradients that ran, each layer weighted by its size in the model asked for. `S2SimError` if
+    a reducer makes other calls at another size, so that its scripts cannot be scaled.
     """
     ran = [scaling.run(gradient) for gradient in gradients]
     records = record(reducers, ran, seed=seed, on_reducer=on_reducer)
@@ -67,6 +63,11 @@ def record_scaled(
     return [
         replace(item, errors=weighted_errors(item.errors, squares, item.reducer.compresses(ran[0]))) for item in scaled
     ]
+
+
+def relative_error(predicted: int, recorded: int) -> float:
+    """Return how much more was predicted, relatively; on one rank nothing is sent and nothing is predicted."""
+    return predicted / recorded - 1 if recorded else 0.0
 
 
 def run_quietly(reducers: Sequence[AskedReducer], gradients: Sequence[Gradient], *, seed: int) -> list[Recording]:

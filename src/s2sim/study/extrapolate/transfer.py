@@ -19,7 +19,7 @@ from s2sim.gradients.extrapolation.scaling import scale_to_model
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.traces.read import open_trace
 from s2sim.gradients.traces.shipped import shipped_directories
-from s2sim.study.extrapolate.scaled_scripts import record_scaled
+from s2sim.study.extrapolate.scaled_scripts import record_scaled, relative_error
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.make_row import traffic
 from s2sim.study.measuring.result import ROUNDING_ERROR
@@ -143,12 +143,7 @@ def _transfer(to: str, ranks: int, predicted: _Found, recorded: _Found) -> Trans
     return Transfer(
         to=to,
         workers=ranks,
-        error_bytes=_relative(predicted.bytes, recorded.bytes),
-        error_time=_relative(predicted.time_ps, recorded.time_ps),
+        error_bytes=relative_error(predicted.bytes, recorded.bytes),
+        error_time=relative_error(predicted.time_ps, recorded.time_ps),
         error_l2=error,
     )
-
-
-def _relative(predicted: int, recorded: int) -> float:
-    """Return how much more was predicted, relatively; on one rank nothing is sent and nothing is predicted."""
-    return predicted / recorded - 1 if recorded else 0.0
