@@ -9,8 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING, TypeVar
 
 from s2sim.errors import UnitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 PS_PER_S = 10**12
 
@@ -116,6 +122,18 @@ def parse_rate_Bps(text: object) -> float:
     if rate < 1:
         raise UnitError(f"rate {text!r} is out of range: at least 1 B/s, for example '100Gbps'")
     return float(rate)
+
+
+def parse_option(option: str, parse: Callable[[object], T], text: object) -> T:
+    """Return what ``parse`` makes of an option's text; the error names the option.
+
+    >>> parse_option("--compute", parse_time_ps, "120ms")
+    120000000000
+    """
+    try:
+        return parse(text)
+    except UnitError as error:
+        raise UnitError(f"{option}: {error}") from None
 
 
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:

@@ -31,7 +31,7 @@ TAKES_A_FILE = (
     f"{RUN} --trace {{}}",
     f"{RUN} --model {{}}.toml",
     f"{RUN} --gpu {{}}",
-    f"{COLLECTIVE} --sizes {{}}",
+    "collective all_gather --topology single-switch --workers 4 --sizes {}",
     "trace show {}",
     "trace import {}.npy --out out",
 )
@@ -290,7 +290,6 @@ FILES = {
     "dotted.toml": ".".join("a" * 5000) + " = 1\n",
     "endless.toml": "a = " + "[" * 100_000,
     "text.npy": "no array",
-    "missing.toml/.keep": "",
 }
 
 
@@ -299,7 +298,6 @@ def place(tmp_path_factory):
     """Make the files that the command lines name."""
     place = tmp_path_factory.mktemp("bad")
     for name, text in FILES.items():
-        (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text(text)
     for ending in ("", ".toml", ".npy"):
         os.mkfifo(place / f"pipe{ending}")
@@ -340,3 +338,26 @@ def test_a_mistake_is_told_in_one_line(line, s2sim, place, monkeypatch):
     assert err.strip("\n").isprintable()
     assert len(err) < 700
     assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{RUN} --compute 120",
+        f"{RUN} --spec ''",
+        f"{RUN} --scale-to 5",
+        f"{RUN} --max-error 2",
+        f"{RUN} --steps 0",
+        f"{RUN} --workers 0",
+        "collective all_reduce --topology single-switch --workers 4 --size 5",
+        f"{COLLECTIVE} --network packet --packet-bytes 5",
+        f"{COLLECTIVE} --network packet --buffer 1",
+        f"{REGIMES} --rate 10",
+        f"{REGIMES} --latency 10",
+        f"{REGIMES} --density 0.1,0.1",
+    ],
+)
+def test_a_mistake_in_an_option_names_it(line, fails, place, monkeypatch):
+    monkeypatch.chdir(place)
+    *_, option, _ = shlex.split(line)
+    assert option in fails(*shlex.split(line))

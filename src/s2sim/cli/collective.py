@@ -141,8 +141,8 @@ def collective_command(
             seed=seed,
             root=root,
             network=network,
-            packet_bytes=parse_size(packet_bytes),
-            buffer_bytes=parse_size(buffer),
+            packet_bytes=parse_size("--packet-bytes", packet_bytes),
+            buffer_bytes=parse_size("--buffer", buffer),
             cross_check=cross_check,
             faults=faults or (),
         )
@@ -172,4 +172,4 @@ def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | list[in
         return read_sizes(Path(sizes))
     if size is None and kind != "barrier":
         raise OptionError("--size must be given, for example --size 100MiB")
-    return parse_size(size) or 0
+    return parse_size("--size", size) or 0

@@ -93,8 +93,8 @@ def flows_command(
             overrides=overrides or (),
             seed=seed,
             network=network,
-            packet_bytes=parse_size(packet_bytes),
-            buffer_bytes=parse_size(buffer),
+            packet_bytes=parse_size("--packet-bytes", packet_bytes),
+            buffer_bytes=parse_size("--buffer", buffer),
             cross_check=cross_check,
             faults=faults or (),
         )

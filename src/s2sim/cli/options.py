@@ -53,11 +53,11 @@ def parse_worker_list(text: str) -> tuple[int, ...]:
     return tuple(parse_workers(part.strip()) for part in text.split(","))
 
 
-def parse_size(text: str | None) -> int | None:
-    """Return a size in bytes, None for none."""
-    from s2sim.units import parse_size_bytes
+def parse_size(option: str, text: str | None) -> int | None:
+    """Return the size in bytes of an option, None for none."""
+    from s2sim.units import parse_option, parse_size_bytes
 
-    return None if text is None else parse_size_bytes(text)
+    return None if text is None else parse_option(option, parse_size_bytes, text)
 
 
 TOPOLOGY_HELP = "Name of a shipped topology (see s2sim list topologies) or path of a TOML file."

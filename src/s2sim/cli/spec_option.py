@@ -52,6 +52,8 @@ def spec_of(
                 f"--spec {path} holds the whole experiment, so {', '.join(given)} cannot be given with it: "
                 "leave them out or edit the file"
             )
+        if not path:
+            raise OptionError("--spec names no file: write --spec FILE")
         return cls.load(Path(path))
     missing = [name for name in needed if name not in given]
     if missing:

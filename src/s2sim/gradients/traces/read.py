@@ -167,9 +167,10 @@ def open_trace(path_or_name: str | Path) -> Trace:
     if isinstance(path_or_name, str) and text in shipped:
         return Trace(text, shipped[text], read_manifest(shipped[text]))
     path = Path(path_or_name)
-    if path.is_dir():
+    # Without a name the path would be the working directory.
+    if text and path.is_dir():
         return Trace(path.resolve().name, path, read_manifest(path))
-    if path.exists():
+    if text and path.exists():
         raise TraceError(f"{text} is a file; a trace is a directory (import a file with 's2sim trace import {text}')")
     if os.sep in text or "/" in text:
         raise TraceError(f"there is no trace directory {text}; record one with 's2sim trace record'")

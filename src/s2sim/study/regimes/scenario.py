@@ -14,7 +14,7 @@ from s2sim.study.scenario.cluster import Scenario
 from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.study.scenario.memory import check_ranks
 from s2sim.topology.files.catalogue import load_shape
-from s2sim.units import format_rate, parse_rate_Bps, parse_time_ps
+from s2sim.units import format_rate, parse_option, parse_rate_Bps, parse_time_ps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,7 +70,7 @@ def _parse_axis(option: str, values: Sequence[Any], parse: Callable[[Any], float
     """Return the values of an axis; refuse one on which a value stands twice, however it is written."""
     seen: dict[float, Any] = {}
     for value in values:
-        parsed = parse(value)
+        parsed = parse_option(option, parse, value)
         if parsed in seen:
             raise OptionError(f"{option}: {seen[parsed]} and {value} are the same value: give it once")
         seen[parsed] = value

@@ -12,7 +12,7 @@ from s2sim.study.scenario.asked import reducers_asked
 from s2sim.study.scenario.cluster import Scenario, resolve_cluster
 from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.study.scenario.memory import check_ranks
-from s2sim.units import parse_time_ps
+from s2sim.units import parse_option, parse_time_ps
 
 if TYPE_CHECKING:
     from s2sim.collectives.libraries.library import Library
@@ -71,7 +71,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         For anything that does not exist or cannot be as asked.
     """
     reducers = reducers_asked(spec.reducers)
-    compute_ps = None if spec.compute is None else parse_time_ps(spec.compute)
+    compute_ps = None if spec.compute is None else parse_option("--compute", parse_time_ps, spec.compute)
     target = None if spec.scale_to is None else parse_parameters(spec.scale_to)
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
     check_ranks(max(spec.workers), trace)
