@@ -13,7 +13,7 @@ from s2sim.study.collective.plan import plan_collective
 from s2sim.study.collective.run import result_of, run_collective
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.compare.origin import origin
-from s2sim.study.flows.run import run_flows
+from s2sim.study.flows.run import flows_result
 from s2sim.study.flows.transfers import FlowsSpec
 from s2sim.study.scenario.reducers import resolve_run
 from s2sim.study.spec import RunSpec
@@ -127,11 +127,10 @@ def test_flows_count_by_what_is_sent(tmp_path):
     for number, text in enumerate(texts):
         path = tmp_path / f"{number}.csv"
         path.write_text(text)
-        result = run_flows(FlowsSpec("fat-tree", file=str(path), workers=8))
+        result = flows_result(FlowsSpec("fat-tree", file=str(path), workers=8))
         hashes.append(result.spec_sha256)
-        assert (
-            run_flows(FlowsSpec.from_json(json.loads(json.dumps(result.to_json())), "it")).to_json() == result.to_json()
-        )
+        again = FlowsSpec.from_json(json.loads(json.dumps(result.to_json())), "it")
+        assert flows_result(again).to_json() == result.to_json()
     assert hashes[0] == hashes[1] != hashes[2]
     with pytest.raises(OptionError, match="names no file"):
-        run_flows(FlowsSpec("fat-tree"))
+        flows_result(FlowsSpec("fat-tree"))

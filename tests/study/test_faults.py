@@ -13,7 +13,7 @@ from s2sim.study.collective.plan import plan_collective
 from s2sim.study.collective.run import result_of, run_collective
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.collective.timeline import timeline_of
-from s2sim.study.flows.run import run_flows
+from s2sim.study.flows.run import flows_result
 from s2sim.study.flows.transfers import FlowsSpec, Transfers
 
 RATE_BPS = 50 * 2**30
@@ -42,7 +42,7 @@ def collective(topology, *faults, kind="all_reduce", workers=4, size=SIZE, algor
 def flows(topology, rows, *faults, **options):
     start_s, src, dst, size = (np.array(column) for column in zip(*rows, strict=True))
     asked = Transfers(np.rint(start_s * 1e12).astype(np.int64), src, dst, size.astype(float))
-    return run_flows(FlowsSpec(topology, faults=faults, **options), asked)
+    return flows_result(FlowsSpec(topology, faults=faults, **options), asked)
 
 
 def planned_collective(topology, *faults, **options):

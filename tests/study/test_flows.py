@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from s2sim.cli.main import main
 from s2sim.errors import S2SimError
 from s2sim.network.durations import whole_ps
-from s2sim.study.flows.run import run_flows
+from s2sim.study.flows.run import flows_result
 from s2sim.study.flows.transfers import FlowsSpec, Transfers, read_transfers
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
@@ -28,7 +28,7 @@ def transfers(*rows):
 
 def test_two_into_one_port_share_it(cluster_file):
     size = 50 * 2**20
-    result = run_flows(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 2, size), (0.0, 1, 2, size)))
+    result = flows_result(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 2, size), (0.0, 1, 2, size)))
     assert result.finish_s == pytest.approx(2e-6 + 2 * size / RATE_BPS, rel=1e-9)
     assert result.slowdown == pytest.approx((2e-6 + 2 * size / RATE_BPS) / (2e-6 + size / RATE_BPS))
     assert result.bottlenecks[0].link == "node2.nic0.in"
@@ -37,13 +37,13 @@ def test_two_into_one_port_share_it(cluster_file):
 def test_a_late_transfer_shares_only_what_is_left(cluster_file):
     size = 50 * 2**20
     half = size / RATE_BPS / 2
-    result = run_flows(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 1, size), (half, 0, 2, size)))
+    result = flows_result(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 1, size), (half, 0, 2, size)))
     # Half of the first is gone; the other half takes twice as long; then the second goes alone.
     assert result.finish_s == pytest.approx([2e-6 + 3 * half, 2e-6 + 4 * half], rel=1e-9)
 
 
 def test_alone_nothing_is_slowed_down(cluster_file):
-    result = run_flows(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 1, 1000), (1.0, 1, 0, 5), (2.0, 0, 1, 0)))
+    result = flows_result(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 1, 1000), (1.0, 1, 0, 5), (2.0, 0, 1, 0)))
     assert result.slowdown.tolist() == [1, 1, 1]
 
 
@@ -58,7 +58,7 @@ def test_equal_starts_finish_by_max_min_rates_first(fair_rates, data):
     routes = cluster.routes(src, dst)
     rates = fair_rates(routes.offsets, routes.links, routes.weights, cluster.fabric.rate_Bps / 1e12)
     spec = FlowsSpec("leaf-spine", workers=24, overrides=("nic.latency=0s", "fabric.link.latency=0s"))
-    result = run_flows(spec, Transfers(np.zeros(len(src), np.int64), src, dst, size.astype(float)))
+    result = flows_result(spec, Transfers(np.zeros(len(src), np.int64), src, dst, size.astype(float)))
     first = float((size / rates).min()) + float(routes.latency_ps.min())
     assert result.finish_s.min() * 1e12 >= first - 1
     alone = np.minimum.reduceat(cluster.fabric.rate_Bps[routes.links], routes.offsets[:-1]) / 1e12
@@ -98,7 +98,7 @@ def test_wrong_files_are_told(text, message, tmp_path):
     path = tmp_path / "traffic.csv"
     path.write_text(text)
     with pytest.raises(S2SimError, match=message):
-        run_flows(FlowsSpec("fat-tree"), read_transfers(path))
+        flows_result(FlowsSpec("fat-tree"), read_transfers(path))
 
 
 def test_a_file_without_transfers_and_one_with_too_many_ranks(tmp_path, capsys):

@@ -11,7 +11,7 @@ import pytest
 import s2sim
 from s2sim.replay.faults.registry import make_faults
 from s2sim.study.compare.prepare import prepare
-from s2sim.study.flows.run import run_flows
+from s2sim.study.flows.run import flows_result
 from s2sim.study.flows.transfers import FlowsSpec, Transfers
 from s2sim.study.regimes.run import run_regimes
 from s2sim.study.regimes.spec import RegimeSpec
@@ -93,7 +93,7 @@ def test_a_collective_and_flows_look_everything_up_once(parses):
     assert +parses == {"topology": 1, "fault": 2, "algorithm": 1, "cluster": 1}
     parses.clear()
     transfers = Transfers(*(np.array([value]) for value in (0, 0, 9, 1e6)))
-    run_flows(FlowsSpec("leaf-spine", workers=16, faults=faults[:1]), transfers)
+    flows_result(FlowsSpec("leaf-spine", workers=16, faults=faults[:1]), transfers)
     assert +parses == {"topology": 1, "fault": 1, "cluster": 1}
 
 

@@ -81,7 +81,7 @@ def flows_command(
 
     check_targets(json=json, out=out)
 
-    from s2sim.study.flows.run import run_flows
+    from s2sim.study.flows.run import flows_result
     from s2sim.study.flows.transfers import FlowsSpec
 
     def make() -> FlowsSpec:
@@ -101,7 +101,7 @@ def flows_command(
 
     asked = spec_of(context, FlowsSpec, spec, ("FILE.csv", "--topology"), _EXAMPLE, make)
     with watching(quiet=quiet) as progress:
-        result = run_flows(asked, progress=progress)
+        result = flows_result(asked, progress=progress)
     if out is not None:
         write_text(result.to_csv(), out)
     if json is not None:

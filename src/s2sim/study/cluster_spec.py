@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from s2sim.errors import OptionError, S2SimError, problems_of
 from s2sim.study.json_form import JsonForm
@@ -55,17 +56,27 @@ class ClusterSpec(JsonForm):
             raise OptionError(f"--seed {self.seed} must not be negative")
 
     @classmethod
-    def of(cls, *arguments: Any, **options: Any) -> Self:
-        """Return the spec of what a caller in Python gives, who may give lists for tuples.
+    def of(cls, topology: Any, **options: Any) -> Self:
+        """Return the spec of what a caller in Python gives, who may give lists and arrays for tuples, and paths.
 
-        `OptionError` for an option that there is not.
+        `OptionError` names an option that there is not, that is missing or of the wrong type.
         """
-        rows: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
-            for name, value in options.items()
-        }
+        from pydantic import TypeAdapter, ValidationError
+
+        given = {name: _plain(value) for name, value in {"topology": topology, **options}.items()}
+        kinds = get_type_hints(cls)
+        for name, value in given.items():
+            try:
+                TypeAdapter(kinds.get(name, Any)).validate_python(value, strict=True)
+            except ValidationError as error:
+                first = error.errors()[0]
+                if first["type"] == "literal_error":
+                    # A name that there is not; whoever looks it up tells the nearest.
+                    continue
+                found = first["msg"]
+                raise OptionError(f"{cls.what}: {name} = {value!r}: {found[0].lower()}{found[1:]}") from None
         try:
-            return cls(*arguments, **rows)
+            return cls(**given)
         except TypeError as error:
             raise OptionError(f"{cls.what}: {error}") from None
 
@@ -96,6 +107,15 @@ class ClusterSpec(JsonForm):
             # Brackets in brackets, or a number of thousands of digits.
             raise S2SimError(f"{path} is not a {cls.what} spec: it holds a list or a number beyond reason") from None
         return cls.from_json(value, str(path))
+
+
+def _plain(value: Any) -> Any:
+    """Return paths as texts, what NumPy has as Python has it, and what holds several as a tuple."""
+    if isinstance(value, PathLike):
+        return fspath(value)
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
 def check_tuples(spec: object, *names: str) -> None:

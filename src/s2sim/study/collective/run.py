@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.errors import ContendedError
+from s2sim.study.by_name import takes_fields_of
 from s2sim.study.collective.carry import carry
 from s2sim.study.collective.link_loads import busiest_links
 from s2sim.study.collective.plan import plan_collective
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from s2sim.study.progress import Progress
 
 
+@takes_fields_of(CollectiveSpec)
 def run_collective(
     kind: str, topology: str, *, workers: int, size_bytes: int | Sequence[int], **options: Any
 ) -> CollectiveResult:
@@ -40,6 +42,11 @@ def run_collective(
     **options
         The other fields of `s2sim.study.collective.spec.CollectiveSpec`: ``algorithm``, ``placement``, ``overrides``,
         ``seed``, ``root``, ``faults``, ``network``, ``packet_bytes``, ``buffer_bytes``, ``cross_check``.
+
+    Raises
+    ------
+    S2SimError
+        For anything that cannot be done as asked.
     """
     spec = CollectiveSpec.of(topology, kind=kind, workers=workers, size_bytes=size_bytes, **options)
     return result_of(plan_collective(spec))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from s2sim.errors import OptionError
 from s2sim.study.break_even.scan import scan_rates
+from s2sim.study.by_name import takes_fields_of
 from s2sim.study.compare.answer import answer
 from s2sim.study.compare.choice import choose
 from s2sim.study.compare.follow_rows import follow_steps
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from s2sim.study.progress import Progress
 
 
+@takes_fields_of(RunSpec)
 def run(
     topology: str | None = None,
     *,
@@ -79,10 +82,18 @@ def run(
     if spec is None:
         if topology is None or workers is None:
             raise OptionError("run needs a topology and a number of workers, or a spec")
-        counts = (workers,) if isinstance(workers, (int, float, str)) else workers
+        one_or_more: Any = workers
+        several = isinstance(one_or_more, Iterable) and not isinstance(one_or_more, str)
+        counts = one_or_more if several else (one_or_more,)
         if reducers is not None:
             options["reducers"] = (reducers,) if isinstance(reducers, str) else reducers
         spec = RunSpec.of(topology, workers=counts, **options)
+    elif not isinstance(spec, RunSpec):
+        raise OptionError(f"s2sim.run: spec is a {type(spec).__name__}: give a RunSpec, or RunSpec.load(path)")
+    elif topology is not None or workers is not None or reducers is not None or options:
+        asked = {"topology": topology, "workers": workers, "reducers": reducers, **options}
+        named = ", ".join(name for name, value in asked.items() if value is not None)
+        raise OptionError(f"s2sim.run: spec holds the whole experiment, so {named} cannot be given with it")
     return _run(spec, progress or Silent(), timelines, curves, break_even=break_even)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.study.by_name import takes_fields_of
 from s2sim.study.collective.link_loads import busiest_links
 from s2sim.study.flows.carry import carry
 from s2sim.study.flows.cross_check import compare_networks
 from s2sim.study.flows.result import FlowsResult
-from s2sim.study.flows.transfers import transfers_of
+from s2sim.study.flows.transfers import FlowsSpec, transfers_of
 from s2sim.study.json_form import json_value
 from s2sim.study.progress import SILENT
 from s2sim.study.scenario.traffic import resolve_traffic, traffic_sha256
@@ -18,11 +19,37 @@ from s2sim.topology.describe import first_line
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from s2sim.study.flows.transfers import FlowsSpec, Transfers
+    from pathlib import Path
+
+    from s2sim.study.flows.transfers import Transfers
     from s2sim.study.progress import Progress
 
 
-def run_flows(spec: FlowsSpec, transfers: Transfers | None = None, progress: Progress = SILENT) -> FlowsResult:
+@takes_fields_of(FlowsSpec)
+def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **options: Any) -> FlowsResult:
+    """Send the transfers of a file over a cluster and say when each arrives.
+
+    Parameters
+    ----------
+    file : str or Path
+        Transfers, one a line under the header ``start_s,src,dst,bytes``: seconds, ranks, and bytes.
+    topology : str
+        Name of a shipped topology or path of a TOML file.
+    workers : int, optional
+        Number of ranks; as many as the file names without it.
+    **options
+        The other fields of `s2sim.study.flows.transfers.FlowsSpec`: ``placement``, ``overrides``, ``seed``, ``faults``,
+        ``network``, ``packet_bytes``, ``buffer_bytes``, ``cross_check``.
+
+    Raises
+    ------
+    S2SimError
+        For anything that cannot be done as asked.
+    """
+    return flows_result(FlowsSpec.of(topology, file=file, workers=workers, **options))
+
+
+def flows_result(spec: FlowsSpec, transfers: Transfers | None = None, progress: Progress = SILENT) -> FlowsResult:
     """Send transfers over a cluster and say when each arrives; a slowdown is against the network without faults.
 
     ``transfers`` are what is sent where the spec names no file.

@@ -1,0 +1,99 @@
+"""What a caller in Python meets first: names, keywords, and what a wrong one says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import s2sim
+from s2sim.errors import OptionError
+
+SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
+
+
+@pytest.fixture
+def transfers(tmp_path):
+    path = tmp_path / "transfers.csv"
+    path.write_text("start_s,src,dst,bytes\n0,0,4,1000000\n0,1,5,1000000\n")
+    return path
+
+
+def test_dir_shows_the_api_and_each_of_it_is_there():
+    assert dir(s2sim) == sorted(s2sim.__all__)
+    assert {"run", "run_collective", "run_flows", "reduce_once", "S2SimError"} <= set(dir(s2sim))
+    assert all(getattr(s2sim, name) is not None for name in dir(s2sim))
+
+
+def test_another_name_is_told_the_nearest():
+    with pytest.raises(AttributeError, match=r"has no attribute 'run_collectiv' .*did you mean 'run_collective'"):
+        _ = s2sim.run_collectiv
+
+
+def test_importing_it_imports_nothing_heavy():
+    program = "import sys, s2sim; dir(s2sim); print({'numpy', 'pydantic', 'scipy', 'simpy', 'rich'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"topologie": "fat-tree", "workers": 4}, "takes no 'topologie' .did you mean 'topology'?"),
+        ({"topology": "fat-tree", "nworkers": 4}, "takes no 'nworkers' .did you mean 'workers'?"),
+        ({"topology": "fat-tree", "workers": 4, "reducer": "union"}, "takes no 'reducer' .did you mean 'reducers'?"),
+        ({"topology": "fat-tree", "workers": "a"}, r"workers = \('a',\): input should be a valid integer"),
+        ({"topology": "fat-tree", "workers": 4.0}, "workers = .*valid integer"),
+        ({"topology": "fat-tree", "workers": True}, "workers = .*valid integer"),
+        ({"topology": 5, "workers": 4}, "topology = 5: input should be a valid string"),
+        ({"topology": "fat-tree", "workers": 4, "max_error": "small"}, "max_error = 'small': .*valid number"),
+        ({"topology": "fat-tree", "workers": 4, "reducers": 5}, "reducers = 5"),
+        ({"topology": "fat-tree", "workers": 4, "steps": "2"}, "steps = '2'"),
+        ({"spec": {"workers": 4}}, "spec is a dict: give a RunSpec"),
+        ({"spec": s2sim.RunSpec("fat-tree", (4,)), "seed": 1}, "spec holds the whole experiment, so seed cannot"),
+        ({"topology": "fat-tree"}, "needs a topology and a number of workers"),
+    ],
+)
+def test_a_wrong_argument_of_run_is_one_error_that_names_the_right_one(named, said):
+    with pytest.raises(OptionError, match=said) as raised:
+        s2sim.run(**named)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"nworkers": 4, "size_bytes": 10}, "run_collective takes no 'nworkers' .did you mean 'workers'?"),
+        ({"size_bytes": 10}, "missing a required argument: 'workers'"),
+        ({"workers": 4, "size_bytes": "10MiB"}, "size_bytes = '10MiB': .*valid integer"),
+        ({"workers": "x", "size_bytes": 10}, "workers = 'x'"),
+    ],
+)
+def test_so_it_is_with_one_collective(named, said):
+    with pytest.raises(OptionError, match=said):
+        s2sim.run_collective("all_reduce", "fat-tree", **named)
+
+
+def test_more_arguments_than_there_are_are_an_error_of_one_line():
+    with pytest.raises(OptionError, match=r"s2sim\.run: too many positional arguments; see help\(s2sim\.run\)"):
+        s2sim.run("fat-tree", 64)
+
+
+def test_flows_are_sent_from_python(transfers):
+    result = s2sim.run_flows(transfers, "fat-tree", network="fluid")
+    assert result.finish_s.shape == (2,)
+    assert result.spec.file == str(transfers)
+    with pytest.raises(OptionError, match=r"takes no 'netwrok' .did you mean 'network'?"):
+        s2sim.run_flows(transfers, "fat-tree", netwrok="packet")
+
+
+def test_what_numpy_and_pathlib_give_is_taken():
+    one = s2sim.run_collective("all_gather", "fat-tree", workers=np.int64(2), size_bytes=np.array([1024, 2048]))
+    assert one.spec.size_bytes == (1024, 2048)
+    shipped = Path(__file__).parents[2] / "topologies" / "fat-tree.toml"
+    found = s2sim.run(shipped, workers=np.array([2]), reducers="union", trace=SMALL, break_even=False)
+    assert found.spec.topology == str(shipped)
+    assert found.spec.workers == (2,)
