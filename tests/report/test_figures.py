@@ -202,6 +202,19 @@ def test_efficiency_is_the_share_of_an_iteration_that_computes(rows):
     line = next(line for line in share.lines if line.get_label() == "dense")
     assert line.get_ydata().tolist() == pytest.approx([1 / 2, 3 / 4])
     assert share.get_yscale() == "linear"
+    low, high = share.get_ylim()
+    assert 0 <= low < 1 / 2 < 1 < high
+
+
+def test_scaling_from_one_worker_who_takes_no_time(rows):
+    lone = [
+        replace(row, workers=1, total_s=0.0 if row.reducer == "dense" else 1e-5, speedup_vs_dense=0.0) for row in rows
+    ]
+    time, gain = scaling_figure({1: lone, 8: rows}).axes
+    for axes in (time, gain):
+        line = next(line for line in axes.lines if line.get_label() == "dense")
+        assert np.isfinite(line.get_ydata()).tolist() == [False, True]
+        assert axes.get_ylim()[0] > 0
 
 
 @pytest.mark.parametrize("name", ["breakdown", "break-even", "error", "scaling"])

@@ -140,7 +140,8 @@ def _write_beside(axes: Axes, rows: Sequence[Row]) -> None:
     width = axes.bbox.width / figure.dpi
     taken = [float(text_size(figure, _summary(row))[0]) + 2 * _GAP / 72 for row in rows]
     end = max(row.total_s * width / (width - text) for row, text in zip(rows, taken, strict=True)) or 1.0
-    ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0, end) if tick <= end]
+    # A tick at the very end would have no room for its text.
+    ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0, end) if tick <= 0.96 * end]
     axes.set_xlim(0, end)
     axes.set_xticks(ticks, [format_seconds(tick) for tick in ticks])
     for place, row in enumerate(rows):

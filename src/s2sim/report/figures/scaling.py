@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import floor, isfinite, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 from s2sim.errors import OptionError
@@ -38,13 +39,18 @@ _LEAST_WIDTH, _LEAST_HEIGHT = 2.3, 2.7
 
 
 class _Quantity(NamedTuple):
-    """What a panel shows against the number of workers; a share is shown from 0 to 1."""
+    """What a panel shows against the number of workers; a share is shown up to 1."""
 
     title: str
     of: Callable[[Row], float]
     text: Callable[[float], str]
     mark: float | None = None
     share: bool = False
+
+    def shown(self, row: Row) -> float:
+        """Return the value, or NaN where a logarithmic axis has no place for it: one worker alone takes no time."""
+        value = self.of(row)
+        return value if self.share or (isfinite(value) and value > 0) else nan
 
 
 def scaling_figure(
@@ -109,8 +115,9 @@ def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: 
     plain(axes)
     counts = sorted({row.workers for row in rows})
     if quantity.share:
-        axes.set_ylim(0, 1.05)
-        axes.yaxis.set_major_formatter(lambda value, _: quantity.text(value))
+        lowest = min(map(quantity.of, rows))
+        axes.set_ylim(max(0.0, floor(10 * lowest - 0.2) / 10), 1.02)
+        axes.yaxis.set_major_formatter(lambda value, _: quantity.text(value) if value <= 1 else "")
     else:
         set_log(axes, "y", log_limits(map(quantity.of, rows), include=quantity.mark), quantity.text)
     set_log(axes, "x", log_limits(counts, air=0.06), lambda value: f"{value:g}")
@@ -124,7 +131,7 @@ def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: 
         alpha = PALE if name in rejected else 1.0
         axes.plot(
             [row.workers for row in own],
-            [quantity.of(row) for row in own],
+            [quantity.shown(row) for row in own],
             color=look.colour,
             linestyle=STYLES[drawn[own[0].reducer] % len(STYLES)],
             linewidth=1.4,
@@ -135,7 +142,7 @@ def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: 
             face = "white" if row.extrapolated else look.colour
             axes.plot(
                 [row.workers],
-                [quantity.of(row)],
+                [quantity.shown(row)],
                 marker=look.marker,
                 markersize=5.0,
                 markerfacecolor=face,
