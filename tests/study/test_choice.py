@@ -181,7 +181,7 @@ def test_rates_are_told_however_many_crossings_there_are(crossings, first, expec
 
 def test_an_estimate_that_decides_is_named():
     """Under the ideal library, faster launches let owners win over the union of rows known before."""
-    result = s2sim.run("fat-tree", workers=16, library="ideal", break_even="choice")
+    result = s2sim.run("fat-tree", workers=16, library="ideal", thorough=False)
     flips = {(flip.constant, flip.best) for flip in result.verdict.flips}
     assert ("kernel_launch", "owner-reduce") in flips
     assert "If a kernel launch took 2 us (taken: 5 us, an estimate): owner-reduce" in result.verdict.lines[2]

@@ -194,8 +194,8 @@ def run_command(
             spec=asked,
             progress=progress,
             timelines=None if timeline is None else timelines,
-            # The first screen speaks of those alone that the verdict names.
-            break_even=not no_break_even and (True if details or json is not None or drawn == BREAK_EVEN else "choice"),
+            break_even=not no_break_even,
+            thorough=details or json is not None or "lowering" in shown or drawn == BREAK_EVEN,
             curves=curves if drawn == BREAK_EVEN else None,
         )
     if timeline is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
-from s2sim.report.tables.texts import error_text, factor_text, marked_workers, rounds_text
-from s2sim.units import format_bytes, format_seconds
+from s2sim.report.tables.texts import error_text, factor_text, marked_workers, rounds_text, seconds_text
+from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,8 @@ def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozens
                 format_bytes(row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank), row, by_bytes
             ),
         ),
-        figures("total,\nideal", lambda row: _starred(format_seconds(row.total_ideal_s), row, by_ideal)),
-        figures(f"total,\n{library}", lambda row: _starred(format_seconds(row.total_real_s), row, by_real)),
+        figures("total,\nideal", lambda row: _starred(seconds_text(row.total_ideal_s), row, by_ideal)),
+        figures(f"total,\n{library}", lambda row: _starred(seconds_text(row.total_real_s), row, by_real)),
         figures("speed-\nup", lambda row: factor_text(row.speedup_vs_dense)),
         figures("rounds", rounds_text),
         figures("host\nsyncs", lambda row: str(row.host_syncs)),

@@ -14,6 +14,7 @@ from s2sim.report.tables.texts import (
     marked_workers,
     rounds_text,
     row_error_text,
+    seconds_text,
     share_text,
 )
 from s2sim.units import format_bytes, format_seconds
@@ -95,8 +96,8 @@ def mechanics_grids(result: Result) -> list[Grid]:
             words("reducer", _name),
             figures("rounds", rounds_text),
             figures(f"host syncs,\nideal,\n{library}", lambda row: f"{row.host_syncs_ideal}, {row.host_syncs_real}"),
-            figures("total,\nideal", lambda row: format_seconds(row.total_ideal_s)),
-            figures(f"total,\n{library}", lambda row: format_seconds(row.total_real_s)),
+            figures("total,\nideal", lambda row: seconds_text(row.total_ideal_s)),
+            figures(f"total,\n{library}", lambda row: seconds_text(row.total_real_s)),
             figures(f"sent a rank,\n{library}", lambda row: format_bytes(row.bytes_sent_real_per_rank)),
             figures("largest\nerror of an\nelement", lambda row: error_text(row.error_compressed.largest)),
             figures("bound\non it", lambda row: error_text(None if row.bound is None else row.bound.element)),

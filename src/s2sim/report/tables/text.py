@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.report.tables.texts import factor_text, rates_text, workers_text
+from s2sim.report.tables.texts import factor_text, rates_text, seconds_text, workers_text
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def bottleneck_lines(result: Result) -> list[str]:
 def _against_ideal(row: Row) -> str:
     factor = row.total_s / row.total_ideal_s if row.total_ideal_s else 1.0
     return (
-        f"total {format_seconds(row.total_s)} against {format_seconds(row.total_ideal_s)} if all ran as asked "
-        f"({factor_text(factor)}); grouping and order of launches cost {format_seconds(row.order_gap_s)}"
+        f"total {format_seconds(row.total_s)} against {seconds_text(row.total_ideal_s)} if all ran as asked "
+        f"({factor_text(factor)}); grouping and order of launches cost {seconds_text(row.order_gap_s)}"
     )
 
 

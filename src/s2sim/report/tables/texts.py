@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import floor, isfinite
 from typing import TYPE_CHECKING
 
-from s2sim.units import format_bytes, format_rate
+from s2sim.units import format_bytes, format_rate, format_seconds
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,15 @@ def error_text(value: float | None) -> str:
 def row_error_text(row: Row) -> str:
     """Return the error of a row for reading, where it is more than rounding."""
     return "exact" if row.exact else error_text(row.error.relative_l2)
+
+
+def seconds_text(value_s: float | None) -> str:
+    """Return a time for reading.
+
+    >>> seconds_text(0.0036771), seconds_text(None)
+    ('3.677 ms', '-')
+    """
+    return UNDEFINED if value_s is None else format_seconds(value_s)
 
 
 def cosine_text(value: float | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
 from s2sim.study.break_even.scan import scan_rates
@@ -39,7 +39,8 @@ def run(
     spec: RunSpec | None = None,
     progress: Progress | None = None,
     timelines: dict[str, Timeline] | None = None,
-    break_even: bool | Literal["choice"] = True,
+    break_even: bool = True,
+    thorough: bool = True,
     curves: dict[int, RateCurves] | None = None,
     **options: Any,
 ) -> Result:
@@ -59,9 +60,11 @@ def run(
         Told what is being done.
     timelines : dict, optional
         Filled with what ranks and links do under each reducer, for the largest number of workers.
-    break_even : bool or "choice"
-        Whether to look for the rates at which reducers break even with dense; of all, or of those that the verdict
-        speaks of.
+    break_even : bool
+        Whether to look for the rates at which reducers break even with dense.
+    thorough : bool
+        Whether to work out what the first screen does not show: break-even of all reducers instead of those that the
+        verdict names, and what other libraries would make of each.
     curves : dict, optional
         Filled with the speed-ups over dense at other rates, by number of workers.
     **options
@@ -94,7 +97,7 @@ def run(
         asked = {"topology": topology, "workers": workers, "reducers": reducers, **options}
         named = ", ".join(name for name, value in asked.items() if value is not None)
         raise OptionError(f"s2sim.run: spec holds the whole experiment, so {named} cannot be given with it")
-    return _run(spec, progress or Silent(), timelines, curves, break_even=break_even)
+    return _run(spec, progress or Silent(), timelines, curves, break_even=break_even, thorough=thorough)
 
 
 def _run(
@@ -103,20 +106,21 @@ def _run(
     timelines: dict[str, Timeline] | None,
     curves: dict[int, RateCurves] | None,
     *,
-    break_even: bool | str,
+    break_even: bool,
+    thorough: bool,
 ) -> Result:
     scenario = prepare(spec)
     beyond = look_beyond(scenario, max(spec.workers), progress)
     found = Found()
     interrupted = False
     try:
-        run_workers(spec, scenario, beyond, progress, found)
+        run_workers(spec, scenario, beyond, progress, found, thorough=thorough)
         if timelines is not None:
             timelines |= found.timelines()
         if spec.steps > 1:
             follow_steps(spec, scenario, progress, found)
         if break_even:
-            found.scan = scan_rates(scenario, _to_scan(spec, found, all_of_them=break_even is True), progress)
+            found.scan = scan_rates(scenario, _to_scan(spec, found, all_of_them=thorough), progress)
         if curves is not None:
             curves |= vary_rate(scenario, found, progress)
     except KeyboardInterrupt:

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def run_workers(
-    spec: RunSpec, scenario: ReducerScenario, beyond: Beyond | None, progress: Progress, found: Found
+    spec: RunSpec,
+    scenario: ReducerScenario,
+    beyond: Beyond | None,
+    progress: Progress,
+    found: Found,
+    *,
+    thorough: bool,
 ) -> None:
     """Run all reducers on each number of workers; those that are finished stand in ``found``."""
     reducers, trace = scenario.reducers, scenario.trace
@@ -36,11 +42,11 @@ def run_workers(
         records = record_as_asked(scenario, gradients, earlier, forgiving=spec.by_default, on_reducer=progress.advance)
         timer = scenario.timer(count)
         found.executed[count] = [Executed(item.recording, scenario, timer) for item in records]
-        found.rows += _rows(records, found.executed[count], beyond)
+        found.rows += _rows(records, found.executed[count], beyond, thorough=thorough)
         found.recorded[count] = records
 
 
-def _rows(records: list[Recorded], executed: list[Executed], beyond: Beyond | None) -> list[Row]:
+def _rows(records: list[Recorded], executed: list[Executed], beyond: Beyond | None, *, thorough: bool) -> list[Row]:
     dense = next(each for each, item in zip(executed, records, strict=True) if item is baseline_of(records))
-    rows = [make_row(item, each, dense) for item, each in zip(records, executed, strict=True)]
+    rows = [make_row(item, each, dense, thorough=thorough) for item, each in zip(records, executed, strict=True)]
     return rows if beyond is None else [replace(row, extrapolated=beyond.mark(row)) for row in rows]

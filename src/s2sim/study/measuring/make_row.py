@@ -57,8 +57,11 @@ def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
     return f"{text}; the busiest link is {cluster.fabric.link_names[link]} ({rate}), busy {share:.0%} of communication"
 
 
-def make_row(recorded: Recorded, executed: Executed, dense: Executed) -> Row:
-    """Return the row of one reducer; ``dense`` is that reducer on the same cluster."""
+def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thorough: bool = True) -> Row:
+    """Return the row of one reducer; ``dense`` is that reducer on the same cluster.
+
+    What other libraries would make of it takes more replays, which are done only if it is to be ``thorough``.
+    """
     replay, cluster, scenario = executed.replay, executed.timer.cluster, executed.scenario
     sent, received = traffic(executed)
     assisted = any(launch.timed.schedule.assisted for launch in replay.launches)
@@ -109,11 +112,11 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed) -> Row:
             for call, step in ((recorded.recording.calls[number], step) for number, step in launch.parts)
         ),
         bottleneck=bottleneck_text(replay, cluster),
-        lowering=executed.lowering(),
-        total_ideal_s=executed.ideal.total_ps / PS_PER_S,
-        order_gap_s=executed.order_gap_s(),
+        lowering=executed.lowering() if thorough else (),
+        total_ideal_s=executed.ideal.total_ps / PS_PER_S if thorough else None,
+        order_gap_s=executed.order_gap_s() if thorough else None,
         real_library=scenario.machines.real_library.option_string,
-        total_real_s=executed.real.total_ps / PS_PER_S,
+        total_real_s=executed.real.total_ps / PS_PER_S if thorough else None,
         bytes_sent_real_per_rank=executed.sent_real(),
         assumes=_assumption(recorded),
     )

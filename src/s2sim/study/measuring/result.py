@@ -80,14 +80,15 @@ class Row(JsonForm):
     bottleneck : str
         The phase and the link that the time goes to.
     lowering : tuple of LoweringRow
-        What the communication library executes for each call, in the order in which they were posted.
-    total_ideal_s : float
+        What the communication library executes for each call, in the order in which they were posted; empty, and the
+        totals with other libraries None, where the run was not thorough.
+    total_ideal_s : float or None
         Total if the library executed everything as asked.
-    order_gap_s : float
+    order_gap_s : float or None
         Total less what it were if launches were grouped and overlapped as in the ideal library.
     real_library : str
         The library that executed the collectives, or the topology's where that was the ideal one.
-    total_real_s : float
+    total_real_s : float or None
         Total with it.
     bytes_sent_real_per_rank : int
         Largest over ranks, of ring algorithms, with it.
@@ -134,10 +135,10 @@ class Row(JsonForm):
     collectives: tuple[CollectiveRow, ...]
     bottleneck: str
     lowering: tuple[LoweringRow, ...]
-    total_ideal_s: float
-    order_gap_s: float
+    total_ideal_s: float | None
+    order_gap_s: float | None
     real_library: str
-    total_real_s: float
+    total_real_s: float | None
     bytes_sent_real_per_rank: int
     extrapolated: Extrapolation | None = None
     steps: tuple[StepRow, ...] = ()
