@@ -65,7 +65,7 @@ def test_the_verdict_stands_first_then_one_table_then_what_it_is_about(s2sim, ti
     assert (code, err) == (0, "")
     assert lines[0].startswith(("Use ", "Do not compress", "Undecided"))
     assert "; 4 workers, nccl." in lines[1]
-    assert lines[3:5] == ["", "4 workers: time of communication, bytes that the busiest rank sends"]
+    assert lines[3:5] == ["", "4 workers: time of communication; sent: by the busiest rank"]
     assert any(line.startswith("single-switch: 4 nodes x 1 GPU, 1 NIC of 100 Gbps a node") for line in lines)
     assert "communication phase only" not in out
     assert "communication phase only" in s2sim(*tiny, "--details")[1]
@@ -150,20 +150,51 @@ def test_quiet_prints_the_verdict_alone(s2sim, tiny):
     assert out.count("\n") == 3
 
 
-def test_several_workers_give_a_scaling_table(s2sim, tiny):
+def test_several_workers_give_a_verdict_each_and_the_scaling_table_alone(s2sim, tiny):
     arguments = list(tiny)
-    arguments[arguments.index("4")] = "2,4"
+    arguments[arguments.index("4")] = "1,2,4"
     _, out, _ = s2sim(*arguments)
     first, second, *_ = out.splitlines()
-    assert first.startswith("2 workers: ")
-    assert second.startswith("4 workers: ")
-    assert "\nscaling: " in out
-    assert "communication phases" in out
+    assert first == "1 worker: Do not compress: 1 worker communicates nothing."
+    assert second.startswith("2 and 4 workers: Do not compress: ")
+    assert "\nscaling: time of communication, speed-up over dense\n" in out
+    assert "sent: by the busiest rank" not in out
     _, out, _ = s2sim(*arguments, "--details")
     assert "\n2 workers; " in out
     assert "\n4 workers; " in out
     _, out, _ = s2sim(*tiny)
     assert "scaling" not in out
+
+
+def test_rows_that_equal_dense_and_their_warnings_fold_into_one_line_each(process):
+    reducers = ("union", "owner-reduce", "gather-rows", "s2-exact", "fp16")
+    asked = [word for name in reducers for word in ("--reducer", name)]
+    done = process("run", "--topology", "fat-tree", "--workers", "8", "--trace", "cnn", *asked)
+    out, err = done.stdout, done.stderr
+    assert done.returncode == 0
+    assert err.count("\n") == 1
+    assert "no row-sparse layer" in err
+    assert "As dense does: union, owner-reduce, gather-rows, s2-exact.\n" in out
+    table = out[out.index("\nreducer ") : out.index("As dense does")]
+    assert [line.strip("* ").partition(" ")[0] for line in table.splitlines()[3:]] == ["fp16", "dense"]
+
+
+def test_long_names_go_on_in_another_line_so_that_the_table_fits(s2sim, tiny, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "s2:rows=3,cells=2,layers=all,bitmap=byte,warm=true"
+    _, out, _ = s2sim(*tiny, "--reducer", long)
+    table = out[out.index("4 workers: time") : out.index("single-switch: ")].splitlines()
+    assert max(map(len, table)) <= 80
+    assert "(continued)" not in out
+    place = next(number for number, line in enumerate(table) if "s2:rows=3,cells=2, " in line)
+    assert [line.strip() for line in table[place + 1 : place + 3]] == ["layers=all,bitmap=byte,", "warm=true"]
+
+
+def test_a_row_that_is_rejected_for_one_layer_says_which(s2sim):
+    asked = ("--reducer", "union", "--reducer", "s2:rows=3,cells=2", "--no-break-even")
+    _, out, _ = s2sim("run", "--topology", "fat-tree", "--workers", "8", *asked)
+    assert "a bad layer" in next(line for line in out.splitlines() if line.startswith("  s2:"))
+    assert "Worse than zeros on encoder.weight: s2:rows=3,cells=2." in out
 
 
 def test_compute_adds_iterations(s2sim, tiny):

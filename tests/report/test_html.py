@@ -3,7 +3,8 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from s2sim.report.tables.html import result_html
-from s2sim.report.tables.rows import comparison_grids, scaling_grid
+from s2sim.report.tables.rows import comparison_grids
+from s2sim.report.tables.scaling import scaling_grid
 
 
 class Reader(HTMLParser):
@@ -30,7 +31,9 @@ def test_html_is_well_formed_and_holds_every_cell(result):
     reader = Reader()
     reader.feed(result_html(result))
     assert reader.open == []
-    expected = [cell for grid in (scaling_grid(result), *comparison_grids(result)) for row in grid.rows for cell in row]
+    expected = [
+        cell for grid in (scaling_grid(result)[0], *comparison_grids(result)) for row in grid.rows for cell in row
+    ]
     assert reader.cells == expected
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from s2sim.report.tables import rows
+from s2sim.report.tables.scaling import scaling_grid
 from s2sim.study.collective.link_loads import FlowShare, LinkLoad
 from s2sim.study.measuring.row_parts import StepRow
 
@@ -60,12 +61,26 @@ def test_iteration_is_shown_where_compute_was_given(result):
 
 
 def test_scaling_has_reducers_as_rows_and_workers_as_columns(result):
-    grid = rows.scaling_grid(result)
+    grid, below = scaling_grid(result)
+    assert grid.title == "scaling: time of communication, speed-up over dense"
     assert [item.title for item in grid.columns] == ["reducer", "4 workers", "8 workers"]
     assert grid.rows == (
-        ("dense", "2.015 ms, 1.00x", "2.015 ms, 1.00x"),
-        ("topk:density=0.01", "2.015 ms, 3.25x", "2.015 ms, inf"),
+        ("dense", "*2.015 ms, 1.00x", "*2.015 ms, 1.00x"),
+        ("topk:density=0.01", "2.015 ms, 1.00x", "2.015 ms, 1.00x"),
     )
+    assert (grid.faint, below) == (frozenset(), [])
+
+
+def test_scaling_is_of_what_verdicts_are_about_and_says_what_can_win_with_no_number_of_workers(result):
+    def with_steps(row):
+        step = StepRow(0, 0.5, 0.1, 0.25, 1.5e-3, 1000)
+        judgement = dataclasses.replace(row.judgement, time_s=1.5e-3, speedup=2.0, rejected="residuals diverge")
+        return row if row.reducer == "dense" else dataclasses.replace(row, steps=(step,), judgement=judgement)
+
+    grid, below = scaling_grid(dataclasses.replace(result, rows=tuple(map(with_steps, result.rows))))
+    assert grid.title == "scaling: time of communication, median step, speed-up over dense"
+    assert grid.rows[1] == ("topk:density=0.01", "1.5 ms, 2.00x", "1.5 ms, 2.00x")
+    assert (grid.faint, below) == (frozenset({1}), ["Residuals diverge: topk:density=0.01."])
 
 
 def test_collectives_are_listed_for_every_reducer_and_number_of_workers(result):

@@ -42,9 +42,9 @@ def show_result(
         show_paragraph(line)
     if quiet:
         return
-    grid, as_dense = result_table(result)
+    grid, below = result_table(result)
     show_grids([grid])
-    for line in (*([] if as_dense is None else [as_dense]), "", *about_lines(result)):
+    for line in (*below, "", *about_lines(result)):
         show_paragraph(line)
     for note in result.notes if details else result.caveats:
         show_paragraph(f"Note: {note}.")

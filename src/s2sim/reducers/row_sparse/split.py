@@ -76,13 +76,14 @@ def compressed_layers(gradient: Gradient, layers: Layers) -> tuple[int, ...]:
     return tuple(i for i, layer in enumerate(gradient.layers) if layers == "all" or isinstance(layer, RowSparse))
 
 
-def split_layers(rank: Rank, gradient: Gradient, layers: Layers, reducer: str, held: Held = "fp32") -> Split:
+def split_layers(rank: Rank, gradient: Gradient, layers: Layers, held: Held = "fp32") -> Split:
     """Split a gradient, charge the GPU for finding the non-zeros of dense layers, warn if nothing is compressed."""
     compressed = compressed_layers(gradient, layers)
     if gradient.layers and not compressed and rank.index == 0 and rank.step == 0:
         warnings.warn(
-            f"{reducer}: the gradient has no row-sparse layer, so that nothing is compressed and all goes densely; "
-            "layers=all compresses dense layers too",
+            # The same for all that compress rows, so that it is told once.
+            "the gradient has no row-sparse layer: what compresses rows sends all of it as dense does; layers=all "
+            "compresses dense layers too",
             S2SimWarning,
             stacklevel=2,
         )

@@ -136,7 +136,7 @@ class S2(Sparse):
 
     def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
         """Merge the supports: later steps are sized by the union alone."""
-        tables = split_layers(rank, gradient, self.layers, self.about.name).tables
+        tables = split_layers(rank, gradient, self.layers).tables
         if tables:
             support = post_support(rank, tables, self.settings.bitmap)
             yield support

@@ -170,7 +170,7 @@ class S2Exact(Sparse):
 
     def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
         """Merge the supports and exchange magnitudes: on a first step nothing else is carried over."""
-        split = split_layers(rank, gradient, self.layers, self.about.name)
+        split = split_layers(rank, gradient, self.layers)
         tables = [table for table in split.tables if table.size]
         if tables:
             _, maxima, exponents, _ = yield from self._agree_cold(rank, tables)

@@ -33,7 +33,7 @@ class Sparse(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Split the gradient, and reduce its tables and other layers."""
-        split = split_layers(rank, gradient, self.layers, self.about.name, self.held)
+        split = split_layers(rank, gradient, self.layers, self.held)
         if any(table.size for table in split.tables):
             return (yield from self.reduce_split(rank, split))
         return (yield from Dense().held_in(self.held).reduce(rank, gradient))

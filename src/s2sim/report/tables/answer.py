@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
-from s2sim.report.tables.texts import factor_text, marked_workers, row_error_text
+from s2sim.report.tables.scaling import unit_of
+from s2sim.report.tables.texts import factor_text, marked_workers, reason_lines, row_error_text
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -15,10 +18,13 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.row_parts import Judgement
 
 _BAR = 12
+_NAME = 27
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
 # Why a row cannot win, in so many characters as a bar has.
+_BAD_LAYER = "worse than zeros on "
 _IN_A_WORD = {
+    _BAD_LAYER: "a bad layer",
     "worse than zeros": "worse than 0",
     "error over": "over limit",
     "error undefined": "undefined",
@@ -57,42 +63,73 @@ def in_a_word(rejected: str) -> str:
     """Return why a row cannot win, as short as a bar.
 
     >>> in_a_word("worse than zeros on encoder.weight")
-    'worse than 0'
+    'a bad layer'
     """
     return next(text for reason, text in _IN_A_WORD.items() if rejected.startswith(reason))
 
 
-def answer_grid(rows: Sequence[Row], verdict: Verdict) -> tuple[Grid, str | None]:
-    """Return the table of one number of workers, the fastest first, and what does as dense does, in words."""
+def answer_grid(rows: Sequence[Row], verdict: Verdict) -> tuple[Grid, list[str]]:
+    """Return the table of one number of workers, the fastest first, and what stands below it."""
     named = {verdict.best, verdict.without_assumption}
     folded = [row for row in rows if _judgement(row).as_dense and row.option_string not in named]
     shown = sorted((row for row in rows if row not in folded), key=lambda row: _judgement(row).time_s)
     dense = next(row for row in rows if row.reducer == "dense")
     why = {row.option_string: _why_not(row, dense) for row in shown}
     longest_s = max(_judgement(row).time_s for row in shown if why[row.option_string] is None)
-    unit = "communication" if rows[0].iteration_s is None else "an iteration"
-    median = ", of the median step" if any(row.steps for row in rows) else ""
+    best = frozenset(
+        place
+        for place, row in enumerate(shown)
+        if row.option_string == verdict.best and verdict.decision != "undecided"
+    )
     grid = tabulate(
-        f"{marked_workers(rows[0])}: time of {unit}{median}, bytes that the busiest rank sends",
+        _title(rows),
         shown,
-        words("reducer", lambda row: f"{'*' if row.option_string == verdict.best else ' '} {row.option_string}"),
+        words("reducer", lambda row: f"{'*' if shown.index(row) in best else ' '} {row.option_string}"),
         figures("time", lambda row: format_seconds(_judgement(row).time_s)),
         figures("speed-up", lambda row: factor_text(_judgement(row).speedup)),
         figures("sent", lambda row: format_bytes(row.bytes_sent_per_rank)),
         figures("error", row_error_text),
         words("", lambda row: why[row.option_string] or _bar(_judgement(row).time_s / longest_s if longest_s else 0)),
     )
-    as_dense = f"As dense does: {', '.join(row.option_string for row in folded)}." if folded else None
-    return (
-        Grid(
-            grid.title,
-            grid.columns,
-            grid.rows,
-            faint=frozenset(place for place, row in enumerate(shown) if why[row.option_string] is not None),
-            strong=frozenset(place for place, row in enumerate(shown) if row.option_string == verdict.best),
-        ),
-        as_dense,
-    )
+    faint = frozenset(place for place, row in enumerate(shown) if why[row.option_string] is not None)
+    reasons = {row.option_string: _judgement(row).rejected or "" for row in shown}
+    bad_layers = {name: reason for name, reason in reasons.items() if reason.startswith(_BAD_LAYER)}
+    as_dense = [f"As dense does: {', '.join(row.option_string for row in folded)}."] if folded else []
+    return _in_lines(replace(grid, faint=faint, strong=best)), [*reason_lines(bad_layers), *as_dense]
+
+
+def _title(rows: Sequence[Row]) -> str:
+    other = "sent, error: first step" if any(row.steps for row in rows) else "sent: by the busiest rank"
+    return f"{marked_workers(rows[0])}: time of {unit_of(rows)}; {other}"
+
+
+def _in_lines(grid: Grid) -> Grid:
+    """Return a table in which long names go on in a further row, so that it fits in 80 columns."""
+    rows: list[tuple[str, ...]] = []
+    faint: set[int] = set()
+    strong: set[int] = set()
+    for place, (name, *cells) in enumerate(grid.rows):
+        for number, line in enumerate(_name_lines(name)):
+            if place in grid.faint:
+                faint.add(len(rows))
+            if place in grid.strong:
+                strong.add(len(rows))
+            rows.append((line, *(cells if number == 0 else [""] * len(cells))))
+    return replace(grid, rows=tuple(rows), faint=frozenset(faint), strong=frozenset(strong))
+
+
+def _name_lines(name: str) -> list[str]:
+    """Return a marked option string in lines, broken after commas.
+
+    >>> _name_lines("* s2:rows=3,cells=2,layers=all,bitmap=byte")
+    ['* s2:rows=3,cells=2,', '    layers=all,bitmap=byte']
+    """
+    lines = [""]
+    for part in re.findall(r"[^,]*,|[^,]+$", name):
+        if len(lines[-1]) + len(part) > _NAME + 2 and lines[-1]:
+            lines.append("    ")
+        lines[-1] += part
+    return lines
 
 
 def break_even_grid(result: Result) -> Grid | None:

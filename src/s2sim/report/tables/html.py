@@ -37,9 +37,9 @@ def _table(grid: Grid) -> str:
 
 def result_html(result: Result) -> str:
     """Return what `s2sim run` shows first, and its details folded; every text is escaped, nothing is loaded."""
-    grid, as_dense = result_table(result)
+    grid, below = result_table(result)
     verdict = _paragraphs(f"<strong>{escape(line)}</strong>" for line in verdict_lines(result))
-    about = _paragraphs(map(escape, [*([] if as_dense is None else [as_dense]), *about_lines(result)]))
+    about = _paragraphs(map(escape, [*below, *about_lines(result)]))
     caveats = _paragraphs(f"Note: {escape(note)}." for note in result.caveats)
     notes = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
     return (

@@ -164,24 +164,6 @@ def steps_grids(result: Result) -> list[Grid]:
     ]
 
 
-def scaling_grid(result: Result) -> Grid:
-    """Return how total time and speed-up change with the number of workers, a line a reducer."""
-    groups = _by_workers(result)
-    reducers = list(dict.fromkeys(map(_name, result.rows)))
-    cells = {
-        (row.option_string, row.workers): f"{format_seconds(row.total_s)}, {factor_text(row.speedup_vs_dense)}"
-        for row in result.rows
-    }
-    return Grid(
-        f"scaling: total time of the communication phase, speed-up of {_compared(result.rows[0])} over dense",
-        (
-            Column("reducer", numeric=False),
-            *(Column(marked_workers(rows[0]).replace(", ", ",\n")) for rows in groups.values()),
-        ),
-        tuple((name, *(cells[name, count] for count in groups)) for name in reducers),
-    )
-
-
 def collectives_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, every collective of every reducer as it ran."""
     return [

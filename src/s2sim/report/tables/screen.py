@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.answer import answer_grid
-from s2sim.report.tables.rows import scaling_grid
+from s2sim.report.tables.scaling import scaling_grid
 from s2sim.report.tables.texts import workers_text
 
 if TYPE_CHECKING:
@@ -22,15 +22,22 @@ def verdict_lines(result: Result) -> list[str]:
     first, *others = result.verdict.lines
     if len(result.verdicts) == 1:
         return [first, *others]
-    smaller = [each for each in result.verdicts if each is not result.verdict]
-    named = [(each.workers, each.lines[0]) for each in smaller] + [(result.verdict.workers, first)]
-    return [*(f"{workers_text(workers)}: {line}" for workers, line in named), *others]
+    by_text: dict[str, list[int]] = {}
+    for each in result.verdicts:
+        by_text.setdefault(each.lines[0], []).append(each.workers)
+    return [*(f"{_several_workers(counts)}: {line}" for line, counts in by_text.items()), *others]
 
 
-def result_table(result: Result) -> tuple[Grid, str | None]:
-    """Return the reducers of the only number of workers, and what does as dense does; or times over several."""
+def _several_workers(counts: list[int]) -> str:
+    """Return some numbers of workers for reading."""
+    *others, last = counts
+    return f"{', '.join(map(str, others))}{' and ' if others else ''}{workers_text(last)}"
+
+
+def result_table(result: Result) -> tuple[Grid, list[str]]:
+    """Return the reducers of the only number of workers, or times over several; and what stands below the table."""
     if len(result.verdicts) > 1:
-        return scaling_grid(result), None
+        return scaling_grid(result)
     return answer_grid(result.rows, result.verdict)
 
 
@@ -46,13 +53,13 @@ def result_text(result: Result) -> str:
 
     from s2sim.report.tables.terminal import rich_tables
 
-    grid, as_dense = result_table(result)
+    grid, below = result_table(result)
     stream = StringIO()
     console = Console(file=stream, width=_COLUMNS, highlight=False, color_system=None)
     for table in rich_tables(grid, _COLUMNS):
         console.print()
         console.print(table)
-    after = [*([] if as_dense is None else [as_dense]), "", *about_lines(result)]
+    after = [*below, "", *about_lines(result)]
     after += [f"Note: {note}." for note in result.caveats]
     parts = [
         *(_filled(line) for line in verdict_lines(result)),

@@ -9,6 +9,8 @@ from s2sim.units import format_bytes, format_rate, format_seconds
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from s2sim.study.measuring.result import Row
 
 UNDEFINED = "-"
@@ -88,3 +90,15 @@ def marked_workers(row: Row) -> str:
 def rounds_text(row: Row) -> str:
     """Return the rounds of a row, those before the gradient apart."""
     return f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds)
+
+
+def reason_lines(why: Mapping[str, str]) -> list[str]:
+    """Return why reducers cannot win, by option string, a line a reason.
+
+    >>> reason_lines({"s2": "worse than zeros", "topk": "error over 0.1", "s2:cells=1": "worse than zeros"})
+    ['Worse than zeros: s2, s2:cells=1.', 'Error over 0.1: topk.']
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in why.items():
+        by_reason.setdefault(reason, []).append(name)
+    return [f"{reason[0].upper()}{reason[1:]}: {', '.join(names)}." for reason, names in by_reason.items()]

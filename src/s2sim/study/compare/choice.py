@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from typing import Literal
 
     Decision = Literal["use", "undecided", "do not compress"]
@@ -73,32 +73,36 @@ class Choice:
         Undecided: there is a gain, but less than the model can err, or what it was extrapolated from.
     exact : Candidate
         The fastest exact one, which may be the baseline.
-    instead : Candidate or None
-        The fastest exact one that assumes nothing, where ``exact`` does.
     lossy : Candidate or None
         The one to use if its error is acceptable, where one gains on all exact ones.
     faster : Candidate or None
         One that gains on ``lossy`` with more error, where nobody has said how much is allowed.
+    doubtful : Candidate or None
+        What would be chosen first, if its gain were not less than what it was extrapolated from may be off.
     runner_up : Candidate or None
-        The fastest that can be chosen beside the baseline; None without any.
+        The fastest that is not rejected beside the baseline and what does as it does; None without any.
+    without : Choice or None
+        What is chosen of those that assume nothing, where the best one assumes something.
     """
 
     decision: Decision
     exact: Candidate
-    instead: Candidate | None
     lossy: Candidate | None
     faster: Candidate | None
+    doubtful: Candidate | None
     runner_up: Candidate | None
+    without: Choice | None = None
 
     @property
     def best(self) -> Candidate:
         """What the verdict names first."""
-        return self.lossy if self.lossy is not None and self.exact.baseline else self.exact
+        return _first(self.exact, self.lossy)
 
     def named(self) -> tuple[Candidate, ...]:
         """Return all but the baseline that a verdict speaks of."""
-        several = (self.exact, self.instead, self.lossy, self.faster, self.runner_up)
-        return tuple(dict.fromkeys(each for each in several if each is not None and not each.baseline))
+        several = (self.exact, self.lossy, self.faster, self.doubtful, self.runner_up)
+        own = (each for each in several if each is not None and not each.baseline)
+        return tuple(dict.fromkeys([*own, *(self.without.named() if self.without is not None else ())]))
 
 
 def dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
@@ -134,40 +138,57 @@ def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
     """
     baseline = next(each for each in candidates if each.baseline)
     able = [each for each in candidates if each.rejected is None]
-    exact = _fastest(each for each in able if each.exact or each.baseline)
-    if not exact.gains_on(baseline):
-        exact = baseline
-    instead = None
-    if exact.assumes is not None:
-        instead = _fastest(each for each in able if (each.exact or each.baseline) and each.assumes is None)
-        instead = instead if instead.gains_on(baseline) else baseline
-    gaining = [each for each in able if not (each.exact or each.baseline) and each.gains_on(exact)]
+    beaten = dominated(able)
+    best = [each for each in able if each.baseline or each.name not in beaten]
+    sure = [each for each in best if each.baseline or each.time_s * each.doubt < baseline.time_s]
+    exact, lossy, faster = _pick(sure, baseline, max_error)
+    wished = _first(*_pick(best, baseline, max_error)[:2])
+    others = [each for each in able if not each.exact or each.time_s != baseline.time_s]
+    choice = Choice(
+        "use",
+        exact,
+        lossy,
+        faster,
+        doubtful=None if wished in sure else wished,
+        runner_up=min(others, key=lambda each: (each.time_s, each.loss), default=None),
+    )
+    if choice.best.baseline:
+        gains = choice.runner_up is not None and choice.runner_up.time_s < baseline.time_s
+        return replace(choice, decision="undecided" if gains else "do not compress")
+    if choice.best.assumes is None:
+        return choice
+    return replace(choice, without=choose([each for each in candidates if each.assumes is None], max_error))
+
+
+def _first(exact: Candidate, lossy: Candidate | None) -> Candidate:
+    """Return what is recommended first: what is exact, if it gains anything."""
+    return lossy if lossy is not None and exact.baseline else exact
+
+
+def _pick(
+    able: Sequence[Candidate], baseline: Candidate, max_error: float | None
+) -> tuple[Candidate, Candidate | None, Candidate | None]:
+    """Return the exact one to use, the lossy one, and a faster one with more error, as `Choice` has them."""
+    exacts = [each for each in able if each.exact or each.baseline]
+    exact = _fastest([each for each in exacts if each.gains_on(baseline)] or [baseline])
+    # An error is no price for what something exact gains as well, however little that is.
+    quickest = min(exacts, key=lambda each: each.time_s)
+    gaining = [each for each in able if each not in exacts and each.gains_on(quickest)]
     gaining = [each for each in gaining if each.assumes is None] or gaining
-    lossy = faster = None
-    if gaining:
-        fastest = min(each.time_s for each in gaining)
-        near = [each for each in gaining if each.time_s <= fastest * WORTHWHILE]
-        if max_error is None:
-            lossy = min(gaining, key=_least_loss)
-            more = [each for each in near if each.gains_on(lossy)]
-            faster = min(more, key=_least_loss, default=None)
-        else:
-            lossy = min(near, key=_least_loss)
-    others = [each for each in able if not each.baseline]
-    runner_up = min(others, key=lambda each: (each.time_s, each.loss), default=None)
-    choice = Choice("use", exact, instead, lossy, faster, runner_up)
-    best = choice.best
-    if not best.baseline:
-        return choice if best.time_s * best.doubt < baseline.time_s else replace(choice, decision="undecided")
-    gains = runner_up is not None and runner_up.time_s < baseline.time_s
-    return replace(choice, decision="undecided" if gains else "do not compress")
+    if not gaining:
+        return exact, None, None
+    fastest_s = min(each.time_s for each in gaining)
+    near = [each for each in gaining if each.time_s <= fastest_s * WORTHWHILE]
+    if max_error is not None:
+        return exact, min(near, key=_least_loss), None
+    lossy = min(gaining, key=_least_loss)
+    return exact, lossy, min((each for each in near if each.gains_on(lossy)), key=_least_loss, default=None)
 
 
-def _fastest(candidates: Iterable[Candidate]) -> Candidate:
+def _fastest(candidates: Sequence[Candidate]) -> Candidate:
     """Return the fastest; of those that nothing tells apart one that assumes nothing."""
-    held = list(candidates)
-    fastest = min(each.time_s for each in held)
-    near = [each for each in held if each.time_s <= fastest * WORTHWHILE]
+    fastest_s = min(each.time_s for each in candidates)
+    near = [each for each in candidates if each.time_s <= fastest_s * WORTHWHILE]
     return min(near, key=lambda each: (each.assumes is not None, each.time_s))
 
 

@@ -21,8 +21,19 @@ _ZEROS = 1 + 1e-6
 
 def judged_time_s(row: Row) -> float:
     """Return the time that a verdict is about: of the phase or the iteration; of the median step if there are some."""
-    total_s = median_low(step.total_s for step in row.steps) if row.steps else row.total_s
-    return total_s if row.iteration_s is None else row.iteration_s - row.total_s + total_s
+    return _phase_s(row) if row.iteration_s is None else row.iteration_s - row.total_s + _phase_s(row)
+
+
+def _phase_s(row: Row) -> float:
+    return median_low(step.total_s for step in row.steps) if row.steps else row.total_s
+
+
+def _doubt(row: Row) -> float:
+    """Return by which factor the time that a verdict is about may be longer: what GPUs compute is not extrapolated."""
+    time_s = judged_time_s(row)
+    if row.extrapolated is None or not time_s:
+        return 1.0
+    return 1 + (row.extrapolated.doubt - 1) * _phase_s(row) / time_s
 
 
 def rejected(row: Row, max_error: float | None) -> str | None:
@@ -73,7 +84,7 @@ def _candidate(row: Row, why_not: str | None, *, baseline: bool) -> Candidate:
         baseline=baseline,
         assumes=row.assumes,
         rejected=why_not,
-        doubt=1.0 if row.extrapolated is None else row.extrapolated.doubt,
+        doubt=_doubt(row),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.study.break_even.crossings import LOWEST_BPS
 from s2sim.study.break_even.scan import Scan
-from s2sim.study.compare.choice import WORTHWHILE, choose
+from s2sim.study.compare.choice import choose
 from s2sim.study.compare.judge import candidates_of
 from s2sim.study.measuring.result import Verdict
 from s2sim.units import format_rate, format_seconds
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.result import Flip, Row
 
 _CONSTANTS = {
-    "kernel_launch": "a kernel launch took {}",
-    "host_sync": "a host synchronisation took {}",
-    "memory_efficiency": "kernels reached {} of the memory bandwidth",
+    "kernel_launch": "a kernel launch of {}",
+    "host_sync": "a host synchronisation of {}",
+    "memory_efficiency": "kernels that reach {} of the memory bandwidth",
 }
 
 
@@ -66,11 +66,12 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
         lines = ("Nothing was compared with dense: name reducers with --reducer.",)
     else:
         lines = (
-            _what(choice, baseline, known),
+            _what(choice, baseline, known.max_error),
             _how_much(choice, baseline, dense, known),
             _what_changes(choice, known),
         )
     best = choice.best.name if choice.decision == "use" else baseline.name
+    lossy = choice.lossy or (None if choice.without is None else choice.without.lossy)
     return Verdict(
         workers=dense.workers,
         decision=choice.decision,
@@ -78,9 +79,9 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
         text=" ".join(lines),
         best=best,
         assumes=choice.best.assumes if choice.decision == "use" else None,
-        without_assumption=None if choice.instead is None else choice.instead.name,
+        without_assumption=None if choice.without is None else choice.without.best.name,
         best_exact=choice.exact.name,
-        best_lossy=None if choice.lossy is None else choice.lossy.name,
+        best_lossy=None if lossy is None else lossy.name,
         flips=known.flips,
         pays={reducer: text for reducer in known.scan.pays_at_ends if (text := pays_text(reducer, known.scan))},
         break_even=known.scan.crossings,
@@ -88,34 +89,56 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
     )
 
 
-def _what(choice: Choice, baseline: Candidate, known: Known) -> str:
+def _what(choice: Choice, baseline: Candidate, max_error: float | None) -> str:
     """Return what to do."""
     if choice.decision == "undecided":
-        close = choice.best if not choice.best.baseline else choice.runner_up
+        if choice.doubtful is not None:
+            return f"Undecided: {_too_little(choice.doubtful, baseline)}."
+        close = choice.runner_up
         assert close is not None
         gain = baseline.time_s / close.time_s - 1
-        if gain < WORTHWHILE - 1:
-            return f"Undecided: {close.name} gains {gain:.1%}, less than this model can tell from nothing."
-        return f"Undecided: {close.name} gains {gain:.0%}, less than the gradients it stands on may be off."
+        return f"Undecided: {close.name} gains {gain:.1%}, which is too little for this model to tell."
     if choice.decision == "do not compress":
         return "Do not compress: nothing with an acceptable error is faster than dense."
-    exact, lossy = choice.exact, choice.lossy
-    if exact.baseline:
-        assert lossy is not None
-        return f"Use {lossy.name} {_allowed(lossy, known)}; nothing exact is faster than dense."
-    text = f"Use {exact.name} (exact)"
-    if choice.instead is not None:
-        otherwise = "do not compress" if choice.instead.baseline else choice.instead.name
-        text += f" if {exact.assumes}, else {otherwise}"
-    return f"{text}." if lossy is None else f"{text}; or {lossy.name} {_allowed(lossy, known)}."
+    text = f"Use {_with_reason(choice.best, max_error)}"
+    if choice.without is not None:
+        text += f", else {_otherwise(choice.without, choice.lossy, max_error)}"
+    if choice.lossy not in (None, choice.best):
+        text += f"; or {_with_reason(choice.lossy, max_error)}"
+    if choice.doubtful is not None:
+        text += f"; {_too_little(choice.doubtful, baseline)}"
+    elif choice.exact.baseline:
+        text += "; nothing exact is clearly faster than dense"
+    return f"{text}."
 
 
-def _allowed(lossy: Candidate, known: Known) -> str:
-    """Return under which condition a lossy reducer may be used."""
-    text = f"if an error of {lossy.error:.2g} is acceptable"
-    if known.max_error is not None:
-        text = f"(error {lossy.error:.2g}, allowed {known.max_error:g})"
-    return text if lossy.assumes is None else f"{text} and {lossy.assumes}"
+def _too_little(doubtful: Candidate, baseline: Candidate) -> str:
+    gain = baseline.time_s / doubtful.time_s
+    return f"{doubtful.name} gains {gain:.2f}x, less than the gradients it stands on may be off"
+
+
+def _otherwise(without: Choice, told: Candidate | None, max_error: float | None) -> str:
+    """Return what to do where an assumption fails; a lossy reducer that is ``told`` anyhow is not told twice."""
+    if without.decision != "use":
+        return without.decision
+    if without.best is not without.exact:
+        return _with_reason(without.best, max_error)
+    if without.lossy in (None, told):
+        return without.exact.name
+    return f"{without.exact.name}, or {_with_reason(without.lossy, max_error)}"
+
+
+def _with_reason(candidate: Candidate, max_error: float | None) -> str:
+    """Return a reducer's name with what it loses, and under which conditions it may be used."""
+    conditions = [] if candidate.assumes is None else [candidate.assumes]
+    if candidate.exact:
+        loses = " (exact)"
+    elif max_error is not None:
+        loses = f" (error {candidate.error:.2g}, allowed {max_error:g})"
+    else:
+        loses = ""
+        conditions.insert(0, f"an error of {candidate.error:.2g} is acceptable")
+    return f"{candidate.name}{loses}{' if ' if conditions else ''}{' and '.join(conditions)}"
 
 
 def _how_much(choice: Choice, baseline: Candidate, dense: Row, known: Known) -> str:
@@ -127,16 +150,17 @@ def _how_much(choice: Choice, baseline: Candidate, dense: Row, known: Known) -> 
         return f"{baseline.time_s / each.time_s:.2f}x" if each.time_s else "free"
 
     if choice.decision != "use":
-        close = choice.runner_up
+        close = choice.doubtful or choice.runner_up
         if close is None:
-            return f"{unit} {_brief(baseline.time_s)}: nothing else can be chosen; {where}."
+            return f"{unit} {_brief(baseline.time_s)} with all that can be chosen; {where}."
         return f"{unit} {_brief(baseline.time_s)} -> {_brief(close.time_s)} with {close.name}, {gain(close)}; {where}."
-    best = choice.best
+    best, without = choice.best, choice.without
     others = []
-    if best is choice.exact and choice.instead is not None and not choice.instead.baseline:
-        others.append(f"else {gain(choice.instead)}")
-    if choice.lossy is not None and choice.lossy is not best:
-        others.append(f"{choice.lossy.name} {gain(choice.lossy)}")
+    if without is not None and not without.best.baseline:
+        others.append(f"else {gain(without.best)}")
+    lossy = [choice.lossy, None if without is None else without.lossy]
+    told = (best, None if without is None else without.best)
+    others += [f"{each.name} {gain(each)}" for each in dict.fromkeys(lossy) if each is not None and each not in told]
     also = f" ({', '.join(others)})" if others else ""
     return f"{unit} {_brief(baseline.time_s)} -> {_brief(best.time_s)}: {gain(best)}{also}; {where}."
 
@@ -152,9 +176,8 @@ def _brief(seconds: float) -> str:
 
 def _where(dense: Row, known: Known) -> str:
     """Return what the times are of, beside the unit."""
-    parts = [f"{dense.workers} workers"]
-    if known.library != IDEAL.option_string:
-        parts.append(known.library)
+    ideal = known.library == IDEAL.option_string
+    parts = [f"{dense.workers} workers", f"{known.library}{' library' if ideal else ''}"]
     if dense.steps:
         parts.append(f"median of {known.steps} steps with feedback")
     if known.stands_on is not None:
@@ -165,26 +188,30 @@ def _where(dense: Row, known: Known) -> str:
 def _what_changes(choice: Choice, known: Known) -> str:
     """Return what would change the choice; a reducer's name keeps its spelling."""
     parts = [
-        f"if {_CONSTANTS[flip.constant].format(flip.value)} (taken: {flip.taken}, an estimate): {_instead(flip.best)}"
+        f"{_CONSTANTS[flip.constant].format(flip.value)} ({flip.taken} is an estimate) would {_outcome(flip.best)}"
         for flip in known.flips
     ]
+    about = choice.best if choice.decision == "use" else choice.runner_up
     if choice.decision == "undecided":
-        parts.append("only a measurement of both decides")
+        parts.append("only a measurement decides")
     else:
-        about = choice.best if choice.decision == "use" else choice.runner_up
-        if about is not None and (at_rates := pays_text(about.name, known.scan)) is not None:
-            parts.append(f"{about.name} {at_rates}")
+        told = [about, None if choice.without is None else choice.without.best]
+        rates = [(each.name, pays_text(each.name, known.scan)) for each in told if each is not None]
+        parts += [f"{name} {at_rates}" for name, at_rates in rates if at_rates is not None]
     if choice.faster is not None:
         more = choice.best.time_s / choice.faster.time_s
-        parts.append(f"an error of {choice.faster.error:.2g} allows {choice.faster.name}, {more:.2f}x as fast as that")
+        error = f"an error of {choice.faster.error:.2g}"
+        parts.append(f"{error} allows {choice.faster.name}, {more:.2f}x as fast as {choice.best.name}")
     if not parts:
-        parts.append("other rates were not tried" if known.scan.field is None else "no other rate helps")
+        parts.append("no rate changes that" if choice.runner_up is None else "other rates were not tried")
     text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}." if known.flips else f"{text}."
+    starts_with_name = about is not None and text.startswith(about.name)
+    return f"{text if starts_with_name else f'{text[0].upper()}{text[1:]}'}."
 
 
-def _instead(best: str) -> str:
-    return {"dense": "do not compress", "undecided": "undecided"}.get(best, best)
+def _outcome(best: str) -> str:
+    """Return what another choice would do to this one."""
+    return {"dense": "rule out compressing", "undecided": "leave it undecided"}.get(best, f"make it {best}")
 
 
 def pays_text(reducer: str, scan: Scan) -> str | None:

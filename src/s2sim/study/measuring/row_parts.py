@@ -143,9 +143,12 @@ class Extrapolation:
 
     @property
     def doubt(self) -> float:
-        """By which factor the time may be longer, by the worst that was found where it could be checked; 1 or more."""
+        """By which factor the time may be off, by the worst that was found where it could be checked; 1 or more.
+
+        Other gradients may be off the other way than those that were checked.
+        """
         errors = [self.hold_out_error_time, *(item.error_time for item in self.transfer)]
-        return max(1.0, *(1 / (1 + error) if error > -1 else inf for error in errors))
+        return max(max(1 + error, 1 / (1 + error)) if error > -1 else inf for error in errors)
 
 
 @dataclass(frozen=True, slots=True)

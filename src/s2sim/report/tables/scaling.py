@@ -1,0 +1,52 @@
+"""Times over several numbers of workers: a table of reducers and numbers of workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s2sim.report.tables.grid import Column, Grid
+from s2sim.report.tables.texts import factor_text, marked_workers, reason_lines
+from s2sim.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.study.measuring.result import Result, Row, Verdict
+
+
+def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
+    """Return how time and speed-up change with the number of workers, and what can win with none of them."""
+    counts = list(dict.fromkeys(row.workers for row in result.rows))
+    reducers = list(dict.fromkeys(row.option_string for row in result.rows))
+    found = {(row.option_string, row.workers): row for row in result.rows}
+    verdicts = {verdict.workers: verdict for verdict in result.verdicts}
+    never = {name: why for name in reducers if (why := _why_never([found[name, count] for count in counts]))}
+    grid = Grid(
+        f"scaling: time of {unit_of(result.rows)}, speed-up over dense",
+        (
+            Column("reducer", numeric=False),
+            *(Column(marked_workers(found[reducers[0], count]).replace(", ", ",\n")) for count in counts),
+        ),
+        tuple((name, *(_cell(found[name, count], verdicts[count]) for count in counts)) for name in reducers),
+        faint=frozenset(place for place, name in enumerate(reducers) if name in never),
+    )
+    return grid, reason_lines(never)
+
+
+def unit_of(rows: Sequence[Row]) -> str:
+    """Return in words what times are compared."""
+    unit = "communication" if rows[0].iteration_s is None else "an iteration"
+    return f"{unit}, median step" if any(row.steps for row in rows) else unit
+
+
+def _cell(row: Row, verdict: Verdict) -> str:
+    judgement = row.judgement
+    assert judgement is not None
+    best = verdict.decision != "undecided" and row.option_string == verdict.best
+    return f"{'*' if best else ''}{format_seconds(judgement.time_s)}, {factor_text(judgement.speedup)}"
+
+
+def _why_never(rows: Sequence[Row]) -> str | None:
+    """Return why a reducer is rejected with every number of workers; None where it is not with one."""
+    reasons = [None if row.judgement is None else row.judgement.rejected for row in rows]
+    return None if None in reasons else reasons[-1]
