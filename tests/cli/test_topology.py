@@ -68,7 +68,7 @@ def test_the_picture_has_the_first_line_and_the_placement(s2sim, tmp_path):
     arguments = ("--workers", "16", "--placement", "random", "--seed", "3", "--png", tmp_path / "a.svg")
     _, out, _ = s2sim("topology", "show", "single-switch", *arguments)
     words = (tmp_path / "a.svg").read_text()
-    assert f"<!-- {out.splitlines()[0]} -->" in words
+    assert f">{out.splitlines()[0]}</text>" in words
     assert "16 workers, placement random, seed 3, bisection 100 GB/s (800 Gbps) one way, diameter 2 links" in words
 
 

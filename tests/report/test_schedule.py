@@ -69,9 +69,8 @@ def test_names_of_helpers_and_switches():
 
 
 def texts_of(svg):
-    """Return the comments that matplotlib writes before each text that it draws."""
-    parser = ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))
-    return [each.text.strip() for each in ET.fromstring(svg, parser).iter(ET.Comment)]
+    """Return the texts of an SVG."""
+    return ["".join(each.itertext()) for each in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
 
 
 @pytest.mark.parametrize("file_format", MAGIC)

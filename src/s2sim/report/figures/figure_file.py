@@ -34,8 +34,10 @@ def one_look() -> Iterator[None]:
     """Draw and write a figure in here, so that it depends on no settings of the user."""
     from matplotlib import rc_context
 
-    # Random names of an SVG's parts would make every file another one.
-    with rc_context({"svg.hashsalt": "s2sim", "font.family": "DejaVu Sans", "text.parse_math": False}):
+    # Random names of an SVG's parts would make every file another one; letters as shapes would be most of it.
+    with rc_context(
+        {"svg.hashsalt": "s2sim", "svg.fonttype": "none", "font.family": "DejaVu Sans", "text.parse_math": False}
+    ):
         yield
 
 
@@ -44,11 +46,12 @@ def figure_bytes(figure: Figure, file_format: str) -> bytes:
     # So would dates.
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format, {})
     buffer = BytesIO()
-    figure.savefig(buffer, format=file_format, dpi=DOTS_PER_INCH, metadata=dates)
+    with one_look():
+        figure.savefig(buffer, format=file_format, dpi=DOTS_PER_INCH, metadata=dates)
     return _compact(buffer.getvalue()) if file_format == "svg" else buffer.getvalue()
 
 
 def _compact(svg: bytes) -> bytes:
-    """Return an SVG without what nobody sees: indentation, long names of glyphs, parts of a hundredth of a point."""
-    svg = re.sub(rb"\n\s+", b"\n", svg).replace(b"DejaVuSans-", b"g")
-    return re.sub(rb"([1-9]\d*\.\d{2})\d+", rb"\1", svg)
+    """Return an SVG without indentation, which is much of it, and with what stands in where its font is missing."""
+    svg = re.sub(rb"\n\s+", b"\n", svg)
+    return svg.replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, Arial, sans-serif")
