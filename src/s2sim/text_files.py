@@ -28,13 +28,10 @@ def user_path(text: str, error: type[S2SimError]) -> Path:
         raise error(f"there is no file {text}: {found}") from found
 
 
-def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the bytes of a regular file, of which there are at most ``most_bytes``.
+def check_regular(path: Path, most_bytes: int = MOST_BYTES) -> None:
+    """Refuse with `OSError` what is no regular file of at most ``most_bytes``.
 
-    Raises
-    ------
-    OSError
-        For everything else: a device or a pipe might never end, and a large file would fill the memory.
+    A device or a pipe might never end, and a large file would fill the memory.
     """
     try:
         found = path.stat()
@@ -44,13 +41,21 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file: save what a pipe or a device holds as one first")
-    data = b""
-    if found.st_size <= most_bytes:
-        with path.open("rb") as file:
-            # What the system makes up while it is read, as below /proc, has no size beforehand.
-            data = file.read(most_bytes + 1)
-    if max(len(data), found.st_size) > most_bytes:
+    _check_bytes(found.st_size, most_bytes)
+
+
+def _check_bytes(size: int, most_bytes: int) -> None:
+    if size > most_bytes:
         raise OSError(errno.EFBIG, f"it holds more than {most_bytes} bytes, which is too many for what it should be")
+
+
+def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a regular file, of which there are at most ``most_bytes``; `OSError` for everything else."""
+    check_regular(path, most_bytes)
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    # What the system makes up while it is read, as below /proc, has no size beforehand.
+    _check_bytes(len(data), most_bytes)
     return data
 
 

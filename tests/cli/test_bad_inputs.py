@@ -130,6 +130,11 @@ run --topology fat-tree --workers 100000 --trace synthetic:rows=100000,width=100
 {RUN} --fault fail-link:link=*
 {RUN} --fault jitter:latency=5
 {RUN} --fault background:load=2
+{RUN} --dtype int8
+{RUN} --plot nothing --png picture.png
+{RUN} --plot bars
+{RUN} --details --quiet
+{RUN} --gpu ./broken.toml
 {RUN} --steps 0
 {RUN} --steps -1
 {RUN} --steps 1000000
@@ -216,6 +221,9 @@ codec compare --workers 1000000
 {REGIMES} --prefetch --reducer union
 codec regimes --workers 1
 codec regimes --workers 1000000
+notebook leftover
+notebook --port 0
+notebook --port 99999
 topology
 topology show
 topology show nothing
@@ -247,7 +255,13 @@ trace import text.npy --out out
 trace import whole.npy --out out
 trace import good.npy unequal.npy --out out
 trace import infinite.npy --out out
+trace import good.npy missing.npy --out out
+trace import noise.npz --out out
+trace import noise.safetensors --out out
+trace import long.safetensors --out out
+trace import lie.npy --out out
 trace import good.npy --out no/where
+trace import good.npy --out /proc/out
 trace import good.npy --out full-folder
 trace import good.npy --out transfers.csv
 trace record nothing --workers 2 --out out
@@ -307,6 +321,12 @@ def place(tmp_path_factory):
         (place / f"deep{ending}").write_text("[" * 200_000)
         (place / f"huge{ending}").touch()
         os.truncate(place / f"huge{ending}", 600 * 2**20)
+    for ending in (".npz", ".safetensors"):
+        (place / f"noise{ending}").write_bytes(np.random.default_rng(1).bytes(10_000))
+    # A header longer than the file, and one of an array longer than any memory.
+    (place / "long.safetensors").write_bytes(b"\xff" * 7 + b"\x7f{")
+    with (place / "lie.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**12,)})
     (place / "full-folder").mkdir()
     (place / "full-folder" / "file").touch()
     (place / "control-trace").mkdir()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s2sim.bridge.task import missing_extra, reproducible_torch
+from s2sim.bridge.texts import check_texts
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, as_row_sparse
 from s2sim.gradients.traces.manifest import Origin
@@ -140,6 +141,7 @@ def record(
         raise OptionError(f"model {name} reads no text: leave --text out")
     target = Path(out)
     check_target(target, overwrite=overwrite)
+    check_texts(paths)
     try:
         with reproducible_torch():
             task = settings.prepare(workers=workers, seed=seed, text=paths)

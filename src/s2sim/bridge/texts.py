@@ -11,7 +11,7 @@ import numpy as np
 
 from s2sim.bridge.task import DataOrigin
 from s2sim.errors import S2SimError
-from s2sim.text_files import read_bytes
+from s2sim.text_files import check_regular, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,15 @@ def _origin(paths: Sequence[Path], contents: Sequence[bytes]) -> DataOrigin:
         for path, content in zip(paths, contents, strict=True)
     )
     return DataOrigin(data=f"text of the user: {digests}", licence="not stated", source="files of the user")
+
+
+def check_texts(paths: Sequence[Path]) -> None:
+    """Refuse texts that cannot be read, before anything long is done for them."""
+    for path in paths:
+        try:
+            check_regular(path, _MOST_BYTES)
+        except OSError as error:
+            raise S2SimError(f"the text {path} cannot be read: {error.strerror}") from error
 
 
 def read_corpus(paths: Sequence[Path], *, vocabulary: int | None = None) -> Corpus:

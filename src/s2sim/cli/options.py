@@ -62,11 +62,11 @@ def parse_size(option: str, text: str | None) -> int | None:
 
 TOPOLOGY_HELP = "Name of a shipped topology (see s2sim list topologies) or path of a TOML file."
 
-TopologyOption = Annotated[str, typer.Option(help=TOPOLOGY_HELP)]
+TopologyOption = Annotated[str, typer.Option(metavar="NAME|FILE", help=TOPOLOGY_HELP)]
 
 # Where --spec may stand instead, what has to be given otherwise is no option that typer asks for.
 SpecTopologyOption = Annotated[
-    str | None, typer.Option(help=f"{TOPOLOGY_HELP} Required without --spec.", show_default=False)
+    str | None, typer.Option(metavar="NAME|FILE", help=f"{TOPOLOGY_HELP} Required without --spec.", show_default=False)
 ]
 
 SpecWorkersOption = Annotated[
@@ -87,14 +87,16 @@ ReducerOption = Annotated[
 TraceOption = Annotated[
     str,
     typer.Option(
+        metavar="NAME|DIR",
         help="Gradients: name of a shipped trace (see s2sim list traces), path of one, or "
-        "synthetic:density=0.01,overlap=0.5,tail=2.5 (also rows, width, layers, dense, steps)."
+        "synthetic:density=0.01,overlap=0.5,tail=2.5 (also rows, width, layers, dense, steps).",
     ),
 ]
 
 MaxErrorOption = Annotated[
     float | None,
     typer.Option(
+        metavar="RATIO",
         help="Largest relative L2 error (a ratio, without unit) with which a lossy reducer may win.",
         show_default="below 1",
     ),
@@ -132,12 +134,15 @@ PlacementOption = Annotated[
 
 SeedOption = Annotated[
     int,
-    typer.Option(min=0, help="Seed of what is drawn: ECMP's hash, Valiant's detours, a random placement."),
+    typer.Option(min=0, metavar="N", help="Seed of what is drawn: ECMP's hash, Valiant's detours, a random placement."),
 ]
 
 NetworkOption = Annotated[
     str,
-    typer.Option(help="fluid, or packet for store and forward with fair queueing: the reference for tens of ranks."),
+    typer.Option(
+        metavar="NAME",
+        help="fluid, or packet for store and forward with fair queueing: the reference for tens of ranks.",
+    ),
 ]
 
 PacketBytesOption = Annotated[
@@ -201,7 +206,7 @@ GpuOption = Annotated[
     ),
 ]
 
-RootSeedOption = Annotated[int, typer.Option(help="Root of all randomness, a whole number from 0.")]
+RootSeedOption = Annotated[int, typer.Option(metavar="N", help="Root of all randomness, a whole number from 0.")]
 
 PngOption = Annotated[
     str | None,
