@@ -23,6 +23,7 @@ WITHIN = 1e-9
 # What was read and with what, and sentences made of the numbers that are compared.
 LEFT_OUT = frozenset(
     (
+        "schema_version",
         "provenance",
         "spec_sha256",
         "cluster",

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
 from s2sim.report.tables import text
-from s2sim.report.tables.faults import fault_lines
-from s2sim.report.tables.rows import links_grid
+from s2sim.report.tables.screens import collective_screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +25,8 @@ def show_collective(
     if quiet:
         show_lines([text.collective_summary(result), *listed])
         return
-    show_lines([result.headline, *text.collective_lines(result), *fault_lines(result.effects)])
+    screen = collective_screen(result)
+    show_lines(screen.before)
     if listed:
         show_lines(["", *listed])
-    if result.bottlenecks:
-        show_grids([links_grid(result.bottlenecks)])
+    show_grids(screen.grids)

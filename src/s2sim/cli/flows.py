@@ -109,12 +109,12 @@ def flows_command(
     if json == STDOUT:
         return
 
-    from s2sim.report.tables.faults import fault_lines
-    from s2sim.report.tables.flows import flows_grid, flows_lines
-    from s2sim.report.tables.rows import links_grid
+    from s2sim.report.tables.flows import flows_lines
+    from s2sim.report.tables.screens import flows_screen
 
-    show_lines(flows_lines(result)[-1:] if quiet else flows_lines(result))
-    if not quiet:
-        show_lines(fault_lines(result.effects))
-    if not quiet and len(result.finish_s):
-        show_grids([flows_grid(result), links_grid(result.bottlenecks)])
+    if quiet:
+        show_lines(flows_lines(result)[-1:])
+        return
+    screen = flows_screen(result)
+    show_lines(screen.before)
+    show_grids(screen.grids)

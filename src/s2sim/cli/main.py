@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from s2sim import __version__
-from s2sim.cli import INTERRUPTED, codec, collective, flows, listing, notebook, run, topology, trace
+from s2sim.cli import INTERRUPTED, codec, collective, flows, listing, notebook, run, schema, topology, trace
 from s2sim.cli.options import examples, help_without_command
 from s2sim.cli.printable import printable, printable_lines
 from s2sim.errors import S2SimError, S2SimWarning
@@ -45,6 +45,9 @@ app.command("notebook", epilog=notebook.EXAMPLES, short_help="Ask in a browser, 
     notebook.notebook_command
 )
 app.command("list", epilog=listing.EXAMPLES, short_help="List what there is to choose from.")(listing.list_command)
+app.command("schema", epilog=schema.EXAMPLES, short_help="Print the JSON schema of what --json writes.")(
+    schema.schema_command
+)
 app.add_typer(codec.app, name="codec", short_help="Compare compressors.")
 app.add_typer(trace.app, name="trace")
 app.add_typer(topology.app, name="topology")

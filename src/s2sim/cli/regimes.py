@@ -164,17 +164,13 @@ def _draw(result: RegimeMap, target: str) -> None:
 
 def _print(result: RegimeMap, *, quiet: bool) -> None:
     from s2sim.cli.output import show_grids, show_lines, show_paragraph
-    from s2sim.report.tables.regimes import names_line, regime_grids
+    from s2sim.report.tables.screens import regimes_screen
 
     if quiet:
         show_lines([result.summary])
         return
-    show_lines([result.headline])
-    show_grids(regime_grids(result))
-    show_lines([""])
-    names = names_line(result.spec.reducers)
-    if names is not None:
-        show_paragraph(names)
-    show_lines([f"Note: {note}." for note in result.notes])
-    show_lines([""])
-    show_paragraph(result.summary)
+    screen = regimes_screen(result)
+    show_lines(screen.before)
+    show_grids(screen.grids)
+    for line in screen.after:
+        show_paragraph(line)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from dataclasses import Field
 
 _PATH = "json"
 
@@ -16,13 +20,18 @@ def key(*path: str) -> dict[str, tuple[str, ...]]:
     return {_PATH: path}
 
 
+def json_path(field: Field[Any]) -> tuple[str, ...] | None:
+    """Return under which keys, one in the other, a field stands in JSON; None where it does not."""
+    return field.metadata.get(_PATH, (field.name,)) or None
+
+
 class JsonForm:
     """Gives a dataclass its JSON form: its fields, and what `more_json` derives from them."""
 
     __slots__ = ()
 
-    def more_json(self) -> dict[str, Any]:
-        """Return what stands in JSON beside the fields."""
+    def more_json(self) -> Mapping[str, Any]:
+        """Return what stands in JSON beside the fields; the schema has it where a typed dictionary is returned."""
         return {}
 
     def to_json(self) -> dict[str, Any]:
@@ -47,8 +56,9 @@ def json_value(value: Any) -> Any:
 def _fields_json(value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(value):
-        *outer, name = field.metadata.get(_PATH, (field.name,)) or (None,)
-        if name is not None:
+        path = json_path(field)
+        if path is not None:
+            *outer, name = path
             inside = found
             for table in outer:
                 inside = inside.setdefault(table, {})

@@ -9,7 +9,7 @@ from s2sim.report.tables.rows import comparison_grids
 from s2sim.report.tables.screen import about_lines, result_table, verdict_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from s2sim.report.tables.grid import Column, Grid
     from s2sim.study.measuring.result import Result
@@ -46,6 +46,12 @@ def result_html(result: Result) -> str:
         f"<div>{verdict}{_table(grid)}{about}{caveats}<details><summary>Details</summary>"
         f"{''.join(map(_table, comparison_grids(result)))}<ul>{notes}</ul></details></div>"
     )
+
+
+def lines_html(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:
+    """Return lines, tables and lines; the lines before are aligned as in a terminal, every text is escaped."""
+    head = escape("\n".join(before))
+    return f"<div><pre>{head}</pre>{''.join(map(_table, grids))}{_paragraphs(map(escape, filter(None, after)))}</div>"
 
 
 def _paragraphs(texts: Iterable[str]) -> str:

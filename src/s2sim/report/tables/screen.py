@@ -7,10 +7,13 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.answer import answer_grid
+from s2sim.report.tables.grid import narrowest
 from s2sim.report.tables.scaling import scaling_grid
 from s2sim.report.tables.texts import workers_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s2sim.report.tables.grid import Grid
     from s2sim.study.measuring.result import Result
 
@@ -49,25 +52,32 @@ def about_lines(result: Result) -> list[str]:
 
 def result_text(result: Result) -> str:
     """Return the first screen as plain text of 80 columns."""
+    grid, below = result_table(result)
+    after = [*below, "", *about_lines(result)]
+    after += [f"Note: {note}." for note in result.caveats]
+    return lines_text(verdict_lines(result), [grid], after)
+
+
+def lines_text(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:
+    """Return lines, tables and lines as plain text of 80 columns, or of as many as a table cannot do without."""
+    tables = [line for grid in grids for line in _table_lines(grid)]
+    return "\n".join([*map(_filled, before), *tables, *map(_filled, after)])
+
+
+def _table_lines(grid: Grid) -> list[str]:
     from rich.console import Console
 
     from s2sim.report.tables.terminal import rich_tables
 
-    grid, below = result_table(result)
     stream = StringIO()
-    console = Console(file=stream, width=_COLUMNS, highlight=False, color_system=None)
+    console = Console(file=stream, width=max(_COLUMNS, narrowest(grid)), highlight=False, color_system=None)
     for table in rich_tables(grid, _COLUMNS):
         console.print()
         console.print(table)
-    after = [*below, "", *about_lines(result)]
-    after += [f"Note: {note}." for note in result.caveats]
-    parts = [
-        *(_filled(line) for line in verdict_lines(result)),
-        stream.getvalue().rstrip("\n"),
-        *map(_filled, after),
-    ]
-    return "\n".join(parts)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
 def _filled(line: str) -> str:
-    return fill(line, _COLUMNS, break_long_words=False, break_on_hyphens=False)
+    # What is aligned under something else stays so.
+    indent = " " * (len(line) - len(line.lstrip()))
+    return fill(line, _COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

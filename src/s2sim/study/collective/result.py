@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict
 
-from s2sim.study.json_form import LEFT_OUT, JsonForm, key
-from s2sim.study.scenario.faults import effects_json
+from s2sim.study.json_form import LEFT_OUT, key
+from s2sim.study.result_form import ResultForm
 
 if TYPE_CHECKING:
     from s2sim.replay.faults.fault import Effect
@@ -15,8 +15,14 @@ if TYPE_CHECKING:
     from s2sim.study.collective.spec import CollectiveSpec
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveResult(JsonForm):
+class _More(TypedDict):
+    faults: NotRequired[list[str]]
+    fault_effects: NotRequired[list[str]]
+    cross_check: NotRequired[CollectiveCheck]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CollectiveResult(ResultForm):
     """What `s2sim.run_collective` returns.
 
     Attributes
@@ -47,6 +53,8 @@ class CollectiveResult(JsonForm):
         What each fault did.
     """
 
+    answers: ClassVar[str] = "collective"
+
     spec: CollectiveSpec
     spec_sha256: str
     kind: str
@@ -68,7 +76,26 @@ class CollectiveResult(JsonForm):
     cross_check: CollectiveCheck | None = field(default=None, metadata=LEFT_OUT)
     effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
 
-    def more_json(self) -> dict[str, Any]:
+    @property
+    def cluster(self) -> str:
+        """``headline``, as JSON calls it."""
+        return self.headline
+
+    @property
+    def faults(self) -> list[str]:
+        """Option strings of the faults, as in JSON."""
+        return [effect.fault for effect in self.effects]
+
+    @property
+    def fault_effects(self) -> list[str]:
+        """What each of them did, in words, as in JSON."""
+        return [effect.did for effect in self.effects]
+
+    def more_json(self) -> _More:
         """Return what was not always asked for: the other network, and faults."""
-        check = {} if self.cross_check is None else {"cross_check": self.cross_check}
-        return {**check, **effects_json(self.effects)}
+        more: _More = {}
+        if self.cross_check is not None:
+            more["cross_check"] = self.cross_check
+        if self.effects:
+            more["faults"], more["fault_effects"] = self.faults, self.fault_effects
+        return more

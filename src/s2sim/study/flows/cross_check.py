@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -12,6 +12,12 @@ from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats, Ints
+
+
+class _More(TypedDict):
+    largest_difference: float
+    median_difference: float
+    note: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +52,7 @@ class CrossCheck(JsonForm):
         """Median of the differences, without their signs."""
         return float(np.median(np.abs(self.difference))) if len(self.difference) else 0.0
 
-    def more_json(self) -> dict[str, Any]:
+    def more_json(self) -> _More:
         """Return the differences in short, and what they are."""
         return {
             "largest_difference": self.largest_difference,

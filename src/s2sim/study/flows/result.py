@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict
 
 from s2sim.study.flows.transfers import COLUMNS
-from s2sim.study.json_form import LEFT_OUT, JsonForm, key
-from s2sim.study.scenario.faults import effects_json
+from s2sim.study.json_form import LEFT_OUT, key
+from s2sim.study.result_form import ResultForm
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from s2sim.arrays import Floats
     from s2sim.replay.faults.fault import Effect
     from s2sim.study.collective.link_loads import LinkLoad
@@ -22,8 +20,24 @@ if TYPE_CHECKING:
 _RESULT_COLUMNS = (*COLUMNS, "finish_s", "slowdown")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FlowsResult(JsonForm):
+class _Flow(TypedDict):
+    start_s: float
+    src: int
+    dst: int
+    bytes: float
+    finish_s: float
+    slowdown: float
+
+
+class _More(TypedDict):
+    flows: list[_Flow]
+    faults: NotRequired[list[str]]
+    fault_effects: NotRequired[list[str]]
+    cross_check: NotRequired[CrossCheck]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FlowsResult(ResultForm):
     """What became of the transfers, in the order of the file.
 
     Attributes
@@ -43,6 +57,8 @@ class FlowsResult(JsonForm):
         What each fault did.
     """
 
+    answers: ClassVar[str] = "flows"
+
     spec: FlowsSpec
     spec_sha256: str
     transfers: Transfers = field(metadata=LEFT_OUT)
@@ -54,18 +70,43 @@ class FlowsResult(JsonForm):
     cross_check: CrossCheck | None = field(metadata=LEFT_OUT)
     effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
 
-    def _rows(self) -> Iterator[tuple[float | int, ...]]:
+    @property
+    def cluster(self) -> str:
+        """``headline``, as JSON calls it."""
+        return self.headline
+
+    @property
+    def faults(self) -> list[str]:
+        """Option strings of the faults, as in JSON."""
+        return [effect.fault for effect in self.effects]
+
+    @property
+    def fault_effects(self) -> list[str]:
+        """What each of them did, in words, as in JSON."""
+        return [effect.did for effect in self.effects]
+
+    @property
+    def flows(self) -> list[_Flow]:
+        """The transfers one by one, as in JSON: what was asked for, and what became of it."""
         asked = self.transfers
         columns = (asked.start_ps / PS_PER_S, asked.src, asked.dst, asked.sizes_bytes, self.finish_s, self.slowdown)
-        return zip(*(column.tolist() for column in columns), strict=True)
+        return [
+            {"start_s": start_s, "src": src, "dst": dst, "bytes": size, "finish_s": finish_s, "slowdown": slowdown}
+            for start_s, src, dst, size, finish_s, slowdown in zip(
+                *(column.tolist() for column in columns), strict=True
+            )
+        ]
 
     def to_csv(self) -> str:
         """Return the transfers as they were read, with two columns more."""
-        lines = [",".join(_RESULT_COLUMNS), *(",".join(map(repr, row)) for row in self._rows())]
+        lines = [",".join(_RESULT_COLUMNS), *(",".join(map(repr, flow.values())) for flow in self.flows)]
         return "\n".join(lines) + "\n"
 
-    def more_json(self) -> dict[str, Any]:
+    def more_json(self) -> _More:
         """Return the transfers one by one, and what was not always asked for."""
-        check = {} if self.cross_check is None else {"cross_check": self.cross_check}
-        flows = [dict(zip(_RESULT_COLUMNS, row, strict=True)) for row in self._rows()]
-        return {"flows": flows, **check, **effects_json(self.effects)}
+        more: _More = {"flows": self.flows}
+        if self.cross_check is not None:
+            more["cross_check"] = self.cross_check
+        if self.effects:
+            more["faults"], more["fault_effects"] = self.faults, self.fault_effects
+        return more

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
-from s2sim.registry import Registry
 from s2sim.study.json_form import LEFT_OUT, JsonForm, key
 from s2sim.study.progress import INTERRUPTED_NOTE
+from s2sim.study.result_form import ResultForm
 
 if TYPE_CHECKING:
     from s2sim.reducers.measure import Error
@@ -25,12 +25,34 @@ if TYPE_CHECKING:
 ROUNDING_ERROR = 1e-6
 """A relative L2 error up to this is what float32 rounds, whatever the reducer."""
 
-# Notebooks look for a method on the class, while what draws it stands above.
-_VIEWS = Registry(
-    "view",
-    "s2sim.views",
-    {"html": "s2sim.report.tables.html:result_html", "text": "s2sim.report.tables.screen:result_text"},
-)
+
+class Times(NamedTuple):
+    """Seconds of the slowest rank, as JSON has them together."""
+
+    encode: float
+    communication: float
+    decode: float
+    total: float
+
+
+class _Distance(TypedDict):
+    relative_l2: float | None
+    cosine: float | None
+
+
+class _WorstLayer(TypedDict):
+    layer: str | None
+    relative_l2: float | None
+
+
+class _RowMore(TypedDict):
+    option_string: str
+    error: _Distance
+    error_compressed: _Distance
+    error_largest: float | None
+    error_compressed_largest: float | None
+    error_worst_layer: _WorstLayer
+    error_per_layer: dict[str, _Distance]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +169,31 @@ class Row(JsonForm):
     judgement: Judgement | None = None
 
     @property
+    def name(self) -> str:
+        """Name of the reducer, as JSON calls it; ``reducer`` there is the option string."""
+        return self.reducer
+
+    @property
+    def time_s(self) -> Times:
+        """The four times together, as in JSON."""
+        return Times(self.encode_s, self.communication_s, self.decode_s, self.total_s)
+
+    @property
+    def error_bound(self) -> BoundRow | None:
+        """``bound``, as JSON calls it."""
+        return self.bound
+
+    @property
+    def error_largest(self) -> float | None:
+        """``error.largest``, as JSON calls it."""
+        return self.error.largest
+
+    @property
+    def error_compressed_largest(self) -> float | None:
+        """``error_compressed.largest``, as JSON calls it."""
+        return self.error_compressed.largest
+
+    @property
     def worst_layer(self) -> tuple[str | None, float | None]:
         """Name of the layer whose aggregate is furthest off, of those where that is defined, and its relative error."""
         defined = {name: error.relative_l2 for name, error in self.error_per_layer.items()}
@@ -158,19 +205,21 @@ class Row(JsonForm):
         """Whether all that is lost is rounding: an error that float32 sums have too."""
         return self.lossless or (self.error.relative_l2 is not None and self.error.relative_l2 <= ROUNDING_ERROR)
 
-    def more_json(self) -> dict[str, Any]:
-        """Return the errors, whose largest elements stand beside them."""
+    def more_json(self) -> _RowMore:
+        """Return the option string by its name in Python, and errors, whose largest elements stand beside them."""
+        layer, relative_l2 = self.worst_layer
         return {
+            "option_string": self.option_string,
             "error": _distance(self.error),
             "error_compressed": _distance(self.error_compressed),
             "error_largest": self.error.largest,
             "error_compressed_largest": self.error_compressed.largest,
-            "error_worst_layer": dict(zip(("layer", "relative_l2"), self.worst_layer, strict=True)),
+            "error_worst_layer": {"layer": layer, "relative_l2": relative_l2},
             "error_per_layer": {name: _distance(error) for name, error in self.error_per_layer.items()},
         }
 
 
-def _distance(error: Error) -> dict[str, float | None]:
+def _distance(error: Error) -> _Distance:
     return {"relative_l2": error.relative_l2, "cosine": error.cosine}
 
 
@@ -253,8 +302,8 @@ class Verdict(JsonForm):
     bottleneck: str
 
 
-@dataclass(frozen=True, slots=True)
-class Result(JsonForm):
+@dataclass(frozen=True, slots=True, repr=False)
+class Result(ResultForm):
     """What `s2sim.run` returns.
 
     Attributes
@@ -283,6 +332,8 @@ class Result(JsonForm):
         Those of them without which the verdict would mislead.
     """
 
+    answers: ClassVar[str] = "run"
+
     spec: RunSpec
     headline: str = field(metadata=key("cluster"))
     gradients: Gradients
@@ -301,10 +352,12 @@ class Result(JsonForm):
         """Whether somebody did not want to wait for all of it."""
         return INTERRUPTED_NOTE in self.notes
 
-    def _repr_html_(self) -> str:
-        """Return the first screen for notebooks."""
-        return str(_VIEWS.get("html")(self))
+    @property
+    def results(self) -> tuple[Row, ...]:
+        """``rows``, as JSON calls them."""
+        return self.rows
 
-    def __str__(self) -> str:
-        """Return the first screen as text of 80 columns."""
-        return str(_VIEWS.get("text")(self))
+    @property
+    def cluster(self) -> str:
+        """``headline``, as JSON calls it."""
+        return self.headline

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from s2sim.study.json_form import LEFT_OUT, JsonForm, key
 from s2sim.study.regimes.spec import DENSE
+from s2sim.study.result_form import ResultForm
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 # Models of this kind cannot tell times apart that differ by less.
 _TIE = 1.01
+
+
+class _ContenderMore(TypedDict):
+    total_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +48,17 @@ class Contender(JsonForm):
         """The same time in seconds."""
         return self.total_ps / PS_PER_S
 
-    def more_json(self) -> dict[str, Any]:
+    def more_json(self) -> _ContenderMore:
         """Return the time in seconds."""
         return {"total_s": self.total_s}
+
+
+class _CellMore(TypedDict):
+    winner: str
+    ties: tuple[str, ...]
+    runner_up: str | None
+    margin: float | None
+    speedup_vs_dense: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +117,21 @@ class Cell(JsonForm):
         """The winner's over dense."""
         return self.slower(self.dense)
 
+    @property
+    def reducers(self) -> tuple[Contender, ...]:
+        """``contenders``, as JSON calls them."""
+        return self.contenders
+
+    @property
+    def speedup_vs_dense(self) -> float:
+        """``speedup``, as JSON calls it."""
+        return self.speedup
+
     def slower(self, contender: Contender) -> float:
         """Return how many times as long as the winner a contender takes."""
         return contender.total_ps / self.winner.total_ps
 
-    def more_json(self) -> dict[str, Any]:
+    def more_json(self) -> _CellMore:
         """Return who wins, and by how much."""
         return {
             "winner": self.winner.reducer,
@@ -136,8 +159,12 @@ class Wins:
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class RegimeMap(JsonForm):
+class _MapMore(TypedDict):
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RegimeMap(ResultForm):
     """What `s2sim.study.regimes.run.run_regimes` returns.
 
     Attributes
@@ -156,6 +183,8 @@ class RegimeMap(JsonForm):
         The run record.
     """
 
+    answers: ClassVar[str] = "regimes"
+
     spec: RegimeSpec
     headline: str = field(metadata=key("cluster"))
     cells: tuple[Cell, ...]
@@ -169,6 +198,11 @@ class RegimeMap(JsonForm):
         """Whether no cell is missing."""
         return len(self.cells) == self.spec.cells
 
-    def more_json(self) -> dict[str, Any]:
+    @property
+    def cluster(self) -> str:
+        """``headline``, as JSON calls it."""
+        return self.headline
+
+    def more_json(self) -> _MapMore:
         """Return whether all of it is there."""
         return {"complete": self.complete}

@@ -33,13 +33,6 @@ def draws(faults: Sequence[Fault]) -> bool:
     return any(fault.draws for fault in faults)
 
 
-def effects_json(effects: Sequence[Effect]) -> dict[str, list[str]]:
-    """Return what a result says of its faults: their option strings, and what each did; nothing without faults."""
-    if not effects:
-        return {}
-    return {"faults": [effect.fault for effect in effects], "fault_effects": [effect.did for effect in effects]}
-
-
 def in_order(effects: Sequence[Effect], faults: Sequence[Fault]) -> tuple[Effect, ...]:
     """Return the effects in the order of the faults; warn of every fault that did nothing."""
     warn_of_idle_faults(effects)

@@ -1,0 +1,80 @@
+"""What one collective, traffic and a regime map show first, whatever shows it: lines and tables in their order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from s2sim.report.tables.faults import fault_lines
+from s2sim.report.tables.flows import flows_grid, flows_lines
+from s2sim.report.tables.html import lines_html
+from s2sim.report.tables.regimes import names_line, regime_grids
+from s2sim.report.tables.rows import links_grid
+from s2sim.report.tables.screen import lines_text
+from s2sim.report.tables.text import collective_lines
+
+if TYPE_CHECKING:
+    from s2sim.report.tables.grid import Grid
+    from s2sim.study.collective.result import CollectiveResult
+    from s2sim.study.flows.result import FlowsResult
+    from s2sim.study.regimes.map import RegimeMap
+
+
+class Screen(NamedTuple):
+    """Lines, tables, and lines after them."""
+
+    before: list[str]
+    grids: list[Grid]
+    after: list[str]
+
+
+def collective_screen(result: CollectiveResult) -> Screen:
+    """Return the answer with everything that explains it, and the busiest links."""
+    links = [links_grid(result.bottlenecks)] if result.bottlenecks else []
+    return Screen([result.headline, *collective_lines(result), *fault_lines(result.effects)], links, [])
+
+
+def flows_screen(result: FlowsResult) -> Screen:
+    """Return the answer, the transfers that waited most, and the busiest links."""
+    grids = [flows_grid(result), links_grid(result.bottlenecks)] if len(result.finish_s) else []
+    return Screen([*flows_lines(result), *fault_lines(result.effects)], grids, [])
+
+
+def regimes_screen(result: RegimeMap) -> Screen:
+    """Return who wins where, and what that means."""
+    names = names_line(result.spec.reducers)
+    notes = [f"Note: {note}." for note in result.notes]
+    return Screen(
+        [result.headline],
+        regime_grids(result),
+        ["", *([] if names is None else [names]), *notes, "", result.summary],
+    )
+
+
+def collective_text(result: CollectiveResult) -> str:
+    """Return one collective as plain text."""
+    return lines_text(*collective_screen(result))
+
+
+def collective_html(result: CollectiveResult) -> str:
+    """Return one collective as a fragment of HTML."""
+    return lines_html(*collective_screen(result))
+
+
+def flows_text(result: FlowsResult) -> str:
+    """Return traffic as plain text."""
+    return lines_text(*flows_screen(result))
+
+
+def flows_html(result: FlowsResult) -> str:
+    """Return traffic as a fragment of HTML."""
+    return lines_html(*flows_screen(result))
+
+
+def regimes_text(result: RegimeMap) -> str:
+    """Return a regime map as plain text."""
+    return lines_text(*regimes_screen(result))
+
+
+def regimes_html(result: RegimeMap) -> str:
+    """Return a regime map as a fragment of HTML."""
+    return lines_html(*regimes_screen(result))

@@ -1,0 +1,1 @@
+"""The JSON schemas of results, made of their dataclasses."""

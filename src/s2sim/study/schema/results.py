@@ -1,0 +1,60 @@
+"""The JSON schemas of what is asked for: which results there are, and what their annotations name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from s2sim.registry import Registry
+from s2sim.study.result_form import SCHEMA_VERSION
+from s2sim.study.schema.walk import Walk
+
+RESULTS = Registry(
+    "result",
+    "s2sim.results",
+    {
+        "run": "s2sim.study.measuring.result:Result",
+        "collective": "s2sim.study.collective.result:CollectiveResult",
+        "flows": "s2sim.study.flows.result:FlowsResult",
+        "regimes": "s2sim.study.regimes.map:RegimeMap",
+    },
+)
+# Modules of the types that these annotate with, which they import for type checkers alone.
+_NAMING = (
+    "s2sim.arrays",
+    "s2sim.reducers.measure",
+    "s2sim.replay.faults.fault",
+    "s2sim.study.collective.both_networks",
+    "s2sim.study.collective.link_loads",
+    "s2sim.study.collective.spec",
+    "s2sim.study.flows.cross_check",
+    "s2sim.study.flows.transfers",
+    "s2sim.study.measuring.gradients",
+    "s2sim.study.measuring.row_parts",
+    "s2sim.study.regimes.spec",
+    "s2sim.study.spec",
+)
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of what ``--json`` writes for one kind of result.
+
+    Keys that are not in it may come without another version.
+
+    Raises
+    ------
+    UnknownNameError
+        Where there is no result of that name.
+    """
+    kind = RESULTS.get(name)
+    walk = Walk({known: value for module in _NAMING for known, value in vars(import_module(module)).items()})
+    walk.schema(kind)
+    top = walk.definitions.pop(kind.__name__)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"s2sim {name}, version {SCHEMA_VERSION}",
+        **top,
+        "properties": {"schema_version": {"const": SCHEMA_VERSION}, **top["properties"]},
+        "required": ["schema_version", *top["required"]],
+        "$defs": walk.definitions,
+    }

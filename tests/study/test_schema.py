@@ -1,0 +1,185 @@
+"""The JSON of results: its schema, what of it stays from version to version, and its names in Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import s2sim
+from s2sim.cli.main import main
+from s2sim.errors import UnknownNameError
+from s2sim.study.json_form import JsonForm, json_value
+from s2sim.study.regimes.run import run_regimes
+from s2sim.study.regimes.spec import RegimeSpec
+from s2sim.study.result_form import SCHEMA_VERSION, ResultForm
+from s2sim.study.schema.results import RESULTS, schema_of
+
+# A line a key and type; those of another version are another file.
+PINNED = Path(__file__).parent / f"schema_{SCHEMA_VERSION}.txt"
+SMALL = "--trace synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
+RUN = f"run --topology fat-tree --reducer union --reducer topk --reducer s2:rows=1,cells=0.5 {SMALL}"
+TRANSFERS = "flows transfers.csv --topology fat-tree"
+REGIMES = "codec regimes --workers 8 --overlap 0.5 --latency 1us --rows 600 --width 4 --rate 1Gbps,10Gbps"
+COMMANDS = [
+    ("run", f"{RUN} --workers 2,4 --compute 5ms --library nccl"),
+    ("run", f"{RUN} --workers 1"),
+    ("run", f"{RUN} --workers 4 --fault slow-rank:rank=1,delay=1ms --no-break-even"),
+    ("run", "run --topology tcp-10g --workers 4 --trace lstm-lm-steps --steps 2 --reducer topk:density=0.01"),
+    pytest.param(
+        "run", "run --topology fat-tree --workers 8 --trace ncf --scale-to 5M --reducer union", marks=pytest.mark.slow
+    ),
+    ("run", f"codec compare --workers 2 --reducer union --reducer fp16 {SMALL}"),
+    ("collective", "collective all_reduce --topology fat-tree --workers 8 --size 1MiB"),
+    ("collective", "collective barrier --topology fat-tree --workers 8"),
+    ("collective", "collective all_reduce --topology fat-tree --workers 1 --size 1MiB"),
+    ("collective", "collective all_reduce --topology fat-tree --workers 8 --size 64KiB --cross-check"),
+    ("collective", "collective all_reduce --topology fat-tree --workers 8 --size 1MiB --fault jitter:latency=5us"),
+    ("flows", TRANSFERS),
+    ("flows", f"{TRANSFERS} --cross-check --packet-bytes 64KiB"),
+    ("flows", f"{TRANSFERS} --fault slow-link:link=node0.nic0.out,factor=0.5"),
+    ("regimes", f"{REGIMES} --density 0.05,0.2 --reducer fp16"),
+]
+
+
+@pytest.fixture
+def transfers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,1,5,500000.5\n")
+    return "transfers.csv"
+
+
+def strict(schema):
+    """Return a schema that allows no key that it does not name."""
+    if isinstance(schema, list):
+        return [strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: strict(item) for key, item in schema.items()}
+    return found | {"additionalProperties": False} if "properties" in found else found
+
+
+def lines(name):
+    """Yield every key of a result with its type, as in ``run results[].time_s.total number``."""
+    schema = schema_of(name)
+
+    def walk(part, at):
+        part = schema["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+        if "anyOf" in part:
+            for each in part["anyOf"]:
+                yield from walk(each, at)
+        elif "properties" in part:
+            for key, item in part["properties"].items():
+                yield from walk(item, f"{at}.{key}" if at else key)
+        elif part.get("type") == "array":
+            yield from walk(part["items"], f"{at}[]")
+        elif part.get("type") == "object":
+            yield from walk(part["additionalProperties"], f"{at}{{}}")
+        else:
+            yield f"{name} {at} {part.get('type', 'anything')}"
+
+    yield from walk({key: item for key, item in schema.items() if key != "$defs"}, "")
+
+
+@pytest.mark.usefixtures("transfers")
+@pytest.mark.parametrize(("name", "command"), COMMANDS)
+def test_results_fit_their_schema_and_have_no_other_keys(name, command, capsys):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = schema_of(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert main([*command.split(), "--json", "-"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    jsonschema.validate(value, schema)
+    if command.startswith("codec compare"):
+        for row in value["results"]:
+            assert {type(row.pop(key)) for key in ("best_by_bytes", "best_by_time")} == {bool}
+    jsonschema.validate(value, strict(schema))
+    assert value["schema_version"] == SCHEMA_VERSION
+
+
+def test_a_schema_refuses_what_does_not_fit(transfers):
+    jsonschema = pytest.importorskip("jsonschema")
+    value = json.loads(json.dumps(s2sim.run_flows(transfers, "fat-tree").to_json()))
+    for wrong in (
+        {**value, "schema_version": 2},
+        {**value, "network": None},
+        {key: item for key, item in value.items() if key != "flows"},
+        {**value, "flows": [{**value["flows"][0], "src": 0.5}]},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, schema_of("flows"))
+
+
+def test_no_key_of_this_version_goes_or_becomes_another_type():
+    """Where a key must go, raise ``SCHEMA_VERSION`` and write its file with S2SIM_RENEW_GOLDEN=1."""
+    found = sorted({line for name in RESULTS.names() for line in lines(name)})
+    if os.environ.get("S2SIM_RENEW_GOLDEN"):
+        PINNED.write_text("\n".join(found) + "\n")
+    assert set(PINNED.read_text("utf-8").splitlines()) - set(found) == set()
+
+
+def test_what_other_programs_rely_on_is_there():
+    assert {
+        "run results[].time_s.total number",
+        "run results[].reducer string",
+        "run results[].speedup_vs_dense number",
+        "run verdict.text string",
+        "run verdict.best_exact string",
+        "run verdict.best_lossy string",
+        "run verdict.break_even[].at_Bps number",
+        "run verdicts[].text string",
+        "collective time_s number",
+        "flows flows[].finish_s number",
+        "regimes cells[].winner string",
+    } <= {line for name in RESULTS.names() for line in lines(name)}
+
+
+def named_otherwise(value):
+    """Yield the keys of a value's JSON that Python has not, or has for something else, with the class."""
+    if isinstance(value, JsonForm):
+        for key, item in json.loads(json.dumps(value.to_json())).items():
+            found = getattr(value, key, None)
+            # A named tuple stands for an object.
+            found = found._asdict() if hasattr(found, "_asdict") else found
+            if json.loads(json.dumps(json_value(found))) != item:
+                yield type(value).__name__, key
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from named_otherwise(getattr(value, field.name))
+    if isinstance(value, tuple):
+        for item in value:
+            yield from named_otherwise(item)
+
+
+def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
+    results = (
+        s2sim.run("fat-tree", workers=[2, 4], reducers=["union", "topk:density=0.1", "s2"], trace=SMALL.split()[1]),
+        s2sim.run_collective("all_reduce", "fat-tree", workers=4, size_bytes=2**20, faults=["jitter:latency=5us"]),
+        s2sim.run_flows(transfers, "fat-tree", faults=["jitter:latency=5us"]),
+        run_regimes(RegimeSpec("fat-tree", 8, (0.05,), (0.5,), ("1Gbps",), ("1us",), rows=600, width=4)),
+    )
+    assert {type(result) for result in results} == {RESULTS.get(name) for name in RESULTS.names()}
+    assert all(isinstance(result, ResultForm) for result in results)
+    assert set(named_otherwise(results)) == {
+        ("Row", "reducer"),
+        ("Row", "error"),
+        ("Row", "error_compressed"),
+        ("Row", "error_per_layer"),
+        ("Row", "error_worst_layer"),
+        ("Cell", "winner"),
+        ("Cell", "runner_up"),
+    }
+    row = results[0].results[0]
+    assert row.time_s.total == row.total_s
+    assert np.isclose(sum(row.time_s[:3]), row.time_s.total)
+
+
+def test_the_command_prints_the_schema(capsys):
+    assert main(["schema", "collective"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema_of("collective")
+    with pytest.raises(UnknownNameError, match="did you mean 'regimes'"):
+        schema_of("regime")
