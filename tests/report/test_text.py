@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from s2sim.report.tables.screen import lines_text
 from s2sim.report.tables.text import aligned, bottleneck_lines, collective_lines, collective_summary, lowering_lines
 from s2sim.study.collective.result import CollectiveResult
 from s2sim.study.collective.spec import CollectiveSpec
@@ -70,3 +71,20 @@ def test_lowering_tells_totals_of_each_reducer_and_each_reason_once(result):
         "all_reduce sum float32: native.",
         "all_reduce or uint8 -> all_reduce max uint8: no OR.",
     ]
+
+
+def test_a_line_that_goes_on_stands_under_what_it_goes_on_from():
+    line = "  lower bound  " + "word " * 20
+    first, second = lines_text([line], [], []).split("\n")
+    assert len(first) <= 80
+    assert second.startswith(" " * len("  lower bound  ") + "word")
+
+
+def test_printing_a_collective_shows_what_the_command_shows():
+    result = make_collective(lower_bound_why="bytes & <more> " * 8)
+    assert str(result) == repr(result)
+    assert str(result).splitlines()[:2] == ["cluster", "all_reduce of 104.9 MB over 64 workers"]
+    assert all(len(line) <= 80 for line in str(result).splitlines())
+    html = result._repr_html_()
+    assert "&amp; &lt;more&gt;" in html
+    assert html.count("<pre>") == html.count("</pre>") == 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from dataclasses import Field
 
 _PATH = "json"
+
+MayBeInfinite: TypeAlias = Annotated[float, "null in files where it is infinite"]
 
 LEFT_OUT: dict[str, tuple[str, ...]] = {_PATH: ()}
 """Metadata of a field that does not stand in JSON under any key."""

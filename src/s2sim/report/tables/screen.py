@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -78,6 +79,7 @@ def _table_lines(grid: Grid) -> list[str]:
 
 
 def _filled(line: str) -> str:
-    # What is aligned under something else stays so.
-    indent = " " * (len(line) - len(line.lstrip()))
+    # What goes on stands under what it goes on from: behind a label, where there is one.
+    label = re.match(r"\s+(\S+( \S+)*\s{2,})?", line)
+    indent = " " * (0 if label is None else label.end())
     return fill(line, _COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
-from s2sim.study.json_form import LEFT_OUT, JsonForm, key
+from s2sim.study.json_form import LEFT_OUT, JsonForm, MayBeInfinite, key
 from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.study.result_form import ResultForm
 
@@ -153,7 +153,7 @@ class Row(JsonForm):
     host_syncs_real: int
     lower_bound_s: float
     lower_bound_why: str
-    speedup_vs_dense: float
+    speedup_vs_dense: MayBeInfinite
     collectives: tuple[CollectiveRow, ...]
     bottleneck: str
     lowering: tuple[LoweringRow, ...]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from s2sim.study.json_form import MayBeInfinite
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,7 @@ class Judgement:
     """
 
     time_s: float
-    speedup: float
+    speedup: MayBeInfinite
     rejected: str | None
     dominated_by: str | None
     as_dense: bool

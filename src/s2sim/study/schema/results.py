@@ -29,6 +29,7 @@ _NAMING = (
     "s2sim.study.collective.spec",
     "s2sim.study.flows.cross_check",
     "s2sim.study.flows.transfers",
+    "s2sim.study.json_form",
     "s2sim.study.measuring.gradients",
     "s2sim.study.measuring.row_parts",
     "s2sim.study.regimes.spec",

@@ -6,7 +6,18 @@ from dataclasses import fields, is_dataclass
 from inspect import getdoc
 from sys import modules
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import numpy as np
 
@@ -36,7 +47,7 @@ class Walk:
         self.definitions: dict[str, Schema] = {}
 
     def schema(self, kind: Any) -> Schema:
-        """Return the schema of what JSON has for a value of type ``kind``; numbers that are infinite are null."""
+        """Return the schema of what a file of JSON has for a value of type ``kind``."""
         if kind is Any:
             return {}
         if kind in _PLAIN:
@@ -44,6 +55,9 @@ class Walk:
         if is_dataclass(kind) or is_typeddict(kind):
             return self._defined(kind)
         origin, inner = get_origin(kind), get_args(kind)
+        if origin is Annotated:
+            # The only note there is: `MayBeInfinite`.
+            return {"anyOf": [self.schema(inner[0]), {"type": "null"}]}
         if origin is Literal:
             return {"enum": list(inner)}
         if origin in (Union, UnionType):
