@@ -74,6 +74,8 @@ def _show_details(result: Result, defaults: str | None) -> None:
         show_paragraph(defaults)
     show_grids(rows.comparison_grids(result))
     show_grids(rows.mechanics_grids(result))
+    show_grids(rows.errors_grids(result))
+    show_grids(rows.bounds_grids(result))
     if result.spec.steps > 1:
         show_grids(rows.residual_grids(result))
         show_grids(rows.steps_grids(result))

@@ -13,7 +13,6 @@ from s2sim.report.tables.texts import (
     factor_text,
     marked_workers,
     rounds_text,
-    row_error_text,
     seconds_text,
     share_text,
 )
@@ -40,39 +39,22 @@ def _name(row: Row) -> str:
     return row.option_string
 
 
-def _compared(row: Row) -> str:
-    """Return whose times the speed-up is a ratio of."""
-    return "communication phases" if row.iteration_s is None else "iterations"
-
-
-def _iteration_text(row: Row) -> str:
-    return format_seconds(row.iteration_s or 0.0)
-
-
 def _exposed_text(exposed_s: float, work_s: float) -> str:
     """Return the work of a phase that takes time of its own; all of it may hide behind something else."""
     return "hidden" if work_s and not exposed_s else format_seconds(exposed_s)
 
 
 def _comparison_grid(rows: Sequence[Row]) -> Grid:
-    timed = rows[0].iteration_s is not None
+    first = "; first step, no feedback" if any(row.steps for row in rows) else ""
     return tabulate(
-        f"{marked_workers(rows[0])}; lower bound: of communication; speed-up: of {_compared(rows[0])} over dense",
+        f"{marked_workers(rows[0])}: phases of the slowest rank, and bound{first}",
         rows,
         words("reducer", _name),
         figures("encode", lambda row: _exposed_text(row.encode_s, row.encode_work_s)),
         figures("communi-\ncation", lambda row: format_seconds(row.communication_s)),
         figures("decode", lambda row: _exposed_text(row.decode_s, row.decode_work_s)),
         figures("total", lambda row: format_seconds(row.total_s)),
-        figures("sent\nper rank", lambda row: format_bytes(row.bytes_sent_per_rank)),
-        figures("bytes\nratio", lambda row: factor_text(row.ratio)),
-        figures("relative\nL2 error", row_error_text),
-        figures("cosine", lambda row: cosine_text(row.error.cosine)),
-        figures("error of\ncom-\npressed", lambda row: error_text(row.error_compressed.relative_l2)),
-        words("worst layer,\nits error", _worst_layer_text),
         figures("lower\nbound", lambda row: format_seconds(row.lower_bound_s)),
-        *([figures("iteration", _iteration_text)] if timed else []),
-        figures("speed-\nup", lambda row: factor_text(row.speedup_vs_dense)),
     )
 
 
@@ -86,23 +68,53 @@ def comparison_grids(result: Result) -> list[Grid]:
     return [_comparison_grid(rows) for rows in _by_workers(result).values()]
 
 
-def mechanics_grids(result: Result) -> list[Grid]:
-    """Return, for each number of workers, what each reducer waits for, what a real library makes of it, and bounds."""
+def errors_grids(result: Result) -> list[Grid]:
+    """Return, for each number of workers, what each reducer that is not exact loses, and where."""
     return [
         tabulate(
-            f"{marked_workers(rows[0])}; rounds: messages of the reducer that wait for others; errors of the "
-            "compressed over their L2 norm",
-            rows,
+            f"{marked_workers(rows[0])}: errors, that of an element over the L2 norm of what is compressed",
+            lossy,
             words("reducer", _name),
-            figures("rounds", rounds_text),
-            figures(f"host syncs,\nideal,\n{library}", lambda row: f"{row.host_syncs_ideal}, {row.host_syncs_real}"),
-            figures("total,\nideal", lambda row: seconds_text(row.total_ideal_s)),
-            figures(f"total,\n{library}", lambda row: seconds_text(row.total_real_s)),
-            figures(f"sent a rank,\n{library}", lambda row: format_bytes(row.bytes_sent_real_per_rank)),
-            figures("largest\nerror of an\nelement", lambda row: error_text(row.error_compressed.largest)),
+            figures("cosine", lambda row: cosine_text(row.error.cosine)),
+            figures("of com-\npressed", lambda row: error_text(row.error_compressed.relative_l2)),
+            figures("largest,\nelement", lambda row: error_text(row.error_compressed.largest)),
+            words("worst layer,\nits error", _worst_layer_text),
+        )
+        for rows in _by_workers(result).values()
+        if (lossy := [row for row in rows if not row.exact])
+    ]
+
+
+def bounds_grids(result: Result) -> list[Grid]:
+    """Return, for each number of workers, what theory says of the error of those of which something is known."""
+    return [
+        tabulate(
+            f"{marked_workers(rows[0])}: bounds on the error of an element, by theorem",
+            bounded,
+            words("reducer", _name),
+            figures("largest,\nelement", lambda row: error_text(row.error_compressed.largest)),
             figures("bound\non it", lambda row: error_text(None if row.bound is None else row.bound.element)),
             figures("which holds for\nat least, found", _shares_text),
             figures("L2 error\nby law", lambda row: error_text(None if row.bound is None else row.bound.relative_l2)),
+        )
+        for rows in _by_workers(result).values()
+        if (bounded := [row for row in rows if row.bound is not None])
+    ]
+
+
+def mechanics_grids(result: Result) -> list[Grid]:
+    """Return, for each number of workers, what each reducer waits for, and what a real library makes of it."""
+    return [
+        tabulate(
+            f"{marked_workers(rows[0])}: rounds that wait for others, the ideal library and {library}",
+            rows,
+            words("reducer", _name),
+            figures("bytes\nratio", lambda row: factor_text(row.ratio)),
+            figures("rounds", rounds_text),
+            figures(f"host\nsyncs,\nideal,\n{library}", lambda row: f"{row.host_syncs_ideal}, {row.host_syncs_real}"),
+            figures("total,\nideal", lambda row: seconds_text(row.total_ideal_s)),
+            figures(f"total,\n{library}", lambda row: seconds_text(row.total_real_s)),
+            figures(f"sent,\n{library}", lambda row: format_bytes(row.bytes_sent_real_per_rank)),
         )
         for rows in _by_workers(result).values()
         for library in [rows[0].real_library]

@@ -23,14 +23,14 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
     """Return what a reader must know who sees the rows of the largest number of workers."""
     trace, library = scenario.trace, scenario.library
     warm = [item for item in recorded if item.reducer.traits.warm]
-    notes = ["first step of the trace: residuals are empty, and what later steps carry over is exchanged and counted"]
+    notes = ["of the first step of the trace: residuals are empty, and what later steps know already is exchanged too"]
     if warm:
         source = (
             "the trace's second step"
             if trace.steps > 1 and not spec.scaled
-            else "the same gradients, which sizes and units then fit better than in training"
+            else "the same gradients, which they fit better than in training"
         )
-        notes[0] += f", but for {names_of(warm)}: a later step, whose sizes and units are carried over from {source}"
+        notes.append(f"{names_of(warm)}: a later step, whose sizes and units are those of {source}")
     if spec.steps > 1:
         notes.append(
             f"over {spec.steps} steps what is carried over comes from the step before, and what loses more than "
@@ -53,7 +53,10 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
             f"and backward, {hidden}"
         )
     if spec.max_error is None:
-        notes.append("a relative L2 error of 1 or more never wins; --max-error sets a stricter limit")
+        notes.append(
+            "what is worse than zeros never wins: an error of 1 or more, or above 1 on a layer; --max-error sets a "
+            "stricter limit"
+        )
     plans = [make_plan(item.recording, library) for item in recorded]
     kinds = sorted({demand.kind for plan in plans for lowered in plan.lowered for demand in lowered.demands})
     if not isinstance(scenario.algorithm, str):
@@ -69,7 +72,7 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
     ]
     notes += library_notes(library, scenario.shape, recorded)
     if len(spec.workers) > 1:
-        notes.append(f"verdict and break-even are for {recorded[0].recording.workers} workers")
+        notes.append(f"break-even is for {recorded[0].recording.workers} workers")
     return notes
 
 
