@@ -126,7 +126,7 @@ def test_a_trace_with_fewer_steps_is_refused():
         s2sim.run("fat-tree", workers=2, trace=TRACE, steps=8)
 
 
-@pytest.mark.parametrize(("options", "said"), [({"steps": 0}, "at least 1"), ({"steps": 2.0}, "whole number")])
+@pytest.mark.parametrize(("options", "said"), [({"steps": 0}, "at least 1"), ({"steps": 2.0}, "valid integer")])
 def test_bad_numbers_are_refused(options, said):
     with pytest.raises(OptionError, match=said):
         s2sim.run("fat-tree", workers=2, trace=TRACE, **options)

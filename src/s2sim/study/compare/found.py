@@ -6,15 +6,39 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from s2sim.study.break_even.scan import Scan
+from s2sim.study.compare.choice import choose
+from s2sim.study.compare.judge import candidates_of
 from s2sim.study.measuring.timeline import watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from s2sim.study.break_even.rate_curve import RateCurves
     from s2sim.study.measuring.executed import Executed
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Row
     from s2sim.study.measuring.timeline import Timeline
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What a run is to find beside rows and a verdict.
+
+    Attributes
+    ----------
+    timelines, curves : dict or None
+        To be filled with what ranks and links do under each reducer, for the largest number of workers; and with the
+        speed-ups over dense at other rates, by number of workers.
+    break_even : bool
+        Whether to look for the rates at which reducers break even with dense.
+    thorough : bool
+        Whether of all reducers, and with what other libraries would make of each.
+    """
+
+    timelines: dict[str, Timeline] | None
+    curves: dict[int, RateCurves] | None
+    break_even: bool
+    thorough: bool
 
 
 @dataclass(slots=True)
@@ -34,6 +58,17 @@ class Found:
     def pairs(self, workers: int) -> Iterable[tuple[Recorded, Executed]]:
         """Return each recording with its execution."""
         return zip(self.recorded[workers], self.executed[workers], strict=True)
+
+    def rows_of(self, workers: int) -> list[Row]:
+        """Return the rows of one number of workers."""
+        return [row for row in self.rows if row.workers == workers]
+
+    def named(self, max_error: float | None) -> list[Recorded]:
+        """Return the recordings of dense and of what a verdict on the largest number of workers names."""
+        choice = choose(candidates_of(self.rows_of(self.largest), max_error), max_error)
+        names = {each.name for each in choice.named()}
+        recorded = self.recorded[self.largest]
+        return [item for item in recorded if item.reducer.traits.name == "dense" or item.option_string in names]
 
     def timelines(self) -> dict[str, Timeline]:
         """Return what ranks and links do under each reducer, for the largest number of workers."""

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING
 
 from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.replay.plan import make_plan
+from s2sim.study.compare.fault_notes import fault_notes
 from s2sim.study.compare.library_notes import library_notes
 from s2sim.study.measuring.record import names_of
+from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.study.spec import BASELINES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.gradients.load import AnyTrace
+    from s2sim.study.extrapolate.beyond import Beyond
+    from s2sim.study.measuring.executed import Executed
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.scenario.reducers import ReducerScenario
     from s2sim.study.spec import RunSpec
@@ -84,6 +88,23 @@ def _type_notes(dtype: str) -> list[str]:
     return [f"{text}and no reducer counts as lossy for that; GPU work is counted as for float32"]
 
 
+def caveats_of(
+    scenario: ReducerScenario,
+    recorded: Sequence[Recorded],
+    executed: Sequence[Executed],
+    beyond: Beyond | None,
+    *,
+    interrupted: bool,
+) -> tuple[str, ...]:
+    """Return the notes without which the verdict would mislead."""
+    return (
+        *([] if beyond is None else [beyond.sentence()]),
+        *_missing_rivals(recorded),
+        *fault_notes(scenario, recorded, executed),
+        *([INTERRUPTED_NOTE] if interrupted else []),
+    )
+
+
 def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
     """Return at which granularity row-sparse layers are sent, by those that compress them."""
     names = [layer.name for layer in trace.manifest.layers if layer.sparse]
@@ -97,7 +118,7 @@ def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
     return [f"row-sparse layers ({', '.join(names)}) are sent by {parts}; dense ones, with layers=all, by element"]
 
 
-def missing_rivals(recorded: Sequence[Recorded]) -> list[str]:
+def _missing_rivals(recorded: Sequence[Recorded]) -> list[str]:
     """Return what S2 has to be compared with to be fair, if it is not."""
     names = {item.reducer.traits.name for item in recorded}
     missing = [name for name in BASELINES if name not in names]

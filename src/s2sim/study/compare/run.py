@@ -1,4 +1,4 @@
-"""One comparison of reducers from beginning to end: prepare, run, look for break-even, answer."""
+"""Compare reducers: what Python and the command line call."""
 
 from __future__ import annotations
 
@@ -6,17 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
-from s2sim.study.break_even.scan import scan_rates
 from s2sim.study.by_name import takes_fields_of
-from s2sim.study.compare.answer import answer
-from s2sim.study.compare.choice import choose
-from s2sim.study.compare.follow_rows import follow_steps
-from s2sim.study.compare.found import Found
-from s2sim.study.compare.judge import candidates_of
-from s2sim.study.compare.prepare import prepare
-from s2sim.study.compare.vary_rate import vary_rate
-from s2sim.study.compare.workers import run_workers
-from s2sim.study.extrapolate.beyond import look_beyond
+from s2sim.study.compare.carry_out import carry_out
+from s2sim.study.compare.found import Wanted
 from s2sim.study.progress import Silent
 from s2sim.study.spec import RunSpec
 
@@ -24,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.study.break_even.rate_curve import RateCurves
-    from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Result
     from s2sim.study.measuring.timeline import Timeline
     from s2sim.study.progress import Progress
@@ -97,46 +88,4 @@ def run(
         asked = {"topology": topology, "workers": workers, "reducers": reducers, **options}
         named = ", ".join(name for name, value in asked.items() if value is not None)
         raise OptionError(f"s2sim.run: spec holds the whole experiment, so {named} cannot be given with it")
-    return _run(spec, progress or Silent(), timelines, curves, break_even=break_even, thorough=thorough)
-
-
-def _run(
-    spec: RunSpec,
-    progress: Progress,
-    timelines: dict[str, Timeline] | None,
-    curves: dict[int, RateCurves] | None,
-    *,
-    break_even: bool,
-    thorough: bool,
-) -> Result:
-    scenario = prepare(spec)
-    beyond = look_beyond(scenario, max(spec.workers), progress)
-    found = Found()
-    interrupted = False
-    try:
-        run_workers(spec, scenario, beyond, progress, found, thorough=thorough)
-        if timelines is not None:
-            timelines |= found.timelines()
-        if spec.steps > 1:
-            follow_steps(spec, scenario, progress, found)
-        if break_even:
-            found.scan = scan_rates(scenario, _to_scan(spec, found, all_of_them=thorough), progress)
-        if curves is not None:
-            curves |= vary_rate(scenario, found, progress)
-    except KeyboardInterrupt:
-        # Whoever does not want to wait any longer still gets the rows that are finished.
-        if not found.rows:
-            raise
-        interrupted = True
-    progress.stop()
-    return answer(spec, scenario, found, beyond, interrupted=interrupted)
-
-
-def _to_scan(spec: RunSpec, found: Found, *, all_of_them: bool) -> Sequence[Recorded]:
-    """Return the recordings of the largest number of workers whose break-even is looked for, dense among them."""
-    records = found.recorded[found.largest]
-    if all_of_them:
-        return records
-    candidates = candidates_of([row for row in found.rows if row.workers == found.largest], spec.max_error)
-    named = {each.name for each in choose(candidates, spec.max_error).named()}
-    return [item for item in records if item.reducer.traits.name == "dense" or item.option_string in named]
+    return carry_out(spec, progress or Silent(), Wanted(timelines, curves, break_even, thorough))

@@ -8,7 +8,6 @@ import numpy as np
 
 from s2sim.collectives.timing.timer import link_bytes
 from s2sim.reducers.scripts.rounds import count_rounds
-from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.reducers.scripts.traffic import payload_bytes
 from s2sim.study.measuring.communication_bound import communication_bound
 from s2sim.study.measuring.result import Row
@@ -118,18 +117,8 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         real_library=scenario.machines.real_library.option_string,
         total_real_s=executed.real.total_ps / PS_PER_S if thorough else None,
         bytes_sent_real_per_rank=executed.sent_real(),
-        assumes=_assumption(recorded),
+        assumes=recorded.assumes,
     )
-
-
-def _assumption(recorded: Recorded) -> str | None:
-    """Return on what a reducer's time rests beside what is simulated."""
-    parts = []
-    if AwaitGradient() in recorded.recording.scripts[0]:
-        parts.append("rows are known before forward")
-    if recorded.reducer.traits.warm:
-        parts.append("sizes carry over from the step before")
-    return " and ".join(parts) or None
 
 
 def _ratio(dense_ps: int, own_ps: int) -> float:

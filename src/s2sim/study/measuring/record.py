@@ -12,6 +12,7 @@ from s2sim.errors import CodecError, S2SimWarning
 from s2sim.gradients.gradient import stored
 from s2sim.reducers.measure import mean_float64, norm, share_within, worst_error
 from s2sim.reducers.run import run_reducer
+from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.study.measuring.row_parts import BoundRow
 
 if TYPE_CHECKING:
@@ -38,6 +39,16 @@ class Recorded:
     recording: Recording
     errors: Errors
     bound: BoundRow | None
+
+    @property
+    def assumes(self) -> str | None:
+        """On what its time rests beside what is simulated."""
+        parts = []
+        if AwaitGradient() in self.recording.scripts[0]:
+            parts.append("rows are known before forward")
+        if self.reducer.traits.warm:
+            parts.append("sizes carry over from the step before")
+        return " and ".join(parts) or None
 
 
 _FLOAT32_ROUNDING = 2.0**-23

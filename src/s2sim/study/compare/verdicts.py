@@ -1,0 +1,50 @@
+"""The rows of a run with what is thought of each, and the verdict on each number of workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s2sim.study.break_even.scan import Scan
+from s2sim.study.compare.choice import choose
+from s2sim.study.compare.judge import candidates_of, judge
+from s2sim.study.compare.sensitivity import find_flips
+from s2sim.study.compare.verdict import Known, give_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.study.compare.found import Found
+    from s2sim.study.extrapolate.beyond import Beyond
+    from s2sim.study.measuring.result import Row, Verdict
+    from s2sim.study.scenario.reducers import ReducerScenario
+    from s2sim.study.spec import RunSpec
+
+
+def give_verdicts(
+    spec: RunSpec, scenario: ReducerScenario, found: Found, beyond: Beyond | None
+) -> tuple[tuple[Row, ...], tuple[Verdict, ...]]:
+    """Return all rows, judged, and a verdict for each number of workers, in the order in which they ran."""
+    rows: list[Row] = []
+    verdicts = []
+    for workers in found.recorded:
+        judged = judge(found.rows_of(workers), spec.max_error)
+        rows += judged
+        verdicts.append(give_verdict(judged, _known(spec, scenario, found, beyond, judged)))
+    return tuple(rows), tuple(verdicts)
+
+
+def _known(spec: RunSpec, scenario: ReducerScenario, found: Found, beyond: Beyond | None, rows: Sequence[Row]) -> Known:
+    """Return what the verdict on the rows of one number of workers is given beside them."""
+    workers = rows[0].workers
+    candidates = candidates_of(rows, spec.max_error)
+    stands_on = None
+    if beyond is not None and any(row.extrapolated is not None for row in rows):
+        stands_on = "extrapolated from toy gradients" if beyond.toy else "extrapolated"
+    return Known(
+        library=scenario.library.option_string,
+        max_error=spec.max_error,
+        steps=spec.steps,
+        scan=found.scan if workers == found.largest else Scan(None),
+        flips=find_flips(candidates, found.executed[workers], choose(candidates, spec.max_error), spec.max_error),
+        stands_on=stands_on,
+    )
