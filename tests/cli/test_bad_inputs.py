@@ -184,9 +184,9 @@ collective all_reduce --topology single-switch --workers 4 --size -1MiB
 collective broadcast --topology single-switch --workers 4 --size 1MiB --root 4
 collective all_gather --topology single-switch --workers 4 --sizes two-sizes.txt
 collective all_gather --topology single-switch --workers 2 --sizes bad-size.txt
-collective all_to_all --topology single-switch --workers 1000000 --size 1MiB
-collective all_reduce --topology single-switch --workers 1000000 --size 1MiB --algorithm direct
-collective all_reduce --topology single-switch --workers 20000000 --size 1MiB
+collective all_to_all --topology single-switch --workers 100000 --size 1MiB
+collective all_reduce --topology single-switch --workers 100000 --size 1MiB --algorithm direct
+collective all_reduce --topology single-switch --workers 6000000 --size 1MiB
 flows
 flows transfers.csv
 flows nothing.csv --topology single-switch
