@@ -186,7 +186,7 @@ collective all_gather --topology single-switch --workers 4 --sizes two-sizes.txt
 collective all_gather --topology single-switch --workers 2 --sizes bad-size.txt
 collective all_to_all --topology single-switch --workers 100000 --size 1MiB
 collective all_reduce --topology single-switch --workers 100000 --size 1MiB --algorithm direct
-collective all_reduce --topology single-switch --workers 6000000 --size 1MiB
+collective all_reduce --topology single-switch --workers 11000000 --size 1MiB
 flows
 flows transfers.csv
 flows nothing.csv --topology single-switch
