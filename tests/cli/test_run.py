@@ -196,6 +196,30 @@ def test_rows_that_equal_dense_and_their_warnings_fold_into_one_line_each(proces
     assert [line.strip("* ").partition(" ")[0] for line in table.splitlines()[3:]] == ["fp16", "dense"]
 
 
+def test_several_workers_fold_what_equals_dense_too(process):
+    asked = ("--workers", "2,8", "--trace", "cnn", "--reducer", "union", "--reducer", "fp16")
+    out = process("run", "--topology", "fat-tree", *asked, "--no-break-even").stdout
+    assert "As dense does: union.\n" in out
+    assert "\nunion" not in out
+
+
+def test_faults_are_named_in_the_verdict(s2sim):
+    asked = ("--workers", "4", "--trace", "ncf", "--reducer", "union", "--no-break-even", "--quiet")
+    faults = ("--fault", "slow-rank:rank=3,factor=2", "--fault", "jitter:latency=2us")
+    _, out, _ = s2sim("run", "--topology", "fat-tree", *asked, *faults)
+    assert "; 4 workers, nccl, with slow-rank and jitter.\n" in out
+
+
+def test_where_nothing_can_be_chosen_the_lines_say_so(s2sim):
+    asked = ("--workers", "8", "--trace", "ncf", "--reducer", "topk:density=0.01", "--max-error", "0.01", "--quiet")
+    _, out, _ = s2sim("run", "--topology", "fat-tree", *asked)
+    assert out.splitlines() == [
+        "Do not compress: nothing with an acceptable error is faster than dense.",
+        "Communication 257 us; 8 workers, nccl.",
+        "No rate changes that.",
+    ]
+
+
 def test_long_names_go_on_in_another_line_so_that_the_table_fits(s2sim, tiny, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     long = "s2:rows=3,cells=2,layers=all,bitmap=byte,warm=true"

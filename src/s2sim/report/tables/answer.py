@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
-from s2sim.report.tables.scaling import unit_of
+from s2sim.report.tables.scaling import as_dense_lines, unit_of
 from s2sim.report.tables.texts import factor_text, marked_workers, reason_lines, row_error_text
 from s2sim.units import format_bytes, format_seconds
 
@@ -94,8 +94,10 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict) -> tuple[Grid, list[str]]
     faint = frozenset(place for place, row in enumerate(shown) if why[row.option_string] is not None)
     reasons = {row.option_string: _judgement(row).rejected or "" for row in shown}
     bad_layers = {name: reason for name, reason in reasons.items() if reason.startswith(_BAD_LAYER)}
-    as_dense = [f"As dense does: {', '.join(row.option_string for row in folded)}."] if folded else []
-    return _in_lines(replace(grid, faint=faint, strong=best)), [*reason_lines(bad_layers), *as_dense]
+    return _in_lines(replace(grid, faint=faint, strong=best)), [
+        *reason_lines(bad_layers),
+        *as_dense_lines([row.option_string for row in folded]),
+    ]
 
 
 def _title(rows: Sequence[Row]) -> str:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
     """Return how time and speed-up change with the number of workers, and what can win with none of them."""
     counts = list(dict.fromkeys(row.workers for row in result.rows))
-    reducers = list(dict.fromkeys(row.option_string for row in result.rows))
     found = {(row.option_string, row.workers): row for row in result.rows}
+    names = list(dict.fromkeys(row.option_string for row in result.rows))
+    as_dense = [name for name in names if all(_is_as_dense(found[name, count]) for count in counts)]
+    reducers = [name for name in names if name not in as_dense]
     verdicts = {verdict.workers: verdict for verdict in result.verdicts}
     never = {name: why for name in reducers if (why := _why_never([found[name, count] for count in counts]))}
     grid = Grid(
@@ -30,7 +32,16 @@ def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
         tuple((name, *(_cell(found[name, count], verdicts[count]) for count in counts)) for name in reducers),
         faint=frozenset(place for place, name in enumerate(reducers) if name in never),
     )
-    return grid, reason_lines(never)
+    return grid, [*reason_lines(never), *as_dense_lines(as_dense)]
+
+
+def as_dense_lines(names: Sequence[str]) -> list[str]:
+    """Return the line that stands for all rows that equal dense; none for none."""
+    return [f"As dense does: {', '.join(names)}."] if names else []
+
+
+def _is_as_dense(row: Row) -> bool:
+    return row.judgement is not None and row.judgement.as_dense
 
 
 def unit_of(rows: Sequence[Row]) -> str:

@@ -44,6 +44,8 @@ class Known:
         Estimated constants that decide.
     stands_on : str or None
         From what the rows are extrapolated.
+    faults : tuple of str
+        What befalls the cluster, by name.
     """
 
     library: str = IDEAL.option_string
@@ -52,6 +54,7 @@ class Known:
     scan: Scan = field(default_factory=lambda: Scan(None))
     flips: tuple[Flip, ...] = ()
     stands_on: str | None = None
+    faults: tuple[str, ...] = ()
 
 
 def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
@@ -152,7 +155,7 @@ def _how_much(choice: Choice, baseline: Candidate, dense: Row, known: Known) -> 
     if choice.decision != "use":
         close = choice.doubtful or choice.runner_up
         if close is None:
-            return f"{unit} {_brief(baseline.time_s)} with all that can be chosen; {where}."
+            return f"{unit} {_brief(baseline.time_s)}; {where}."
         return f"{unit} {_brief(baseline.time_s)} -> {_brief(close.time_s)} with {close.name}, {gain(close)}; {where}."
     best, without = choice.best, choice.without
     others = []
@@ -178,6 +181,8 @@ def _where(dense: Row, known: Known) -> str:
     """Return what the times are of, beside the unit."""
     ideal = known.library == IDEAL.option_string
     parts = [f"{dense.workers} workers", f"{known.library}{' library' if ideal else ''}"]
+    if known.faults:
+        parts.append(f"with {' and '.join(known.faults)}")
     if dense.steps:
         parts.append(f"median of {known.steps} steps with feedback")
     if known.stands_on is not None:

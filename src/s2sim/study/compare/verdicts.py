@@ -47,4 +47,5 @@ def _known(spec: RunSpec, scenario: ReducerScenario, found: Found, beyond: Beyon
         scan=found.scan if workers == found.largest else Scan(None),
         flips=find_flips(candidates, found.executed[workers], choose(candidates, spec.max_error), spec.max_error),
         stands_on=stands_on,
+        faults=tuple(dict.fromkeys(fault.partition(":")[0] for fault in spec.faults)),
     )
