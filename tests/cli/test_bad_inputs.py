@@ -224,6 +224,10 @@ codec regimes --workers 1000000
 notebook leftover
 notebook --port 0
 notebook --port 99999
+notebook --workers x
+notebook --trace nothing
+notebook --nic 10
+notebook --topology nope
 topology
 topology show
 topology show nothing

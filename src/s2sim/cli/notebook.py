@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from s2sim.cli.options import TOPOLOGY_HELP, examples
+from s2sim.cli.options import TOPOLOGY_HELP, examples, parse_worker_list
 from s2sim.errors import S2SimError
 
 EXAMPLES = examples(
@@ -53,6 +53,12 @@ def notebook_command(
     missing = [module for module in ("marimo", "matplotlib") if find_spec(module) is None]
     if missing:
         raise S2SimError(f"the notebook needs {' and '.join(missing)}: pip install 's2sim[notebook]'")
+    from s2sim.study.scenario.reducers import resolve_run
+    from s2sim.study.spec import RunSpec
+
+    overrides = () if nic is None else (f"nic.rate={nic}",)
+    # What cannot be is told before anything is served.
+    resolve_run(RunSpec(topology, parse_worker_list(workers), trace=trace, library=library, overrides=overrides))
     given = {"topology": topology, "workers": workers, "trace": trace, "library": library, "nic": nic}
     command = [sys.executable, "-m", "marimo", "run", str(data_directory("notebooks") / "does_s2_pay.py")]
     command += ["--headless"] if headless else []
