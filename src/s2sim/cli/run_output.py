@@ -54,7 +54,7 @@ def show_result(
     if saved is not None:
         show_lines(["", f"Saved to {saved}; again with: s2sim run --spec {saved}"])
     elif not details:
-        show_paragraph("More: --details shows phases, bounds, break-even and how to read it; --help the rest.")
+        show_paragraph("More: --details shows phases, bounds, break-even and notes; --help the rest.")
 
 
 def _show_more(result: Result, shown: frozenset[str], *, per_layer: bool) -> None:
