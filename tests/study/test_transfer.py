@@ -107,7 +107,7 @@ def test_a_scaled_run_tells_its_transfer_first_and_the_hold_out_in_a_note():
     result = s2sim.run(
         "fat-tree", workers=4, trace="ncf", reducers=["union", "topk:density=0.01"], scale_to="1G", break_even=False
     )
-    reach = "extrapolated: 1000000000 parameters from 602753 recorded ones, which are toy gradients; where the recorded"
+    reach = "extrapolated: 1 G parameters from 602.8 k recorded ones, which are toy gradients; where the recorded"
     assert result.notes[0].startswith(f"{reach} gradients of lstm-lm are predicted like this, bytes are off by up to ")
     assert "4 workers, nccl, extrapolated from toy gradients" in result.verdict.text
     assert result.caveats[0] == result.notes[0]

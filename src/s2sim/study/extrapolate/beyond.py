@@ -16,6 +16,7 @@ from s2sim.study.extrapolate.transfer import measure_transfer
 from s2sim.study.extrapolate.whose import is_toy
 from s2sim.study.measuring.record import Recorded, record
 from s2sim.study.measuring.row_parts import Extrapolation, Transfer
+from s2sim.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,7 +123,8 @@ class Beyond:
         if self.scaled:
             toy = ", which are toy gradients" if self.toy else ""
             model = "" if self.model is None else f" of {self.model}"
-            reach.append(f"{self.to_parameters} parameters{model} from {self.from_parameters} recorded ones{toy}")
+            parameters, recorded = format_count(self.to_parameters), format_count(self.from_parameters)
+            reach.append(f"{parameters} parameters{model} from {recorded} recorded ones{toy}")
         return f"extrapolated: {' and '.join(reach)}; {self._transferred() or self._held_out()}"
 
     def all_notes(self) -> tuple[str, ...]:
