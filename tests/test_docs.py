@@ -39,7 +39,11 @@ def console_lines(document):
 
 
 @pytest.mark.parametrize("slow", [set(), pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "all"])
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(path, marks=[pytest.mark.slow] if path.parent.name == "docs" else []) for path in DOCUMENTS],
+    ids=lambda path: path.name,
+)
 def test_examples_run(document, slow, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     failed, _ = doctest.testfile(str(document), module_relative=False)

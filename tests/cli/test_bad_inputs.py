@@ -350,7 +350,10 @@ LINES = [
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-@pytest.mark.parametrize("line", LINES)
+# The default run takes every fourth of them.
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=[pytest.mark.slow] if place % 4 else []) for place, line in enumerate(LINES)]
+)
 def test_a_mistake_is_told_in_one_line(line, s2sim, place, monkeypatch):
     monkeypatch.chdir(place)
     before = time.process_time()

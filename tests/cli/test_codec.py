@@ -47,6 +47,7 @@ def test_quiet_prints_the_verdict_alone(s2sim):
     assert len(out.splitlines()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["svg", pytest.param("png", marks=pytest.mark.slow)])
 def test_a_picture_is_written(s2sim, tmp_path, suffix):
     target = tmp_path / f"compare.{suffix}"

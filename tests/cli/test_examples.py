@@ -26,6 +26,8 @@ EXAMPLES = dict(examples(get_command(app)))
 RECORD = "s2sim trace record"
 # It serves until somebody stops it; tests/notebooks runs what it serves.
 NOTEBOOK = "s2sim notebook"
+# Seconds each, even without those that are slow one by one.
+HEAVY = {"s2sim run", "s2sim codec", "s2sim codec compare", "s2sim codec regimes", "s2sim collective"}
 COMMANDS = [name for name in EXAMPLES if name not in {RECORD, NOTEBOOK}]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {
@@ -63,7 +65,9 @@ def own_files(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("own_files")
 @pytest.mark.parametrize("slow", [set(), pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "all"])
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in HEAVY else []) for name in COMMANDS]
+)
 def test_examples_of_a_help_run_as_printed(name, slow, s2sim):
     assert EXAMPLES[name]
     for line in lines_of_its_own(name):

@@ -439,6 +439,7 @@ def test_a_timeline_has_every_reducer_with_its_ranks_and_links(s2sim, tmp_path):
 PLOTTED = ("run", "--topology", "fat-tree", "--workers", "2,8", "--trace", "ncf", "--reducer", "union", "-q")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plot", "suffix", "words"),
     [

@@ -35,6 +35,7 @@ def command(request, tiny, flows):
     return {"run": tiny, "collective": COLLECTIVE, "flows": flows}[request.param]
 
 
+@pytest.mark.slow
 def test_a_saved_result_runs_again(s2sim, command, tmp_path):
     first, again = tmp_path / "first.json", tmp_path / "again.json"
     assert s2sim(*command, "--json", first)[0] == 0

@@ -57,6 +57,7 @@ def test_signs_are_balanced_and_independent_of_other_rows_and_of_the_column(supp
         assert np.abs(upper.astype(np.int64) @ signs.T).max() < limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("support", ["contiguous", "stride 64", "rows of 64"])
 def test_rows_collide_independently(support):
     """Pairs that share a cell in one row share one in another with probability 1 / columns; over seeds, as RMS."""
@@ -84,6 +85,7 @@ def test_colliding_pairs_have_equal_and_opposite_signs_alike(kind):
     assert abs(agreement / 2) < 6 * np.sqrt(pairs)
 
 
+@pytest.mark.slow
 def test_mix_is_bijective_on_a_block():
     mixed = mix32(np.arange(1 << 20, dtype=np.uint32), np.uint32(77))
     assert len(np.unique(mixed)) == 1 << 20

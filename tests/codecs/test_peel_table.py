@@ -77,6 +77,7 @@ def test_blocks_and_columns_fill_evenly_whatever_the_keys(step):
         assert abs(counts.var() / counts.mean() - 1) < 0.25
 
 
+@pytest.mark.slow
 def test_no_two_keys_of_a_large_block_share_all_their_cells():
     # Independent hashes would let more than a thousand pairs do so.
     keys = np.arange(5_000_000, dtype=np.uint32)

@@ -144,6 +144,7 @@ def execute(schedule, values, rng):
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "kind"), CASES)
 @given(ranks=st.integers(2, 8), elements=st.integers(0, 40), seed=st.integers(0, 2**32))
 def test_any_order_that_the_text_allows_computes_the_collective(clusters, text, kind, ranks, elements, seed):

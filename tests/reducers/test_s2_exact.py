@@ -230,6 +230,7 @@ def test_one_large_value_sends_its_group_again_and_no_other():
     assert instance.carried[0].maxima is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.6, 1.0, 3.0])
 def test_values_that_drift_need_no_second_message(factor):
     arrays = drawn_arrays(64, 0.5, width=8, seed=3)

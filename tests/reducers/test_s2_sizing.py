@@ -31,6 +31,7 @@ def error_of(found, arrays):
     return np.linalg.norm(found - exact) / np.linalg.norm(exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", ["gauss", "heavy"])
 @pytest.mark.parametrize("target", [0.5, 0.2])
 def test_the_error_is_about_the_one_asked_for(tail, target):

@@ -241,6 +241,7 @@ def test_an_svg_says_what_the_figure_says(figures):
         assert [text.get_text() for text in texts(figure) if f">{text.get_text()}</text>" not in said] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [12, 40])
 def test_with_many_reducers_the_legend_covers_nothing_and_files_stay_small(rows, count):
     drawn = many(rows, count)
@@ -349,6 +350,7 @@ def test_texts_do_not_overlap(figures):
         ] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["error", *(pytest.param(name, marks=pytest.mark.slow) for name in ("breakdown", "break-even"))]
 )

@@ -102,6 +102,7 @@ def test_the_picture_shows_every_cell_and_what_colours_mean(regimes):
     assert any("Corner: what ties" in text for text in shown)
 
 
+@pytest.mark.slow
 def test_the_picture_is_the_same_every_time_and_has_every_format(regimes):
     for file_format, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
         first = draw_regimes(regimes, file_format)

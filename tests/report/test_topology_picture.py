@@ -98,6 +98,7 @@ def test_boxes_never_overlap_and_show_ranks_of_the_cluster(name, gpus, workers, 
     assert set(ranks) <= set(range(workers))
 
 
+@pytest.mark.slow
 def test_the_largest_cluster_is_readable():
     plan = make_plan(graph("fat-tree", 131072, "node.gpus=8", "fabric.levels=3", "fabric.hosts_per_leaf=16"))
     check_readable(plan)
@@ -166,6 +167,7 @@ def test_placement_is_seen():
     assert texts(linear, "gpu") != texts(random, "gpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [16, 64, 1000, 20000])
 @pytest.mark.parametrize("name", ["ring", "torus"])
 def test_rings_and_tori_fit_on_a_page(name, workers):

@@ -65,6 +65,7 @@ def test_the_first_screen_says_so(capsys):
     assert "bf16" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_steps_and_scaled_runs_hold_it_too():
     steps = s2sim.run("fat-tree", workers=4, trace=f"{SMALL},steps=2", reducers=["union"], steps=2, dtype="bf16")
     plain = s2sim.run("fat-tree", workers=4, trace=f"{SMALL},steps=2", reducers=["union"], steps=2)

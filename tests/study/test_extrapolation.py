@@ -252,6 +252,7 @@ def test_a_models_dense_all_reduce_has_its_parameters():
     assert any("mf_user_embed.weight after embed_user.weight" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_the_same_spec_gives_the_same_answer():
     spec = RunSpec("fat-tree", (6,), ("union", "s2"), "lstm-lm-steps", seed=2, model="lstm")
     first, second = (s2sim.run(spec=spec).to_json() for _ in range(2))

@@ -139,6 +139,7 @@ def test_jitter_delays_transfers_alike_on_any_traffic(cluster_file):
     assert longer.finish_s - shorter.finish_s == pytest.approx(1000 / RATE_BPS, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ring", "double-binary-tree", "halving-doubling"])
 def test_everything_at_once_is_the_same_twice_and_never_under_the_bound(cluster_file, algorithm):
     topology = cluster_file(TREE)

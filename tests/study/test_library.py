@@ -224,6 +224,7 @@ def test_one_worker_lowers_nothing():
         assert row.total_s == row.total_ideal_s
 
 
+@pytest.mark.slow
 def test_the_same_spec_gives_the_same_answer(results):
     again = s2sim.run(spec=results["mpi"].spec)
     assert again.rows == results["mpi"].rows

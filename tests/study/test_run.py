@@ -49,6 +49,7 @@ def test_no_time_is_under_its_bound(rows):
         assert row.communication_s >= row.lower_bound_s > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["a100", "rtx-2080"])
 @pytest.mark.parametrize("topology", ["fat-tree", "single-switch"])
 def test_no_time_is_under_its_bound_without_latency_either(topology, gpu):

@@ -59,6 +59,7 @@ def test_message_by_message_is_the_same_as_alone(cluster_file):
     assert [row.total_s for row in disturbed] == [row.total_s for row in healthy]
 
 
+@pytest.mark.slow
 def test_everything_at_once_is_the_same_twice(cluster_file):
     topology = cluster_file(TREE)
     (one, result), (two, _) = (rows(topology, *EVERYTHING, workers=8) for _ in range(2))

@@ -26,23 +26,23 @@ RUN = f"run --topology fat-tree --reducer union --reducer topk --reducer s2:rows
 TRANSFERS = "flows transfers.csv --topology fat-tree"
 REGIMES = "codec regimes --workers 8 --overlap 0.5 --latency 1us --rows 600 --width 4 --rate 1Gbps,10Gbps"
 COMMANDS = [
+    ("run", f"{RUN} --workers 4 --fault slow-rank:rank=1,delay=1ms --no-break-even"),
+    ("collective", "collective all_reduce --topology fat-tree --workers 8 --size 1MiB"),
+    ("flows", TRANSFERS),
+    ("regimes", f"{REGIMES} --density 0.05,0.2 --reducer fp16"),
+]
+MORE_COMMANDS = [
     ("run", f"{RUN} --workers 2,4 --compute 5ms --library nccl"),
     ("run", f"{RUN} --workers 1"),
-    ("run", f"{RUN} --workers 4 --fault slow-rank:rank=1,delay=1ms --no-break-even"),
     ("run", "run --topology tcp-10g --workers 4 --trace lstm-lm-steps --steps 2 --reducer topk:density=0.01"),
-    pytest.param(
-        "run", "run --topology fat-tree --workers 8 --trace ncf --scale-to 5M --reducer union", marks=pytest.mark.slow
-    ),
+    ("run", "run --topology fat-tree --workers 8 --trace ncf --scale-to 5M --reducer union"),
     ("run", f"codec compare --workers 2 --reducer union --reducer fp16 {SMALL}"),
-    ("collective", "collective all_reduce --topology fat-tree --workers 8 --size 1MiB"),
     ("collective", "collective barrier --topology fat-tree --workers 8"),
     ("collective", "collective all_reduce --topology fat-tree --workers 1 --size 1MiB"),
     ("collective", "collective all_reduce --topology fat-tree --workers 8 --size 64KiB --cross-check"),
     ("collective", "collective all_reduce --topology fat-tree --workers 8 --size 1MiB --fault jitter:latency=5us"),
-    ("flows", TRANSFERS),
     ("flows", f"{TRANSFERS} --cross-check --packet-bytes 64KiB"),
     ("flows", f"{TRANSFERS} --fault slow-link:link=node0.nic0.out,factor=0.5"),
-    ("regimes", f"{REGIMES} --density 0.05,0.2 --reducer fp16"),
 ]
 
 
@@ -86,7 +86,9 @@ def lines(name):
 
 
 @pytest.mark.usefixtures("transfers")
-@pytest.mark.parametrize(("name", "command"), COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "command"), [*COMMANDS, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in MORE_COMMANDS)]
+)
 def test_results_fit_their_schema_and_have_no_other_keys(name, command, capsys):
     jsonschema = pytest.importorskip("jsonschema")
     schema = schema_of(name)

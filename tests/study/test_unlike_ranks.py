@@ -328,6 +328,7 @@ def registered(monkeypatch):
         monkeypatch.setitem(REDUCERS._targets, cls.about.name, f"unlike_ranks:{name}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("library", ["ideal", "nccl", "gloo", "mpi"])
 def test_a_whole_run_takes_them(library):

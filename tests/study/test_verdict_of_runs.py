@@ -94,7 +94,10 @@ def may_be_recommended(rows, max_error):
     return tuple([row.option_string for row in found] for found in (exact, lossy, faster))
 
 
-@pytest.mark.parametrize("name", RUNS)
+# The default run takes every third of them.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if place % 3 else []) for place, name in enumerate(RUNS)]
+)
 def test_the_verdict_is_what_rows_alone_allow(name):
     options = {"reducers": MANY, "break_even": False} | RUNS[name]
     max_error = options.get("max_error")

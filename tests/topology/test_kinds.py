@@ -111,6 +111,7 @@ def test_diameter_and_latencies_are_those_of_all_pairs(make, text):
         assert described["diameter_hops"] == links.max()
 
 
+@pytest.mark.slow
 def test_the_seed_matters_where_a_routing_draws(make, text):
     for cluster in sizes(make, text):
         pairs = every_pair(cluster.workers)

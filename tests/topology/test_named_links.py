@@ -16,6 +16,7 @@ from s2sim.topology.kinds import KINDS
 NVSWITCH = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
 
 
+@pytest.mark.slow
 def test_clusters_with_named_links_conform(make):
     slow = "\n[[links]]\nname = 'node0.*'\nlatency = '3us'\n[[links]]\nname = '*.in'\nrate = '4GB/s'\n"
     for kind in KINDS:
