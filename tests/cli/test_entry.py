@@ -41,10 +41,16 @@ sys.exit(main())
 """
 
 
-def started(module, way="raised", **options):
+def started(module, way="raised", handler=signal.SIG_DFL):
+    """Return what a process does in which SIGINT is handled like this, however those who run the tests have it."""
     program = PROGRAM.format(module=module, way=way)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, **options
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, handler),
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -63,7 +69,7 @@ def test_an_interruption_of_an_import_is_told_in_one_line(module, way):
 
 
 def test_whoever_starts_it_may_have_it_not_interrupted():
-    code, out, err = started("typer", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    code, out, err = started("typer", handler=signal.SIG_IGN)
     assert (code, err) == (0, "")
     assert "a100" in out
 
