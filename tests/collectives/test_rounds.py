@@ -76,6 +76,25 @@ def test_links_that_cannot_bind_change_no_delivery(drawn, rate_Bps, routing):
     np.testing.assert_allclose(deliver_together_ps(rest, at_once, sent.bytes, capacity), every, rtol=1e-9, atol=1)
 
 
+def test_messages_share_links_by_way_of_others_however_many(monkeypatch):
+    """Three chains of messages that share a link with the next: looked at all at once, or followed as a graph."""
+    cluster = build_cluster(load_shape("single-switch"), 90)
+    src = np.arange(90)
+    # In a stretch of 30 ranks, rank r sends to r + 1 and r + 2, but none out of it.
+    pairs = [(rank, rank + step) for rank in src for step in (1, 2) if rank // 30 == (rank + step) // 30 < 3]
+    pattern = Pattern(*np.array([pair for pair in pairs if max(pair) < 90]).T)
+    way = Ways(cluster).of(pattern)
+    for first in (0, 29, len(pattern.src) - 1):
+        chosen = np.zeros(len(pattern.src), np.bool_)
+        chosen[first] = True
+        found = way.sharing_with(chosen)
+        monkeypatch.setattr("s2sim.collectives.timing.ways._PASSES", 10**6)
+        np.testing.assert_array_equal(way.sharing_with(chosen), found)
+        monkeypatch.undo()
+        np.testing.assert_array_equal(found, pattern.src // 30 == pattern.src[first] // 30)
+        assert 0 < found.sum() < len(found)
+
+
 def test_what_every_message_to_a_node_crosses_leaves_its_wider_links_out():
     """Of the ways from GPU to GPU over a NIC only the two NICs can bind."""
     cluster = build_cluster(load_shape("leaf-spine"), 16)

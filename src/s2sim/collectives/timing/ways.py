@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Some 32 bytes each.
 _KEPT_CROSSINGS = 1 << 22
+# As long as messages are found to share links by looking at all, graphs need not be loaded.
+_PASSES = 8
 
 
 def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
@@ -122,18 +124,38 @@ class Way:
         crossing = np.repeat(sizes_bytes, np.diff(self.routes.offsets)) * self.routes.weights
         return np.bincount(self.place, crossing, len(self.used)).astype(np.float64)
 
+    @cached_property
+    def component(self) -> NDArray[np.int64]:
+        """A number for each message, alike where messages share links, also by way of others; int64 of shape (m,)."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        messages = len(self.routes.latency_ps)
+        size = messages + len(self.used)
+        ends = np.concatenate([self.routes.offsets, np.full(len(self.used), self.routes.offsets[-1])])
+        crossed = np.ones(len(self.place), np.int8)
+        labels = connected_components(csr_array((crossed, messages + self.place, ends), (size, size)), directed=False)[
+            1
+        ]
+        return np.asarray(labels[:messages], np.int64)
+
     def sharing_with(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which messages share links with chosen ones, also by way of others, both bool of shape (m,)."""
         lengths, starts = np.diff(self.routes.offsets), self.routes.offsets[:-1]
         found = int(np.count_nonzero(chosen))
-        while found < len(chosen):
+        for _ in range(_PASSES):
+            if found == len(chosen):
+                return chosen
             marked = np.zeros(len(self.used), np.bool_)
             marked[self.place[np.repeat(chosen, lengths)]] = True
             chosen = np.logical_or.reduceat(marked[self.place], starts)
             before, found = found, int(np.count_nonzero(chosen))
             if found == before:
-                break
-        return chosen
+                return chosen
+        # Long chains, which a pass would follow by one link.
+        held = np.zeros(len(chosen), np.bool_)
+        held[self.component[chosen]] = True
+        return held[self.component]
 
 
 class Ways:
