@@ -19,7 +19,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "usage.md"
 RANKS = 2
 # Two steps that are recorded and, beside them, one model for all data whose gradient is the mean that DDP would make.
 TRAINING = """
-import sys
+import os, sys
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -38,7 +38,10 @@ for step in range(2):
     for own, mean in zip(model.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(own.grad, mean.grad)
     model.zero_grad(), alone.zero_grad()
+dist.barrier()
 dist.destroy_process_group()
+# Threads of PyTorch's own now and then abort a process that ends in the usual way.
+os._exit(0)
 """
 
 
