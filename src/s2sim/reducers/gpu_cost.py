@@ -70,3 +70,13 @@ def add_pairs(result_bytes: int, pairs: int) -> Work:
 def keep_pairs(result_bytes: int, pairs: int) -> Work:
     """Return the cost of clearing a result and copying the values at some indices into it."""
     return Work("encode", result_bytes + pairs * (INDEX_BYTES + GATHER_BYTES), launches=2)
+
+
+def encode_values(values: int, code_bytes: int) -> Work:
+    """Return the cost of a pass that finds a scale of float32 values and one that writes their codes."""
+    return Work("encode", 2 * VALUE_BYTES * values + code_bytes, launches=2)
+
+
+def add_codes(values: int, messages: int, code_bytes: int) -> Work:
+    """Return the cost of adding what messages of ``values`` values each stand for, one kernel a message."""
+    return Work("decode", code_bytes + messages * 2 * VALUE_BYTES * values, launches=max(messages, 1))

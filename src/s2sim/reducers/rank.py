@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 Held: TypeAlias = Literal["fp32", "bf16"]
 
+Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recalled"]
+"""How a published system is known, by the least certain thing that its bytes or values rest on."""
+
 Contribution: TypeAlias = "NDArray[Any] | RowSparse | Gradient | tuple[Contribution, ...]"
 """What a collective carries: an array, a row-sparse array (which travels as its dense form), or several of them
 packed into one buffer."""
@@ -171,6 +174,14 @@ class Traits:
     carries, warm : bool
         Whether a later step goes otherwise than the first, because sizes are known from the step before, and whether
         this is one.
+    estimates : {"mean", "sign", "weights"}
+        What a rank ends with: the mean gradient, the sign of it, or the mean of models that have drifted apart.
+    feedback : {"no", "needed", "own"}
+        Whether training needs error feedback around it: not where it is exact or unbiased, nor where it has its own.
+    formula : str
+        Bytes that a rank sends, for people: n elements, k kept, P ranks, L layers.
+    certainty : {"code read", "paper read", "summary read", "recalled"}
+        How the published system is known.
     """
 
     name: str
@@ -182,6 +193,10 @@ class Traits:
     granularity: str = ""
     carries: bool = False
     warm: bool = False
+    estimates: Literal["mean", "sign", "weights"] = "mean"
+    feedback: Literal["no", "needed", "own"] = "no"
+    formula: str = ""
+    certainty: Certainty = "recalled"
 
 
 @dataclass(slots=True)

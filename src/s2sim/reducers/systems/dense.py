@@ -42,6 +42,8 @@ class Dense(Reducer):
         summary="one all-reduce of the whole gradient in the type that training has it in, zeros included",
         source="Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 2009",
         lossless=True,
+        formula="8n(P-1)/P",
+        certainty="paper read",
     )
 
     def __post_init__(self) -> None:

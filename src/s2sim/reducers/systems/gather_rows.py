@@ -36,6 +36,8 @@ class GatherRows(Sparse):
         "tensors",
         lossless=True,
         granularity="row number",
+        formula="(P-1) (4 values + 4 rows)",
+        certainty="summary read",
     )
 
     def reduce_split(self, rank: Rank, split: Split) -> Program:

@@ -39,6 +39,8 @@ class OwnerReduce(Sparse):
         "all-to-all)",
         lossless=True,
         granularity="row number",
+        formula="(P-1)/P (own rows + all rows of the union)",
+        certainty="summary read",
     )
 
     def reduce_split(self, rank: Rank, split: Split) -> Program:

@@ -84,6 +84,9 @@ class S2(Sparse):
         summary="a count sketch and a bitmap of the support, all-reduced together: one round, lossy",
         source="Ge et al., S2 Reducer, arXiv:2110.02140; github.com/GeKeShi/Sparse_Sketch_Reducer",
         granularity="element, with a bit of a bitmap for each row",
+        feedback="needed",
+        formula="2(P-1)/P (4 cells + rows/8)",
+        certainty="code read",
     )
 
     def __post_init__(self) -> None:

@@ -89,6 +89,8 @@ class S2Exact(Sparse):
         rounds_only=True,
         granularity="row, with a bit of a bitmap for each",
         carries=True,
+        formula="2(P-1)/P (4 cells + rows/8)",
+        certainty="summary read",
     )
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from s2sim.codecs.top_k import as_pairs, elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.elements.flat import from_flat_vector
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class TopK(Reducer):
         name="topk",
         summary="an all-gather of each rank's k largest elements as index and value",
         source="Aji and Heafield, Sparse Communication for Distributed Gradient Descent, EMNLP 2017",
+        feedback="needed",
+        formula="8k(P-1)",
+        certainty="code read",
     )
 
     def __post_init__(self) -> None:
@@ -107,8 +111,4 @@ def _mean(contributions: tuple[tuple[Words, Floats32], ...], like: Gradient) -> 
     for indices, values in contributions:
         np.add.at(flat, indices.astype(np.int64), widen(values))
     flat /= len(contributions)
-    ends = np.cumsum([layer.size for layer in like.layers], dtype=np.int64)
-    pieces = np.split(flat, ends[:-1]) if len(ends) else []
-    return Gradient(
-        like.names, tuple(piece.reshape(layer.shape) for piece, layer in zip(pieces, like.layers, strict=True))
-    )
+    return from_flat_vector(flat, like)

@@ -1,0 +1,1 @@
+"""What systems share that take the elements of all layers, zeros included."""
