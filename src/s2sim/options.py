@@ -72,8 +72,8 @@ def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
     return value
 
 
-def build(cls: type[T], options: Mapping[str, str], owner: str) -> T:
-    """Return ``cls(**options)``, each text converted to its field's type.
+def build(cls: type[T], options: Mapping[str, str], owner: str, **given: Any) -> T:
+    """Return ``cls(**given, **options)``, each option's text converted to its field's type.
 
     `OptionError` for an option that ``cls`` has no field for (with the nearest name), or a value that its type or the
     class's own check refuses.
@@ -85,7 +85,7 @@ def build(cls: type[T], options: Mapping[str, str], owner: str) -> T:
         if key not in fields:
             raise OptionError(f"{owner} has no option {key!r}{nearest(key, fields)}")
         values[key] = _convert(text, hints[key], key, owner)
-    return cls(**values)
+    return cls(**given, **values)
 
 
 def option_text(instance: Any) -> str:
@@ -120,7 +120,8 @@ def _check_choice(value: object, choices: Any, key: str, owner: str) -> None:
         raise OptionError(f"{owner}: {key}={value} is not one of {', '.join(map(str, get_args(choices)))}")
 
 
-def _text(value: object) -> str:
+def value_text(value: object) -> str:
+    """Return the value of an option as people write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -130,7 +131,7 @@ def non_default(instance: Any) -> dict[str, str]:
     Fields that do not take part in comparison change nothing in what comes out, and are left out.
     """
     return {
-        field.name: _text(getattr(instance, field.name))
+        field.name: value_text(getattr(instance, field.name))
         for field in dataclasses.fields(instance)
         if field.init and field.compare and getattr(instance, field.name) != field.default
     }

@@ -123,5 +123,5 @@ def test_feedback_cannot_be_fed_back_twice_by_text():
         make_reducer("topk:ef=true,ef=true")
     assert isinstance(make_reducer("topk:ef=true"), ErrorFeedback)
     assert make_reducer("topk:ef=false") == TopK()
-    with pytest.raises(OptionError, match="neither true nor false"):
+    with pytest.raises(OptionError, match="not one of false, true"):
         make_reducer("topk:ef=yes")

@@ -50,7 +50,7 @@ def test_option_strings_come_back(text):
         ("s2:columns=100,warm=true", "nothing is carried"),
         ("s2:preset=authors-gnmt,warm=true", "nothing is carried"),
         ("s2:cells=2,ef=true,warm=true", "--steps"),
-        ("s2:warm=perhaps", "neither true nor false"),
+        ("s2:warm=perhaps", "not one of false, true"),
     ],
 )
 def test_what_changes_nothing_is_refused(text, said):

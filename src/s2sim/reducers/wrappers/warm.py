@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
-from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
+from s2sim.reducers.wrappers.feedback import Feedback
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank, Traits
 
@@ -23,27 +21,22 @@ class Warm(Wrapper):
     `s2sim.reducers.run.run_reducer` runs the step before it.
     """
 
-    def __post_init__(self) -> None:
+    key = "warm"
+    warm: bool = True
+
+    def check(self) -> None:
+        """Refuse what carries nothing over, and what is about residuals, which a later step would start without."""
         name = self.inner.traits.name
-        if isinstance(self.inner, ErrorFeedback):
+        if isinstance(self.inner, Feedback):
             raise OptionError(
-                f"{name}: warm=true starts without the residuals that ef=true is about: give one, or --steps"
+                f"{name}: warm=true starts without the residuals that {self.inner.asked} is about: give one, or --steps"
             )
         if not self.inner.traits.carries:
             raise OptionError(f"{name}: warm=true would change nothing, as nothing is carried from step to step")
-        self.inner = self.inner.fresh()
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Reduce as the inner reducer does."""
         return (yield from self.inner.reduce(rank, gradient))
-
-    def fitted(self, gradients: Sequence[Gradient], seed: int) -> Warm:
-        """Return a later step of what the inner reducer becomes."""
-        return Warm(self.inner.fitted(gradients, seed))
-
-    def fresh(self) -> Warm:
-        """Return an instance without state."""
-        return Warm(self.inner)
 
     def later_options(self) -> tuple[str, ...]:
         """Return none: this is a later step."""
@@ -53,7 +46,3 @@ class Warm(Wrapper):
     def traits(self) -> Traits:
         """The inner reducer's, with what is added."""
         return replace(self.inner.traits, summary=f"{self.inner.traits.summary}; in a later step", warm=True)
-
-    def options(self) -> dict[str, Any]:
-        """Return the inner reducer's options and ``warm``."""
-        return self.inner.options() | {"warm": True}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
+from s2sim.options import value_text
 from s2sim.reducers.rank import Reducer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.error_bound import ErrorBound
@@ -19,19 +20,68 @@ if TYPE_CHECKING:
 class Wrapper(Reducer):
     """A reducer that changes how another one runs, not what it is.
 
+    A dataclass: one of its fields is named like the option that asks for it, and its other fields are options that go
+    with this one. Every instance has an inner reducer of its own.
+
     Attributes
     ----------
+    key : str
+        The option that asks for it, see `takes`.
     inner : Reducer
-        What is wrapped; every instance has its own.
+        What is wrapped.
     """
 
+    key: ClassVar[str]
     inner: Reducer
+
+    def __post_init__(self) -> None:
+        self.check()
+        self.inner = self.inner.fresh()
+
+    def check(self) -> None:
+        """Refuse, with a reason, options that are wrong and reducers that this does not fit around."""
+
+    @classmethod
+    def values(cls) -> tuple[str, ...]:
+        """Return which texts of the option ``key`` ask for it; one in capitals stands for a number."""
+        annotation = get_type_hints(cls)[cls.key]
+        if get_origin(annotation) is Literal:
+            return get_args(annotation)
+        return ("true",) if annotation is bool else (cls.key.upper(),)
+
+    @classmethod
+    def takes(cls, text: str) -> bool:
+        """Return whether this text of the option ``key`` asks for it."""
+        values = cls.values()
+        return values == (cls.key.upper(),) or text in values
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """Return the options that it has: its key, and those that go with it."""
+        return tuple(item.name for item in fields(cls) if item.init and item.name != "inner")
+
+    @property
+    def asked(self) -> str:
+        """How people ask for it, without what goes with it: ``key=value``."""
+        return f"{self.key}={value_text(getattr(self, self.key))}"
+
+    def own_options(self) -> dict[str, Any]:
+        """Return its own options, those of the inner reducer left out."""
+        return {name: getattr(self, name) for name in self.option_names()}
+
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
+        """Return the same around what the inner reducer becomes."""
+        return self._around(self.inner.fitted(gradients, seed))
 
     def held_in(self, dtype: Held) -> Self:
         """Return a fresh instance whose inner reducer is for gradients of this type."""
-        again = self.fresh()
-        again.inner = self.inner.held_in(dtype)
+        again = self._around(self.inner.held_in(dtype))
         again.held = dtype
+        return again
+
+    def _around(self, inner: Reducer) -> Self:
+        again = replace(self, inner=inner)
+        again.held = self.held
         return again
 
     def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
@@ -55,8 +105,8 @@ class Wrapper(Reducer):
         return self.inner.error_bound()
 
     def options(self) -> dict[str, Any]:
-        """Return the inner reducer's."""
-        return self.inner.options()
+        """Return the inner reducer's, and its own."""
+        return self.inner.options() | self.own_options()
 
     @property
     def traits(self) -> Traits:

@@ -12,6 +12,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import error_of, mean_float64, worst_error, worst_of
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
+from s2sim.reducers.wrappers.feedback import Feedback
 from s2sim.study.measuring.row_parts import StepRow
 from s2sim.units import PS_PER_S
 
@@ -38,7 +39,7 @@ grow less and less."""
 def with_feedback(reducer: Reducer) -> Reducer:
     """Return a reducer as training would run it: with error feedback, unless it loses rounding at most."""
     exact = reducer.traits.lossless or reducer.traits.rounds_only
-    return reducer if exact or isinstance(reducer, ErrorFeedback) else ErrorFeedback(reducer)
+    return reducer if exact or isinstance(reducer, Feedback) else ErrorFeedback(reducer)
 
 
 def trend(residuals: Sequence[float]) -> str:
@@ -119,7 +120,7 @@ def _add(total: NDArray[np.float64], layer: Layer) -> None:
 
 def _residual(instances: Sequence[Reducer], usual: float) -> float | None:
     """Return the L2 norm of all ranks' residuals together over ``usual``; None without error feedback."""
-    held = [each.residual for each in instances if isinstance(each, ErrorFeedback) and each.residual is not None]
+    held = [each.residual for each in instances if isinstance(each, Feedback) and each.residual is not None]
     if not held:
         return None
     return sqrt(_square(held)) / usual if usual else 0.0
