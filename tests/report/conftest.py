@@ -18,6 +18,8 @@ def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=
         options={},
         workers=workers,
         lossless=error == 0.0,
+        agrees=True,
+        estimates="mean",
         encode_s=1.5e-5,
         communication_s=2e-3,
         decode_s=0.0,

@@ -29,6 +29,8 @@ _IN_A_WORD = {
     "error over": "over limit",
     "error undefined": "undefined",
     "residuals diverge": "diverges",
+    "signs": "only signs",
+    "models of their own": "own models",
 }
 
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 # What has an error of 1 on a layer sends nothing of it, which error feedback makes good; what has more is worse.
 _ZEROS = 1 + 1e-6
 
+_NO_MEAN = {
+    "sign": "signs, not the mean: only training can tell",
+    "weights": "models of their own: only training can tell",
+}
+
 
 def judged_time_s(row: Row) -> float:
     """Return the time that a verdict is about: of the phase or the iteration; of the median step if there are some."""
@@ -39,9 +44,12 @@ def _doubt(row: Row) -> float:
 def rejected(row: Row, max_error: float | None) -> str | None:
     """Return why a reducer cannot be recommended, however fast; None where it can.
 
-    Its error has to be defined, below that of zeros as a whole and over what is compressed, not above it on any layer,
-    and not above what the user allows; and with error feedback its residuals must not diverge.
+    It has to end with a mean, or its error says nothing. That has to be defined, below that of zeros as a whole and
+    over what is compressed, not above it on any layer, and not above what the user allows; and with error feedback its
+    residuals must not diverge.
     """
+    if row.estimates != "mean":
+        return _NO_MEAN[row.estimates]
     if row.lossless:
         return None
     error, compressed = row.error.relative_l2, row.error_compressed.relative_l2

@@ -74,6 +74,8 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         options=recorded.reducer.options(),
         workers=cluster.workers,
         lossless=recorded.reducer.traits.lossless,
+        agrees=recorded.reducer.traits.agrees,
+        estimates=recorded.reducer.traits.estimates,
         encode_s=replay.encode_ps / PS_PER_S,
         communication_s=replay.communication_ps / PS_PER_S,
         decode_s=replay.decode_ps / PS_PER_S,

@@ -69,6 +69,10 @@ class Row(JsonForm):
         Ranks.
     lossless : bool
         Whether the aggregate is exact but for rounding.
+    agrees : bool
+        Whether all ranks end with the same; where they do not, errors are those of the worst.
+    estimates : {"mean", "sign", "weights"}
+        What ranks end with: the mean gradient, its signs, or the mean of models that have drifted apart.
     encode_s, communication_s, decode_s, total_s : float
         Of the slowest rank; communication is the rest of the total, waiting included.
     encode_work_s, decode_work_s : float
@@ -131,6 +135,8 @@ class Row(JsonForm):
     options: dict[str, Any]
     workers: int
     lossless: bool
+    agrees: bool
+    estimates: str
     encode_s: float = field(metadata=key("time_s", "encode"))
     communication_s: float = field(metadata=key("time_s", "communication"))
     decode_s: float = field(metadata=key("time_s", "decode"))
