@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 import s2sim
+from s2sim.reducers.systems.dense import Dense
 from s2sim.replay.faults.registry import make_faults
 from s2sim.study.compare.prepare import prepare
 from s2sim.study.flows.run import flows_result
 from s2sim.study.flows.transfers import FlowsSpec, Transfers
 from s2sim.study.regimes.run import run_regimes
 from s2sim.study.regimes.spec import RegimeSpec
+from s2sim.study.scenario.asked import AskedReducer
+from s2sim.study.scenario.reducers import resolve_run
 from s2sim.study.spec import RunSpec
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
@@ -112,3 +116,25 @@ def test_a_scenario_pickles():
     assert again.reducers == scenario.reducers
     assert (again.cluster(16).fabric.rate_Bps == scenario.cluster(16).fabric.rate_Bps).all()
     assert (again.trace.gradient(0, 3).layers[1] == scenario.trace.gradient(0, 3).layers[1]).all()
+
+
+@dataclass(slots=True)
+class Neighbours(Dense):
+    """Knows the nodes of all ranks."""
+
+    nodes: tuple[int, ...] = field(init=False, default=())
+
+    def placed(self, nodes):
+        again = self.fresh()
+        again.nodes = tuple(nodes)
+        return again
+
+
+def test_reducers_know_which_ranks_share_a_node():
+    for placement in ("linear", "random"):
+        scenario = resolve_run(RunSpec("fat-tree", (6,), ("dense",), SMALL, placement=placement))
+        scenario = replace(scenario, reducers=(AskedReducer("dense", Neighbours()),))
+        for workers in (6, 3):
+            (asked,) = scenario.reducers_on(workers)
+            assert asked.reducer.nodes == tuple(scenario.cluster(workers).node_of_rank)
+    assert Neighbours().nodes == (), "placing one changes another"

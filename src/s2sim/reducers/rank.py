@@ -252,6 +252,10 @@ class Reducer(ABC):
         """Return a reducer whose sizes follow from the statistics of these gradients, one a rank; most need none."""
         return self
 
+    def placed(self, nodes: Sequence[int]) -> Self:  # noqa: ARG002  (for those that communicate inside nodes first)
+        """Return a reducer for ranks of which rank r runs on the node number ``nodes[r]``; most do not care."""
+        return self
+
     def notes(self) -> tuple[str, ...]:
         """Return what a reader should know of the choices that were made for these options."""
         return ()

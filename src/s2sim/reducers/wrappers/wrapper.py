@@ -79,6 +79,10 @@ class Wrapper(Reducer):
         again.held = dtype
         return again
 
+    def placed(self, nodes: Sequence[int]) -> Self:
+        """Return the same around an inner reducer that knows which ranks share a node."""
+        return self._around(self.inner.placed(nodes))
+
     def _around(self, inner: Reducer) -> Self:
         again = replace(self, inner=inner)
         again.held = self.held

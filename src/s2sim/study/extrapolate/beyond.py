@@ -54,7 +54,7 @@ def record_as_asked(
 
     Warm ones carry over from ``earlier``; where sizes are scaled, from the same gradients.
     """
-    reducers, seed = scenario.reducers, scenario.seed
+    reducers, seed = scenario.reducers_on(len(gradients)), scenario.seed
     scaling = make_scaling(scenario.target, gradients[0], len(gradients))
     if scaling is None:
         return record(reducers, gradients, seed=seed, earlier=earlier, forgiving=forgiving, on_reducer=on_reducer)

@@ -61,14 +61,14 @@ def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[HoldOut, ...]:
         source = SomeRanks(trace, ranks, change)
         what = []
     gradients = [source.gradient(0, rank) for rank in range(ranks)]
-    fitted = _fitted(scenario, gradients)
+    plain = replace(scenario, placement="linear", faults=(), algorithm=AUTO, compute_ps=None)
+    fitted = _fitted(plain, gradients)
     predicted = run_quietly(fitted, gradients, seed=seed)
     if scaled:
         scaling = scale_to(recorded[0].size, gradients[0])
         predicted = grow(fitted, predicted, gradients, scaling, seed=seed)
         what.append("half of the rows")
-    truth = run_quietly(_fitted(scenario, recorded), recorded, seed=seed)
-    plain = replace(scenario, placement="linear", faults=(), algorithm=AUTO, compute_ps=None)
+    truth = run_quietly(_fitted(plain, recorded), recorded, seed=seed)
     timer = plain.timer(ranks)
     found = []
     for asked, *recordings in zip(scenario.reducers, truth, predicted, strict=True):
@@ -88,7 +88,8 @@ def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[HoldOut, ...]:
 
 def _fitted(scenario: ReducerScenario, gradients: Sequence[Gradient]) -> list[AskedReducer]:
     return [
-        AskedReducer(item.option_string, item.reducer.fitted(gradients, scenario.seed)) for item in scenario.reducers
+        AskedReducer(item.option_string, item.reducer.fitted(gradients, scenario.seed))
+        for item in scenario.reducers_on(len(gradients))
     ]
 
 

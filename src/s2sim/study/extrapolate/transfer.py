@@ -110,7 +110,7 @@ def _run(
     with warnings.catch_warnings():
         # What there is to warn of, the run itself says of its own gradients.
         warnings.simplefilter("ignore", S2SimWarning)
-        records = _record(scenario.reducers, gradients, model, scenario.seed)
+        records = _record(plain.reducers_on(ranks), gradients, model, scenario.seed)
     found = {}
     for item in records:
         run = Executed(item.recording, plain, timer)

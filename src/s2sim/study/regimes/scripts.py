@@ -10,7 +10,7 @@ from s2sim.replay.plan import make_plan
 from s2sim.study.measuring.record import record
 from s2sim.study.measuring.wire import ring_traffic
 from s2sim.study.regimes.spec import DENSE
-from s2sim.study.scenario.asked import earlier_gradients
+from s2sim.study.scenario.asked import earlier_gradients, placed_on
 
 if TYPE_CHECKING:
     from s2sim.gradients.traces.synthetic import SyntheticTrace
@@ -41,7 +41,9 @@ class Recorder:
 
     def record(self, trace: SyntheticTrace, progress: Progress) -> list[Script]:
         """Run every reducer on the gradients; those that refuse are noted and left out."""
-        reducers = self.scenario.reducers
+        # Networks differ in rates and latencies alone.
+        cluster = self.scenario.networks[0].scenario.healthy(trace.world_size)
+        reducers = placed_on(cluster, self.scenario.reducers)
         gradients = [trace.gradient(0, rank) for rank in range(trace.world_size)]
         earlier = earlier_gradients(trace, reducers, trace.world_size)
         scripts = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError, S2SimWarning
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
+    from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,12 @@ def reducers_asked(texts: Sequence[str]) -> tuple[AskedReducer, ...]:
             raise OptionError(f"the same reducer was asked for twice: {written[canonical]} and {item.option_string}")
         written[canonical] = item.option_string
     return asked
+
+
+def placed_on(cluster: Cluster, reducers: Sequence[AskedReducer]) -> tuple[AskedReducer, ...]:
+    """Return the reducers as the cluster's ranks run them, who know which of them share a node."""
+    nodes = tuple(cluster.node_of_rank.tolist())
+    return tuple(replace(item, reducer=item.reducer.placed(nodes)) for item in reducers)
 
 
 def warn_of_later_options(reducers: Sequence[AskedReducer], *, what: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from s2sim.gradients.extrapolation.models import load_model
 from s2sim.gradients.extrapolation.scaling import parse_parameters
 from s2sim.gradients.load import load_trace
-from s2sim.study.scenario.asked import reducers_asked
+from s2sim.study.scenario.asked import placed_on, reducers_asked
 from s2sim.study.scenario.cluster import Scenario, resolve_cluster
 from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.study.scenario.memory import check_ranks
@@ -50,6 +50,10 @@ class ReducerScenario(Scenario):
     dtype: Held = "fp32"
     target: Model | int | None = None
     compute_ps: int | None = None
+
+    def reducers_on(self, workers: int) -> tuple[AskedReducer, ...]:
+        """Return the reducers as so many workers run them, who know which of them share a node."""
+        return placed_on(self.healthy(workers), self.reducers)
 
     @property
     def library(self) -> Library:
