@@ -19,6 +19,7 @@ VARIANTS = [
     "fp16:ef=true",
     "topk:density=0.2,ef=true",
     "topk:density=1",
+    "topk:density=0.1,granularity=layer",
     "union:layers=all",
     "union:bitmap=byte",
     "union:bitmap=float32,layers=all",

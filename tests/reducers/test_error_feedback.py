@@ -108,7 +108,7 @@ def test_it_passes_for_its_inner_reducer():
     assert made.traits.source == TopK.about.source
     assert "error feedback" in made.traits.summary
     assert made.compresses(gradient) == TopK().compresses(gradient)
-    assert made.options() == {"density": 0.5, "ef": True}
+    assert made.options() == {"density": 0.5, "granularity": "global", "ef": True}
     assert not made.traits.lossless
 
 

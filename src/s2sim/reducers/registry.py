@@ -36,9 +36,9 @@ def make_reducer(text: str) -> Reducer:
     a lossy one, ``warm=true`` makes it a later step of one that carries sizes over.
 
     >>> make_reducer("topk:density=0.05")
-    TopK(density=0.05)
+    TopK(density=0.05, granularity='global')
     >>> make_reducer("topk:density=0.05,ef=true")
-    ErrorFeedback(inner=TopK(density=0.05), ef=True)
+    ErrorFeedback(inner=TopK(density=0.05, granularity='global'), ef=True)
     """
     name, options = split_option_string(text)
     cls = REDUCERS.get(name)
