@@ -1,8 +1,8 @@
 """Tells whether a gradient compressor makes training faster on a cluster, by how much, why, and at what cost.
 
-``run`` compares reducers on a cluster, ``run_collective`` times one collective, ``run_flows`` any traffic, and
-``reduce_once`` runs one reduction without a cluster. Each is imported when first used, because ``s2sim --help`` needs
-none of them. What goes wrong is an ``S2SimError``.
+``run`` compares reducers on a cluster, ``run_collective`` times one collective, ``run_flows`` any traffic;
+``reduce_once`` and ``reduce_steps`` run one reduction, or several steps, without a cluster. Each is imported when first
+used, because ``s2sim --help`` needs none of them. What goes wrong is an ``S2SimError``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from s2sim.errors import S2SimError, S2SimWarning, nearest
 
 if TYPE_CHECKING:
-    from s2sim.reducers.once import reduce_once
+    from s2sim.reducers.once import reduce_once, reduce_steps
     from s2sim.study.collective.run import run_collective
     from s2sim.study.compare.run import run
     from s2sim.study.flows.run import run_flows
@@ -27,6 +27,7 @@ __all__ = [
     "S2SimWarning",
     "__version__",
     "reduce_once",
+    "reduce_steps",
     "run",
     "run_collective",
     "run_flows",
@@ -35,6 +36,7 @@ __all__ = [
 _HOMES = {
     "RunSpec": "s2sim.study.spec",
     "reduce_once": "s2sim.reducers.once",
+    "reduce_steps": "s2sim.reducers.once",
     "run": "s2sim.study.compare.run",
     "run_collective": "s2sim.study.collective.run",
     "run_flows": "s2sim.study.flows.run",

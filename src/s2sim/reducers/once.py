@@ -1,4 +1,4 @@
-"""One reduction of plain arrays, without a cluster."""
+"""Reductions of plain arrays, without a cluster: one, or several steps of training."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, as_row_sparse, to_dense
+from s2sim.reducers.group.process_group import run_group
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.run import run_reducer
+from s2sim.reducers.run import run_reducer, start
 from s2sim.reducers.scripts.traffic import recording_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.arrays import Floats32
+    from s2sim.reducers.rank import Reduced
     from s2sim.reducers.scripts.script import Recording
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReducedOnce:
-    """The result of `reduce_once`.
+    """The result of `reduce_once`, and one step of `reduce_steps`.
 
     Attributes
     ----------
@@ -65,23 +67,77 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[Floats32], *, seed: 
     >>> once.values[0], once.bytes_sent
     (array([0., 1., 2.], dtype=float32), [9, 9])
     """
+    made = _made(reducer, seed)
+    layers = _layers(gradients)
+    ran = run_reducer(made.fitted(layers, seed), layers, seed=seed)
+    return _as_arrays(ran.results, ran.recording)
+
+
+def reduce_steps(reducer: str | Reducer, steps: Sequence[Sequence[Floats32]], *, seed: int = 0) -> list[ReducedOnce]:
+    """Average one array of each rank in each of several steps of training, in which the reducer keeps what it carries.
+
+    Parameters
+    ----------
+    reducer : str or Reducer
+        Option string or object; the state of an object is neither used nor changed.
+    steps : list or tuple of list of float32 array
+        The arrays of each step, as `reduce_once` takes them, all of one shape and from as many ranks.
+    seed : int
+        Root of all randomness.
+
+    Returns
+    -------
+    list of ReducedOnce
+        Values, bytes and recording of each step.
+
+    Raises
+    ------
+    S2SimError
+        If there is no step, or one does not have the arrays that it should.
+
+    Examples
+    --------
+    Of four elements one is sent in each step; error feedback sends the others later.
+
+    >>> gradient = np.array([4, 3, 0, 0], np.float32)
+    >>> [found.values[0].tolist() for found in reduce_steps("topk:density=0.25,ef=true", [[gradient]] * 3)]
+    [[4.0, 0.0, 0.0, 0.0], [0.0, 6.0, 0.0, 0.0], [8.0, 0.0, 0.0, 0.0]]
+    """
+    made = _made(reducer, seed)
+    if not isinstance(steps, list | tuple) or not steps:
+        raise S2SimError("no steps were given: reduce_steps takes a list of steps, each a list with one array a rank")
+    layers = [_layers(gradients) for gradients in steps]
+    for step, (gradients, found) in enumerate(zip(steps, layers, strict=True)):
+        if len(found) != len(layers[0]) or gradients[0].shape != steps[0][0].shape:
+            raise S2SimError(
+                f"step {step} has {len(found)} arrays of the shape {gradients[0].shape}, step 0 {len(layers[0])} of "
+                f"{steps[0][0].shape}: all steps need the same"
+            )
+    instances = start(made.fitted(layers[0], seed), layers[0], seed=seed)
+    return [_as_arrays(*run_group(instances, gradients, seed=seed, step=step)) for step, gradients in enumerate(layers)]
+
+
+def _made(reducer: Any, seed: Any) -> Reducer:
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise S2SimError(f"seed {seed!r} is not a whole number from 0: give a Python int")
-    _check(gradients)
     made = make_reducer(reducer) if isinstance(reducer, str) else reducer
     if not isinstance(made, Reducer):
         raise S2SimError(f"{reducer!r} is no reducer: give an option string such as 'union', or a Reducer")
-    layers = [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
-    made = made.fitted(layers, seed)
-    ran = run_reducer(made, layers, seed=seed)
-    means = {id(result.mean): result.mean for result in ran.results}
+    return made
+
+
+def _layers(gradients: Sequence[Floats32]) -> list[Gradient]:
+    _check(gradients)
+    return [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
+
+
+def _as_arrays(results: Sequence[Reduced], recording: Recording) -> ReducedOnce:
+    means = {id(result.mean): result.mean for result in results}
     dense = {key: to_dense(*mean.layers) for key, mean in means.items()}
     for array in dense.values():
         array.setflags(write=False)
-    sent, received = recording_bytes(ran.recording)
-    return ReducedOnce(
-        [dense[id(result.mean)] for result in ran.results], sent.tolist(), received.tolist(), ran.recording
-    )
+    sent, received = recording_bytes(recording)
+    return ReducedOnce([dense[id(result.mean)] for result in results], sent.tolist(), received.tolist(), recording)
 
 
 def _check(gradients: Any) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, cast
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, cast, get_type_hints
+
+from s2sim.errors import S2SimError
+from s2sim.gradients.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -255,6 +258,36 @@ class Reducer(ABC):
     def placed(self, nodes: Sequence[int]) -> Self:  # noqa: ARG002  (for those that communicate inside nodes first)
         """Return a reducer for ranks of which rank r runs on the node number ``nodes[r]``; most do not care."""
         return self
+
+    def state(self) -> dict[str, Any]:
+        """Return what this instance carries to its next step, by name: arrays and numbers, in dicts and lists.
+
+        These are its fields that are no options and have a default, but for what `fitted` found, whose metadata say
+        ``fitted``.
+        """
+        return {name: to_plain(getattr(self, name)) for name in self._carried()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from the `state` of an instance with the same options: the next step gives the same bits.
+
+        `S2SimError` if it is the state of something else.
+        """
+        if set(state) != set(names := self._carried()):
+            raise S2SimError(
+                f"{self.traits.name} carries {', '.join(names) or 'nothing'} from step to step, and the state has "
+                f"{', '.join(state) or 'nothing'}: give that of a reducer with the same options"
+            )
+        hints = get_type_hints(type(self)) if names else {}
+        for name in names:
+            setattr(self, name, from_plain(state[name], hints[name]))
+
+    def _carried(self) -> list[str]:
+        own = [item for item in fields(self) if not item.init and "fitted" not in item.metadata]
+        return [item.name for item in own if item.default is not MISSING or item.default_factory is not MISSING]
+
+    def held_back(self) -> Gradient | None:
+        """Return what was not sent and will be in later steps; None where nothing is kept."""
+        return None
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader should know of the choices that were made for these options."""

@@ -39,13 +39,13 @@ class _Learning(Reducer):
         return Reduced(gradient, sent=lambda: gradient)
 
 
-def run_reducer(
-    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int = 0, earlier: Sequence[Gradient] | None = None
-) -> Ran:
-    """Run one reduction with new instances, one a rank.
+def start(
+    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int, earlier: Sequence[Gradient] | None = None
+) -> list[Reducer]:
+    """Return new instances, one a rank, that are ready for a step on these gradients.
 
-    A warm reducer first runs a step on the gradients ``earlier``, or on the same ones where there are none, of which
-    only what it carries over is kept.
+    Those of a warm reducer have run a step on the gradients ``earlier``, or on the same ones where there are none, of
+    which only what it carries over is kept.
     """
     instances = make_instances(reducer, len(gradients))
     if reducer.traits.warm:
@@ -53,5 +53,13 @@ def run_reducer(
             # The step that counts warns of the same.
             warnings.simplefilter("ignore", S2SimWarning)
             run_group([_Learning(instance) for instance in instances], earlier or gradients, seed=seed)
+    return instances
+
+
+def run_reducer(
+    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int = 0, earlier: Sequence[Gradient] | None = None
+) -> Ran:
+    """Run one reduction with new instances, see `start`."""
+    instances = start(reducer, gradients, seed=seed, earlier=earlier)
     results, recording = run_group(instances, gradients, seed=seed)
     return Ran(instances, results, recording)

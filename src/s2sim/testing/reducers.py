@@ -76,6 +76,40 @@ def check_reducer(make: Callable[[], Reducer]) -> None:
         _check_sent(make())
 
 
+def check_restore(make: Callable[[], Reducer], *, ranks: int = 3, steps: int = 5) -> None:
+    """Check that a reducer goes on from a saved state as if it had not been interrupted, whenever that is.
+
+    What is saved is altered afterwards where it is an array, so that it must be a copy.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", S2SimWarning)
+        for interrupted in range(1, steps):
+            one, other = make_instances(make(), ranks), make_instances(make(), ranks)
+            for step in range(steps):
+                gradients = example_gradients(ranks, seed=step)
+                expected, expected_recording = run_group(one, gradients, step=step)
+                if step == interrupted:
+                    saved = [instance.state() for instance in other]
+                    other = make_instances(make(), ranks)
+                    for instance, state in zip(other, saved, strict=True):
+                        instance.restore(state)
+                        _spoil(state)
+                found, recording = run_group(other, gradients, step=step)
+                where = f"step {step} after a restore before step {interrupted}"
+                equal = all(_equal(a.mean, b.mean) for a, b in zip(expected, found, strict=True))
+                require(equal, f"{where} gives other values")
+                require(recording == expected_recording, f"{where} gives another script")
+
+
+def _spoil(state: object) -> None:
+    """Alter every array in a state."""
+    if isinstance(state, np.ndarray):
+        state.fill(-1)
+    elif isinstance(state, dict | list):
+        for value in state.values() if isinstance(state, dict) else state:
+            _spoil(value)
+
+
 def _equal(left: Gradient, right: Gradient) -> bool:
     return all(np.array_equal(to_dense(a), to_dense(b)) for a, b in zip(left.layers, right.layers, strict=True))
 

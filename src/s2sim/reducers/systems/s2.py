@@ -76,7 +76,7 @@ class S2(Sparse):
     """Non-zeros of the last step's union, the same on all ranks."""
     last_columns: int | None = field(init=False, repr=False, default=None)
     """Columns of the last step's sketch."""
-    sizing: Sizing | None = field(init=False, repr=False, default=None)
+    sizing: Sizing | None = field(init=False, repr=False, default=None, metadata={"fitted": True})
     """How ``error`` was turned into a size."""
 
     about = Traits(

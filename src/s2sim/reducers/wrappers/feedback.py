@@ -28,3 +28,7 @@ class Feedback(Wrapper):
             raise OptionError(f"{traits.name}: {self.asked} would change nothing, as {traits.name} loses nothing")
         if isinstance(self.inner, Feedback):
             raise OptionError(f"{traits.name}: {self.inner.asked} and {self.asked} are two kinds of feedback: give one")
+
+    def held_back(self) -> Gradient | None:
+        """Return the residual."""
+        return self.residual

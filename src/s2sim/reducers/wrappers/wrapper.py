@@ -9,7 +9,7 @@ from s2sim.options import value_text
 from s2sim.reducers.rank import Reducer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.error_bound import ErrorBound
@@ -91,6 +91,19 @@ class Wrapper(Reducer):
     def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
         """Learn what the inner reducer does."""
         yield from self.inner.learn(rank, gradient)
+
+    def state(self) -> dict[str, Any]:
+        """Return what it carries, and what the inner reducer does as ``inner``."""
+        return Reducer.state(self) | {"inner": self.inner.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from the state of both."""
+        Reducer.restore(self, {name: value for name, value in state.items() if name != "inner"})
+        self.inner.restore(state.get("inner", {}))
+
+    def held_back(self) -> Gradient | None:
+        """Return what the inner reducer does."""
+        return self.inner.held_back()
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return what the inner reducer compresses."""

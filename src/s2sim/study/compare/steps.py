@@ -120,7 +120,7 @@ def _add(total: NDArray[np.float64], layer: Layer) -> None:
 
 def _residual(instances: Sequence[Reducer], usual: float) -> float | None:
     """Return the L2 norm of all ranks' residuals together over ``usual``; None without error feedback."""
-    held = [each.residual for each in instances if isinstance(each, Feedback) and each.residual is not None]
+    held = [residual for each in instances if (residual := each.held_back()) is not None]
     if not held:
         return None
     return sqrt(_square(held)) / usual if usual else 0.0
