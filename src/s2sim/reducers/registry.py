@@ -29,6 +29,11 @@ REDUCERS = Registry(
 )
 
 
+def reducer_names() -> list[str]:
+    """Return every name that `make_reducer` takes."""
+    return REDUCERS.names()
+
+
 def make_reducer(text: str) -> Reducer:
     """Return the reducer of an option string.
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
 from s2sim.report.tables.scaling import as_dense_lines, unit_of
-from s2sim.report.tables.texts import factor_text, marked_workers, reason_lines, row_error_text
+from s2sim.report.tables.texts import REFUSED, factor_text, marked_workers, reason_lines, refused_lines, row_error_text
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.study.measuring.result import Result, Row, Verdict
-    from s2sim.study.measuring.row_parts import Judgement
+    from s2sim.study.measuring.row_parts import Judgement, Refused
 
 _BAR = 12
 _NAME = 27
@@ -70,7 +70,7 @@ def in_a_word(rejected: str) -> str:
     return next(text for reason, text in _IN_A_WORD.items() if rejected.startswith(reason))
 
 
-def answer_grid(rows: Sequence[Row], verdict: Verdict) -> tuple[Grid, list[str]]:
+def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused] = ()) -> tuple[Grid, list[str]]:
     """Return the table of one number of workers, the fastest first, and what stands below it."""
     named = {verdict.best, verdict.without_assumption}
     folded = [row for row in rows if _judgement(row).as_dense and row.option_string not in named]
@@ -96,9 +96,12 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict) -> tuple[Grid, list[str]]
     faint = frozenset(place for place, row in enumerate(shown) if why[row.option_string] is not None)
     reasons = {row.option_string: _judgement(row).rejected or "" for row in shown}
     bad_layers = {name: reason for name, reason in reasons.items() if reason.startswith(_BAD_LAYER)}
-    return _in_lines(replace(grid, faint=faint, strong=best)), [
+    missing = tuple((f"  {each.reducer}", *[""] * 4, REFUSED) for each in refused)
+    more = frozenset(range(len(shown), len(shown) + len(missing)))
+    return _in_lines(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best)), [
         *reason_lines(bad_layers),
         *as_dense_lines([row.option_string for row in folded]),
+        *refused_lines(refused),
     ]
 
 

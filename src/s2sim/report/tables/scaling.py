@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Column, Grid
-from s2sim.report.tables.texts import factor_text, marked_workers, reason_lines
+from s2sim.report.tables.texts import REFUSED, factor_text, marked_workers, reason_lines, refused_lines
 from s2sim.units import format_seconds
 
 if TYPE_CHECKING:
@@ -15,24 +15,26 @@ if TYPE_CHECKING:
 
 
 def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
-    """Return how time and speed-up change with the number of workers, and what can win with none of them."""
+    """Return how time and speed-up change with the number of workers; what can win with none of them; what refuses."""
     counts = list(dict.fromkeys(row.workers for row in result.rows))
-    found = {(row.option_string, row.workers): row for row in result.rows}
-    names = list(dict.fromkeys(row.option_string for row in result.rows))
-    as_dense = [name for name in names if all(_is_as_dense(found[name, count]) for count in counts)]
-    reducers = [name for name in names if name not in as_dense]
+    found: dict[str, dict[int, Row]] = {row.option_string: {} for row in result.rows}
+    found |= {each.reducer: {} for each in result.refused if each.reducer not in found}
+    for row in result.rows:
+        found[row.option_string][row.workers] = row
+    as_dense = [
+        name for name, rows in found.items() if len(rows) == len(counts) and all(map(_is_as_dense, rows.values()))
+    ]
+    shown = {name: rows for name, rows in found.items() if name not in as_dense}
     verdicts = {verdict.workers: verdict for verdict in result.verdicts}
-    never = {name: why for name in reducers if (why := _why_never([found[name, count] for count in counts]))}
+    never = {name: why for name, rows in shown.items() if (why := _why_never(list(rows.values())))}
+    titles = {row.workers: marked_workers(row).replace(", ", ",\n") for row in result.rows}
     grid = Grid(
         f"scaling: time of {unit_of(result.rows)}, speed-up over dense",
-        (
-            Column("reducer", numeric=False),
-            *(Column(marked_workers(found[reducers[0], count]).replace(", ", ",\n")) for count in counts),
-        ),
-        tuple((name, *(_cell(found[name, count], verdicts[count]) for count in counts)) for name in reducers),
-        faint=frozenset(place for place, name in enumerate(reducers) if name in never),
+        (Column("reducer", numeric=False), *(Column(titles[count]) for count in counts)),
+        tuple((name, *(_cell(rows.get(count), verdicts[count]) for count in counts)) for name, rows in shown.items()),
+        faint=frozenset(place for place, (name, rows) in enumerate(shown.items()) if name in never or not rows),
     )
-    return grid, [*reason_lines(never), *as_dense_lines(as_dense)]
+    return grid, [*reason_lines(never), *as_dense_lines(as_dense), *refused_lines(result.refused)]
 
 
 def as_dense_lines(names: Sequence[str]) -> list[str]:
@@ -50,7 +52,9 @@ def unit_of(rows: Sequence[Row]) -> str:
     return f"{unit}, median step" if any(row.steps for row in rows) else unit
 
 
-def _cell(row: Row, verdict: Verdict) -> str:
+def _cell(row: Row | None, verdict: Verdict) -> str:
+    if row is None:
+        return REFUSED
     judgement = row.judgement
     assert judgement is not None
     best = verdict.decision != "undecided" and row.option_string == verdict.best
@@ -60,4 +64,4 @@ def _cell(row: Row, verdict: Verdict) -> str:
 def _why_never(rows: Sequence[Row]) -> str | None:
     """Return why a reducer is rejected with every number of workers; None where it is not with one."""
     reasons = [None if row.judgement is None else row.judgement.rejected for row in rows]
-    return None if None in reasons else reasons[-1]
+    return None if None in reasons or not reasons else reasons[-1]

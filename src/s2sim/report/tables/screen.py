@@ -42,7 +42,7 @@ def result_table(result: Result) -> tuple[Grid, list[str]]:
     """Return the reducers of the only number of workers, or times over several; and what stands below the table."""
     if len(result.verdicts) > 1:
         return scaling_grid(result)
-    return answer_grid(result.rows, result.verdict)
+    return answer_grid(result.rows, result.verdict, result.refused)
 
 
 def about_lines(result: Result) -> list[str]:

@@ -9,11 +9,13 @@ from s2sim.units import format_bytes, format_rate, format_seconds
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from s2sim.study.measuring.result import Row
+    from s2sim.study.measuring.row_parts import Refused
 
 UNDEFINED = "-"
+REFUSED = "refused"
 
 
 def factor_text(value: float | None) -> str:
@@ -102,3 +104,14 @@ def reason_lines(why: Mapping[str, str]) -> list[str]:
     for name, reason in why.items():
         by_reason.setdefault(reason, []).append(name)
     return [f"{reason[0].upper()}{reason[1:]}: {', '.join(names)}." for reason, names in by_reason.items()]
+
+
+def refused_lines(refused: Sequence[Refused]) -> list[str]:
+    """Return why reducers did not run, a line each; with which numbers of workers it tells only where that differs.
+
+    >>> from s2sim.study.measuring.row_parts import Refused
+    >>> refused_lines([Refused("tree", 6, "6 is no power of two"), Refused("mask", 6, "names no mask")])
+    ['Refused: tree, 6 is no power of two.', 'Refused: mask, names no mask.']
+    """
+    reasons = dict.fromkeys((each.reducer, each.why.rstrip(".")) for each in refused)
+    return [f"Refused: {reducer}, {why}." for reducer, why in reasons]

@@ -83,7 +83,7 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
     scenario = resolve_run(spec)
     gradients = [scenario.trace.gradient(0, rank) for rank in range(workers)]
     earlier = earlier_gradients(scenario.trace, scenario.reducers, workers)
-    recorded = record_as_asked(scenario, gradients, earlier, forgiving=spec.by_default)
+    recorded, _ = record_as_asked(scenario, gradients, earlier)
     return curves_of(scenario, recorded, rates_Bps)
 
 

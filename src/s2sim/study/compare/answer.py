@@ -26,8 +26,10 @@ def answer(
     records = found.recorded[found.largest]
     warn_of_idle_library_options(spec.library, scenario.library, records)
     rows, verdicts = give_verdicts(spec, scenario, found, beyond)
+    refused = tuple(found.refused)
     caveats = caveats_of(scenario, records, found.executed[found.largest], beyond, interrupted=interrupted)
     notes = [*([] if beyond is None else beyond.all_notes()), *run_notes(spec, scenario, records)]
+    notes += [f"{item.reducer} did not run with {item.workers} workers: {item.why}" for item in refused]
     return Result(
         spec=spec,
         headline=first_line(scenario.cluster(found.largest)),
@@ -39,6 +41,7 @@ def answer(
         rows=rows,
         verdict=next(each for each in verdicts if each.workers == found.largest),
         verdicts=verdicts,
+        refused=refused,
         notes=tuple(dict.fromkeys([*notes, *caveats])),
         caveats=caveats,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.study.break_even.scan import scan_rates
@@ -12,6 +13,7 @@ from s2sim.study.compare.prepare import prepare
 from s2sim.study.compare.vary_rate import vary_rate
 from s2sim.study.compare.workers import run_workers
 from s2sim.study.extrapolate.beyond import look_beyond
+from s2sim.study.measuring.row_parts import Refused
 
 if TYPE_CHECKING:
     from s2sim.study.compare.found import Wanted
@@ -24,7 +26,11 @@ def carry_out(spec: RunSpec, progress: Progress, wanted: Wanted) -> Result:
     """Return the result of a run; after Ctrl-C of what was finished by then."""
     scenario = prepare(spec)
     beyond = look_beyond(scenario, max(spec.workers), progress)
+    if beyond is not None and beyond.refused:
+        checked = tuple(item for item in scenario.reducers if item.option_string not in beyond.refused)
+        scenario = replace(scenario, reducers=checked, refused={**scenario.refused, **beyond.refused})
     found = Found()
+    found.refused += [Refused(name, each, why) for name, why in scenario.refused.items() for each in spec.workers]
     interrupted = False
     try:
         run_workers(spec, scenario, beyond, progress, found, thorough=wanted.thorough)

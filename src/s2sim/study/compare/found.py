@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.executed import Executed
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Row
+    from s2sim.study.measuring.row_parts import Refused
     from s2sim.study.measuring.timeline import Timeline
 
 
@@ -48,6 +49,7 @@ class Found:
     recorded: dict[int, list[Recorded]] = field(default_factory=dict)
     executed: dict[int, list[Executed]] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
     scan: Scan = field(default_factory=lambda: Scan(None))
 
     @property
@@ -62,6 +64,13 @@ class Found:
     def rows_of(self, workers: int) -> list[Row]:
         """Return the rows of one number of workers."""
         return [row for row in self.rows if row.workers == workers]
+
+    def refuse(self, refused: Refused) -> None:
+        """Take out again a reducer that has refused a later step."""
+        self.refused.append(refused)
+        place = [item.option_string for item in self.recorded[refused.workers]].index(refused.reducer)
+        del self.recorded[refused.workers][place], self.executed[refused.workers][place]
+        self.rows.remove(self.rows_of(refused.workers)[place])
 
     def named(self, max_error: float | None) -> list[Recorded]:
         """Return the recordings of dense and of what a verdict on the largest number of workers names."""

@@ -39,11 +39,12 @@ def run_workers(
             gradients.append(trace.gradient(0, rank))
             progress.advance()
         earlier = earlier_gradients(trace, reducers, count)
-        records = record_as_asked(scenario, gradients, earlier, forgiving=spec.by_default, on_reducer=progress.advance)
+        records, refused = record_as_asked(scenario, gradients, earlier, on_reducer=progress.advance)
         timer = scenario.timer(count)
         found.executed[count] = [Executed(item.recording, scenario, timer) for item in records]
         found.rows += _rows(records, found.executed[count], beyond, thorough=thorough)
         found.recorded[count] = records
+        found.refused += refused
 
 
 def _rows(records: list[Recorded], executed: list[Executed], beyond: Beyond | None, *, thorough: bool) -> list[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, log
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from s2sim.study.extrapolate.hold_out import HoldOut, hold_out
 from s2sim.study.extrapolate.scaled_scripts import record_scaled
 from s2sim.study.extrapolate.transfer import measure_transfer
 from s2sim.study.extrapolate.whose import is_toy
-from s2sim.study.measuring.record import Recorded, record
+from s2sim.study.measuring.record import record
 from s2sim.study.measuring.row_parts import Extrapolation, Transfer
 from s2sim.units import format_count
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from s2sim.gradients.extrapolation.scaling import Scaling
     from s2sim.gradients.gradient import Gradient
+    from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Row
+    from s2sim.study.measuring.row_parts import Refused
     from s2sim.study.progress import Progress
     from s2sim.study.scenario.reducers import ReducerScenario
 
@@ -47,17 +49,17 @@ def record_as_asked(
     gradients: Sequence[Gradient],
     earlier: Sequence[Gradient] | None,
     *,
-    forgiving: bool,
     on_reducer: Callable[[], None] = lambda: None,
-) -> list[Recorded]:
+) -> tuple[list[Recorded], list[Refused]]:
     """Run each reducer on the gradients, one a rank; its scripts have the size that is asked for.
 
-    Warm ones carry over from ``earlier``; where sizes are scaled, from the same gradients.
+    Warm ones carry over from ``earlier``; where sizes are scaled, from the same gradients. Beside those that ran stand
+    the optional ones that refuse.
     """
     reducers, seed = scenario.reducers_on(len(gradients)), scenario.seed
     scaling = make_scaling(scenario.target, gradients[0], len(gradients))
     if scaling is None:
-        return record(reducers, gradients, seed=seed, earlier=earlier, forgiving=forgiving, on_reducer=on_reducer)
+        return record(reducers, gradients, seed=seed, earlier=earlier, on_reducer=on_reducer)
     return record_scaled(reducers, gradients, scaling, seed=seed, on_reducer=on_reducer)
 
 
@@ -79,6 +81,8 @@ class Beyond:
         One a reducer.
     transfers : dict of str to tuple of Transfer
         By reducer, what the trace's statistics are worth for other models, where sizes were scaled.
+    refused : dict of str to str
+        Why optional reducers could not be checked, without which the run goes on.
     """
 
     recorded_ranks: int
@@ -90,6 +94,7 @@ class Beyond:
     checks: tuple[HoldOut, ...]
     transfers: dict[str, tuple[Transfer, ...]]
     notes: tuple[str, ...]
+    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def scaled(self) -> bool:
@@ -173,7 +178,7 @@ def look_beyond(scenario: ReducerScenario, workers: int, progress: Progress) -> 
         return None
     more = workers > recorded_ranks
     progress.start(1, "predicting what was recorded")
-    checks = hold_out(scenario, recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES))
+    checks, refused = hold_out(scenario, recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES))
     notes: tuple[str, ...] = () if scaling is None else scaling.notes
     if more:
         notes = (f"ranks beyond the {recorded_ranks} recorded ones are drawn: {LAW}", *notes)
@@ -194,4 +199,5 @@ def look_beyond(scenario: ReducerScenario, workers: int, progress: Progress) -> 
         checks=checks,
         transfers={} if scaling is None else measure_transfer(scenario, workers),
         notes=notes,
+        refused=refused,
     )

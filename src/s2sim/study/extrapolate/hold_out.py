@@ -12,11 +12,11 @@ from s2sim.collectives.timing.timer import AUTO
 from s2sim.gradients.extrapolation.law import fit_law
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks, SomeRanks
 from s2sim.gradients.extrapolation.scaling import keep_rows, scale_to
+from s2sim.reducers.scripts.script import Recording
 from s2sim.seeds import named_generator
 from s2sim.study.extrapolate.scaled_scripts import grow, relative_error, run_quietly
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.make_row import traffic
-from s2sim.study.scenario.asked import AskedReducer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.gradients.gradient import Gradient
+    from s2sim.study.scenario.asked import AskedReducer
     from s2sim.study.scenario.reducers import ReducerScenario
 
 
@@ -41,13 +42,13 @@ class HoldOut:
     error_time: float
 
 
-def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[HoldOut, ...]:
+def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[tuple[HoldOut, ...], dict[str, str]]:
     """Predict every reducer's bytes and time at the size that was recorded from half of it.
 
     Recorded and predicted scripts are replayed on the cluster for as many ranks, all recorded and filled in order,
     without faults, each collective by its fastest algorithm. Gradients of more ranks than recorded are predicted from
     the first half of the recorded ranks; where sizes are scaled, a random half of the rows of each layer is held back
-    as well.
+    as well. Beside the checks stand, by option string, the reasons of those optional reducers that refuse one.
     """
     trace, seed, scaled = scenario.trace, scenario.seed, scenario.target is not None
     recorded = [trace.gradient(0, rank) for rank in range(ranks)]
@@ -70,8 +71,12 @@ def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[HoldOut, ...]:
         what.append("half of the rows")
     truth = run_quietly(_fitted(plain, recorded), recorded, seed=seed)
     timer = plain.timer(ranks)
-    found = []
-    for asked, *recordings in zip(scenario.reducers, truth, predicted, strict=True):
+    found, refused = [], {}
+    for asked, *outcomes in zip(scenario.reducers, truth, predicted, strict=True):
+        recordings = [each for each in outcomes if isinstance(each, Recording)]
+        if len(recordings) < len(outcomes):
+            refused[asked.option_string] = next(str(each) for each in outcomes if not isinstance(each, Recording))
+            continue
         runs = [Executed(recording, plain, timer) for recording in recordings]
         sent, sent_predicted = (int(traffic(run)[0].max()) for run in runs)
         time_ps, time_predicted_ps = (run.replay.total_ps for run in runs)
@@ -83,12 +88,12 @@ def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[HoldOut, ...]:
                 relative_error(time_predicted_ps, time_ps),
             )
         )
-    return tuple(found)
+    return tuple(found), refused
 
 
 def _fitted(scenario: ReducerScenario, gradients: Sequence[Gradient]) -> list[AskedReducer]:
     return [
-        AskedReducer(item.option_string, item.reducer.fitted(gradients, scenario.seed))
+        replace(item, reducer=item.reducer.fitted(gradients, scenario.seed))
         for item in scenario.reducers_on(len(gradients))
     ]
 

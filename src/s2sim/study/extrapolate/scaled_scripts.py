@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from s2sim.reducers.measure import Error, Errors, mean_float64
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.scripts.script import Recording, Work
 from s2sim.study.measuring.record import Recorded, record
+from s2sim.study.measuring.row_parts import Refused
 from s2sim.study.scenario.asked import AskedReducer
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 _OTHER_SEEDS = 3
 
+Outcome: TypeAlias = "Recording | S2SimError"
+"""Scripts, or why an optional reducer has none."""
+
 
 def record_scaled(
     reducers: Sequence[AskedReducer],
@@ -37,24 +42,28 @@ def record_scaled(
     *,
     seed: int,
     on_reducer: Callable[[], None] = lambda: None,
-) -> list[Recorded]:
+) -> tuple[list[Recorded], list[Refused]]:
     """Run each reducer on the gradients and on doubled parts of them; return scripts of the size asked for.
 
-    Errors are those of the gradients that ran, each layer weighted by its size in the model asked for. `S2SimError` if
-    a reducer makes other calls at another size, so that its scripts cannot be scaled.
+    Errors are those of the gradients that ran, each layer weighted by its size in the model asked for. A reducer that
+    makes other calls at another size, so that its scripts cannot be scaled, refuses: an optional one as in `record`,
+    and `S2SimError` for others.
     """
     ran = [scaling.run(gradient) for gradient in gradients]
-    records = record(reducers, ran, seed=seed, on_reducer=on_reducer)
+    records, refused = record(reducers, ran, seed=seed, on_reducer=on_reducer)
+    optional = {item.option_string for item in reducers if item.optional}
     # As the gradients have fitted them: what grows is their sizes, not their choices.
-    fitted = [AskedReducer(item.option_string, item.reducer) for item in records]
+    fitted = [AskedReducer(item.option_string, item.reducer, item.option_string in optional) for item in records]
     scripts = grow(fitted, [item.recording for item in records], ran, scaling, seed=seed)
-    # Bounds are those of a sketch as large as recorded, and so are the largest errors.
-    scaled = [
-        replace(item, recording=recording, bound=None, errors=without_largest(item.errors))
-        for item, recording in zip(records, scripts, strict=True)
-    ]
+    scaled = []
+    for item, script in zip(records, scripts, strict=True):
+        if isinstance(script, Recording):
+            # Bounds are those of a sketch as large as recorded, and so are the largest errors.
+            scaled.append(replace(item, recording=script, bound=None, errors=without_largest(item.errors)))
+        else:
+            refused.append(Refused(item.option_string, len(gradients), str(script)))
     if scaling.weights is None:
-        return scaled
+        return scaled, refused
     exact = mean_float64(ran)
     squares = [
         weight * float(np.square(stored(layer)).sum())
@@ -62,7 +71,7 @@ def record_scaled(
     ]
     return [
         replace(item, errors=weighted_errors(item.errors, squares, item.reducer.compresses(ran[0]))) for item in scaled
-    ]
+    ], refused
 
 
 def relative_error(predicted: int, recorded: int) -> float:
@@ -70,43 +79,69 @@ def relative_error(predicted: int, recorded: int) -> float:
     return predicted / recorded - 1 if recorded else 0.0
 
 
-def run_quietly(reducers: Sequence[AskedReducer], gradients: Sequence[Gradient], *, seed: int) -> list[Recording]:
-    """Return the scripts of each reducer on gradients that others have run on: its warnings have been heard."""
+def run_quietly(reducers: Sequence[AskedReducer], gradients: Sequence[Gradient], *, seed: int) -> list[Outcome]:
+    """Return what comes of each reducer on gradients that others have run on: its warnings have been heard."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", S2SimWarning)
-        return [run_reducer(item.reducer, gradients, seed=seed).recording for item in reducers]
+        return [_unless_refused(item, partial(_scripts, item, gradients, seed)) for item in reducers]
+
+
+def _scripts(asked: AskedReducer, gradients: Sequence[Gradient], seed: int) -> Recording:
+    return run_reducer(asked.reducer, gradients, seed=seed).recording
+
+
+def _unless_refused(asked: AskedReducer, compute: Callable[[], Recording]) -> Outcome:
+    try:
+        return compute()
+    except S2SimError as error:
+        if not asked.optional:
+            raise
+        return error
 
 
 def grow(
     reducers: Sequence[AskedReducer],
-    base: Sequence[Recording],
+    base: Sequence[Outcome],
     gradients: Sequence[Gradient],
     scaling: Scaling,
     *,
     seed: int,
-) -> list[Recording]:
-    """Return the scripts ``base`` of each reducer on ``gradients`` at the size that ``scaling`` asks for."""
+) -> list[Outcome]:
+    """Return what becomes of each reducer's scripts ``base`` on ``gradients`` at the size that ``scaling`` asks for."""
     grown = [
         (_run_alike(reducers, base, [growth.double(gradient) for gradient in gradients], seed=seed), growth.times)
         for growth in scaling.growths
     ]
-    return [
-        scale_recording(item.option_string, recording, [(doubled[index], times) for doubled, times in grown])
-        for index, (item, recording) in enumerate(zip(reducers, base, strict=True))
-    ]
+    found = []
+    for index, (item, small) in enumerate(zip(reducers, base, strict=True)):
+        larger = [(doubled[index], times) for doubled, times in grown]
+        found.append(_unless_refused(item, partial(_scaled, item.option_string, small, larger)))
+    return found
+
+
+def _scaled(reducer: str, base: Outcome, grown: Sequence[tuple[Outcome, float]]) -> Recording:
+    """Return a scaled recording; raise why one of them was refused."""
+    return scale_recording(reducer, _recording(base), [(_recording(outcome), times) for outcome, times in grown])
+
+
+def _recording(outcome: Outcome) -> Recording:
+    if isinstance(outcome, S2SimError):
+        raise outcome
+    return outcome
 
 
 def _run_alike(
-    reducers: Sequence[AskedReducer], base: Sequence[Recording], gradients: Sequence[Gradient], *, seed: int
-) -> list[Recording]:
-    """Return the scripts of each reducer on larger gradients, by other seeds where its calls are not those of ``base``.
+    reducers: Sequence[AskedReducer], base: Sequence[Outcome], gradients: Sequence[Gradient], *, seed: int
+) -> list[Outcome]:
+    """Return what comes of each reducer on larger gradients, by other seeds where its calls are not those of ``base``.
 
     An exact sketch that by a chance of less than one per cent cannot be read sends some rows again.
     """
     found = run_quietly(reducers, gradients, seed=seed)
-    for index, item in enumerate(reducers):
+    for index, (item, small) in enumerate(zip(reducers, base, strict=True)):
         for other in range(1, _OTHER_SEEDS + 1):
-            if _form(found[index]) != _form(base[index]):
+            large = found[index]
+            if isinstance(small, Recording) and isinstance(large, Recording) and _form(large) != _form(small):
                 (found[index],) = run_quietly([item], gradients, seed=seed + other)
     return found
 

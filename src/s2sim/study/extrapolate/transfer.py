@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.timing.timer import AUTO
-from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.errors import S2SimWarning
 from s2sim.gradients.extrapolation.models import LayerGroup, LayerTable, Model, Published
 from s2sim.gradients.extrapolation.scaling import scale_to_model
 from s2sim.gradients.gradient import Gradient, RowSparse
@@ -26,12 +26,10 @@ from s2sim.study.measuring.result import ROUNDING_ERROR
 from s2sim.study.measuring.row_parts import Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from s2sim.gradients.load import AnyTrace
     from s2sim.gradients.traces.read import Trace
-    from s2sim.study.measuring.record import Recorded
-    from s2sim.study.scenario.asked import AskedReducer
     from s2sim.study.scenario.reducers import ReducerScenario
 
 # Statistics differ at any number of ranks; these take a second.
@@ -110,24 +108,15 @@ def _run(
     with warnings.catch_warnings():
         # What there is to warn of, the run itself says of its own gradients.
         warnings.simplefilter("ignore", S2SimWarning)
-        records = _record(plain.reducers_on(ranks), gradients, model, scenario.seed)
+        scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
+        optional = [replace(item, optional=True) for item in plain.reducers_on(ranks)]
+        records, _ = record_scaled(optional, gradients, scaling, seed=scenario.seed)
     found = {}
     for item in records:
         run = Executed(item.recording, plain, timer)
         error = None if item.reducer.traits.lossless else item.errors.whole.relative_l2
         found[item.option_string] = _Found(int(traffic(run)[0].max()), run.replay.total_ps, error)
     return found
-
-
-def _record(reducers: Sequence[AskedReducer], gradients: Sequence[Gradient], model: Model, seed: int) -> list[Recorded]:
-    """Return the scripts of all reducers, or of those that can take the gradients."""
-    scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
-    try:
-        return record_scaled(reducers, gradients, scaling, seed=seed)
-    except S2SimError:
-        if len(reducers) == 1:
-            return []
-        return [item for reducer in reducers for item in _record([reducer], gradients, model, seed)]
 
 
 def _of_kinds(gradient: Gradient, kinds: Collection[bool]) -> Gradient:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.errors import CodecError, S2SimWarning
+from s2sim.errors import CodecError, S2SimError
 from s2sim.gradients.gradient import stored
 from s2sim.reducers.measure import mean_float64, norm, share_within, worst_error
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.scripts.script import AwaitGradient
-from s2sim.study.measuring.row_parts import BoundRow
+from s2sim.study.measuring.row_parts import BoundRow, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,32 +72,38 @@ def record(
     *,
     seed: int,
     earlier: Sequence[Gradient] | None = None,
-    forgiving: bool = False,
     on_reducer: Callable[[], None] = lambda: None,
-) -> list[Recorded]:
-    """Run each reducer on the gradients, one a rank, with empty residuals.
-
-    One that cannot take them is an error, or if ``forgiving`` left out with a warning.
+) -> tuple[list[Recorded], list[Refused]]:
+    """Run each reducer on the gradients, one a rank, with empty residuals; return also which optional ones refuse them.
 
     A warm one carries over what it knows from ``earlier``, the gradients of another step, or from the same ones.
     """
     exact = mean_float64(gradients)
-    found = []
+    found, refused = [], []
     for asked in reducers:
-        text, reducer = asked.option_string, asked.reducer.fitted(gradients, seed)
         try:
-            ran = run_reducer(reducer, gradients, seed=seed, earlier=earlier)
-        except CodecError as error:
-            if not forgiving:
+            found.append(_record_one(asked, gradients, exact, seed, earlier))
+        except S2SimError as error:
+            text = asked.option_string
+            if asked.optional:
+                refused.append(Refused(text, len(gradients), str(error)))
+            elif isinstance(error, CodecError):
                 raise CodecError(f"{text} cannot take these gradients: {error}; leave it out with --reducer") from None
-            warnings.warn(f"{text} cannot take these gradients and is left out: {error}", S2SimWarning, stacklevel=2)
-            on_reducer()
-            continue
-        compressed = reducer.compresses(gradients[0])
-        errors = worst_error(ran.results, exact, compressed)
-        found.append(Recorded(text, reducer, ran.recording, errors, _checked_bound(ran, exact, compressed)))
+            else:
+                raise
         on_reducer()
-    return found
+    return found, refused
+
+
+def _record_one(
+    asked: AskedReducer, gradients: Sequence[Gradient], exact: Gradient, seed: int, earlier: Sequence[Gradient] | None
+) -> Recorded:
+    reducer = asked.reducer.fitted(gradients, seed)
+    ran = run_reducer(reducer, gradients, seed=seed, earlier=earlier)
+    compressed = reducer.compresses(gradients[0])
+    errors = worst_error(ran.results, exact, compressed)
+    bound = _checked_bound(ran, exact, compressed)
+    return Recorded(asked.option_string, reducer, ran.recording, errors, bound)
 
 
 def _checked_bound(ran: Ran, exact: Gradient, compressed: Sequence[int]) -> BoundRow | None:

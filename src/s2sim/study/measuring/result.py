@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Extrapolation,
         Judgement,
         LoweringRow,
+        Refused,
         StepRow,
     )
     from s2sim.study.spec import RunSpec
@@ -332,6 +333,8 @@ class Result(ResultForm):
         For the largest number of workers.
     verdicts : tuple of Verdict
         One a number of workers; break-even was looked for with the largest.
+    refused : tuple of Refused
+        What was asked for together with others, and did not run.
     notes : tuple of str
         What a reader must know to read the numbers rightly.
     caveats : tuple of str
@@ -350,6 +353,7 @@ class Result(ResultForm):
     rows: tuple[Row, ...] = field(metadata=key("results"))
     verdict: Verdict
     verdicts: tuple[Verdict, ...] = ()
+    refused: tuple[Refused, ...] = ()
     notes: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
 

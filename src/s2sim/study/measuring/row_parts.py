@@ -67,6 +67,15 @@ class LoweringRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A reducer that was asked for together with others, by its option string, and why it did not run."""
+
+    reducer: str
+    workers: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class BoundRow:
     """A published bound on the error of one element, beside what was found.
 

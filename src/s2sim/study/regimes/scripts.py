@@ -49,7 +49,7 @@ class Recorder:
         scripts = []
         for asked in reducers:
             try:
-                (found,) = record([asked], gradients, seed=trace.seed, earlier=earlier)
+                ((found,), _) = record([asked], gradients, seed=trace.seed, earlier=earlier)
             except S2SimError as error:
                 if asked.reducer.traits.name == DENSE:
                     raise

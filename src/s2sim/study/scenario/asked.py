@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AskedReducer:
-    """A reducer and the option string by which it was asked for, and by which results name it."""
+    """A reducer and the option string by which it was asked for, and by which results name it.
+
+    Nobody has named one that is ``optional``: where it refuses something a run goes on without it, and says so.
+    """
 
     option_string: str
     reducer: Reducer
+    optional: bool = False
 
 
 def reducers_asked(texts: Sequence[str]) -> tuple[AskedReducer, ...]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from s2sim.gradients.extrapolation.models import load_model
 from s2sim.gradients.extrapolation.scaling import parse_parameters
 from s2sim.gradients.load import load_trace
-from s2sim.study.scenario.asked import placed_on, reducers_asked
+from s2sim.study.scenario.asked import placed_on
 from s2sim.study.scenario.cluster import Scenario, resolve_cluster
+from s2sim.study.scenario.every import asked_or_all
 from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.study.scenario.memory import check_ranks
 from s2sim.units import parse_option, parse_time_ps
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from s2sim.collectives.libraries.library import Library
     from s2sim.gradients.extrapolation.models import Model
     from s2sim.gradients.load import AnyTrace
@@ -32,6 +35,8 @@ class ReducerScenario(Scenario):
     ----------
     reducers : tuple of AskedReducer
         ``dense`` among them.
+    refused : dict of str to str
+        Why others that were asked for cannot be, by option string.
     machines : Machines
         What executes the collectives, and what encodes and decodes.
     trace : AnyTrace
@@ -50,6 +55,7 @@ class ReducerScenario(Scenario):
     dtype: Held = "fp32"
     target: Model | int | None = None
     compute_ps: int | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def reducers_on(self, workers: int) -> tuple[AskedReducer, ...]:
         """Return the reducers as so many workers run them, who know which of them share a node."""
@@ -74,7 +80,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     S2SimError
         For anything that does not exist or cannot be as asked.
     """
-    reducers = reducers_asked(spec.reducers)
+    reducers, refused = asked_or_all(spec.reducers)
     compute_ps = None if spec.compute is None else parse_option("--compute", parse_time_ps, spec.compute)
     target = None if spec.scale_to is None else parse_parameters(spec.scale_to)
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
@@ -88,10 +94,17 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         seed=where.seed,
         faults=where.faults,
         algorithm=where.algorithm,
-        reducers=tuple(replace(item, reducer=item.reducer.held_in(dtype)) for item in reducers),
+        reducers=tuple(_as_held(item, dtype, forgiving=spec.by_default) for item in reducers),
+        refused=refused,
         machines=resolve_machines(where.shape, where.overrides, spec.library, spec.gpu),
         trace=trace,
         dtype=dtype,
         target=target if spec.model is None else load_model(spec.model),
         compute_ps=compute_ps,
     )
+
+
+def _as_held(asked: AskedReducer, dtype: Held, *, forgiving: bool) -> AskedReducer:
+    """Return a reducer for gradients of a type; if ``forgiving``, one that a run can do without but for dense."""
+    optional = asked.optional or (forgiving and asked.reducer.traits.name != "dense")
+    return replace(asked, reducer=asked.reducer.held_in(dtype), optional=optional)
