@@ -79,7 +79,7 @@ ReducerOption = Annotated[
     typer.Option(
         metavar="NAME[:KEY=VALUE,...]",
         help="A reducer to compare with dense, for example topk:density=0.01,ef=true; repeatable "
-        "(see s2sim list reducers).",
+        "(see s2sim list reducers). For run, all takes every one with its defaults.",
         show_default="many that cover the field",
     ),
 ]

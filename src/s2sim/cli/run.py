@@ -44,6 +44,7 @@ EXAMPLES = examples(
     "s2sim run --topology fat-tree --workers 128 --trace ncf --reducer union --scale-to 350M",
     "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
     "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 12 --reducer topk --reducer s2:cells=2",
+    "s2sim run --topology fat-tree --workers 16 --reducer all",
     "s2sim run --spec result.json",
 )
 

@@ -21,9 +21,8 @@ def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
     found |= {each.reducer: {} for each in result.refused if each.reducer not in found}
     for row in result.rows:
         found[row.option_string][row.workers] = row
-    as_dense = [
-        name for name, rows in found.items() if len(rows) == len(counts) and all(map(_is_as_dense, rows.values()))
-    ]
+    complete = {name: rows for name, rows in found.items() if len(rows) == len(counts)}
+    as_dense = [name for name, rows in complete.items() if all(map(_is_as_dense, rows.values()))]
     shown = {name: rows for name, rows in found.items() if name not in as_dense}
     verdicts = {verdict.workers: verdict for verdict in result.verdicts}
     never = {name: why for name, rows in shown.items() if (why := _why_never(list(rows.values())))}
