@@ -76,7 +76,7 @@ def test_scaled_scripts_are_those_of_as_many_times_the_rows(text, times):
     held = gradients()
     large = [Gradient(g.names, tuple(repeated(layer, times) for layer in g.layers)) for g in held]
     scaling = scale_to(large[0].size, held[0])
-    found = record_scaled(reducers(text), held, scaling, seed=0)[0]
+    found = record_scaled(reducers(text), held, scaling, seed=0)[0][0]
     _, direct = run_group(make_instances(make_reducer(text), len(large)), large, seed=0)
     for ours, theirs in zip(found.recording.calls, direct.calls, strict=True):
         # A bitmap ends on a whole byte, a list of indices on a whole element.
@@ -92,7 +92,7 @@ def test_scripts_scaled_to_a_model_are_those_of_gradients_of_its_shape(text, tmp
     path = tmp_path / "model.toml"
     path.write_text(MODEL)
     model, held = load_model(str(path)), gradients()
-    found = record_scaled(reducers(text), held, scale_to_model(model, held[0], len(held)), seed=0)[0]
+    found = record_scaled(reducers(text), held, scale_to_model(model, held[0], len(held)), seed=0)[0][0]
     shapes = [layer.shape for layer in model.layers]
     large = []
     for gradient in held:
@@ -109,7 +109,7 @@ def test_scripts_scaled_to_a_model_are_those_of_gradients_of_its_shape(text, tmp
 
 def test_an_estimate_of_the_union_stays_one_when_scaled():
     held = gradients()
-    recording = record_scaled(reducers("s2"), held, scale_to(50 * held[0].size, held[0]), seed=0)[0].recording
+    recording = record_scaled(reducers("s2"), held, scale_to(50 * held[0].size, held[0]), seed=0)[0][0].recording
     estimate, cells = recording.calls[0], recording.calls[1]
     _, small = run_group(make_instances(make_reducer("s2"), len(held)), held, seed=0)
     assert estimate.elements == small.calls[0].elements  # registers are as many at any size
@@ -119,8 +119,8 @@ def test_an_estimate_of_the_union_stays_one_when_scaled():
 @pytest.mark.filterwarnings("ignore:s2")
 def test_a_sketch_sized_for_an_error_is_sized_once_and_then_grows():
     held = gradients()
-    found = record_scaled(reducers("s2:error=0.2"), held, scale_to(20 * held[0].size, held[0]), seed=0)[0]
-    small = record(reducers("s2:error=0.2"), held, seed=0)[0]
+    found = record_scaled(reducers("s2:error=0.2"), held, scale_to(20 * held[0].size, held[0]), seed=0)[0][0]
+    small = record(reducers("s2:error=0.2"), held, seed=0)[0][0]
     assert found.reducer.options() == small.reducer.options()
     assert found.recording.calls[1].elements[0] == pytest.approx(20 * small.recording.calls[1].elements[0], rel=0.1)
 
@@ -183,7 +183,7 @@ def test_a_growth_doubles_only_its_part():
 def test_the_held_back_half_of_every_shipped_trace_is_predicted_within_ten_per_cent(name):
     recorded = load_trace(name, workers=1).world_size
     scenario = resolve_run(RunSpec("fat-tree", (recorded + 1,), trace=name, scale_to="1G"))
-    checks = hold_out(scenario, recorded)
+    checks, _ = hold_out(scenario, recorded)
     assert [check.reducer for check in checks] == list(DEFAULT_REDUCERS)
     for check in checks:
         assert check.what == f"{recorded // 2} of {recorded} ranks and half of the rows predict all"
@@ -199,7 +199,7 @@ def test_the_check_sees_a_law_that_is_wrong(monkeypatch):
         "s2sim.gradients.extrapolation.law.LayerLaw.draw",
         lambda _, counts, ranks, __: (counts == ranks) + 1e-6 * (counts > 0),
     )
-    _, check = hold_out(scenario, 64)
+    (_, check), _ = hold_out(scenario, 64)
     assert check.error_bytes < -0.15
     assert check.error_time < -0.1
 

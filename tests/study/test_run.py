@@ -370,7 +370,7 @@ def test_stages_are_what_waits_for_what():
     from s2sim.study.scenario.asked import AskedReducer
 
     gradients = [load_trace("lstm-lm", workers=2).gradient(0, rank) for rank in range(2)]
-    (recorded,) = record([AskedReducer("union", make_reducer("union"))], gradients, seed=0)
+    ((recorded,), _) = record([AskedReducer("union", make_reducer("union"))], gradients, seed=0)
     calls = recorded.recording.calls
     assert [[calls[number].label for number in group] for group in stages(recorded.recording.scripts[0])] == [
         ["support"],

@@ -9,7 +9,7 @@ import pytest
 import s2sim
 from s2sim.errors import CodecError
 from s2sim.gradients.load import load_trace
-from s2sim.study.extrapolate import transfer
+from s2sim.study.extrapolate import scaled_scripts, transfer
 from s2sim.study.extrapolate.transfer import measure_transfer
 from s2sim.study.scenario.reducers import resolve_run
 from s2sim.study.spec import RunSpec
@@ -91,14 +91,14 @@ def test_a_model_predicts_itself(monkeypatch):
 
 
 def test_a_reducer_that_cannot_take_other_gradients_is_left_out_alone(monkeypatch):
-    record = transfer.record_scaled
+    run = scaled_scripts.run_reducer
 
-    def fails(reducers, *rest, **options):
-        if any(item.option_string == "fp16" for item in reducers):
+    def fails(reducer, *rest, **options):
+        if reducer.traits.name == "fp16":
             raise CodecError("too large")
-        return record(reducers, *rest, **options)
+        return run(reducer, *rest, **options)
 
-    monkeypatch.setattr(transfer, "record_scaled", fails)
+    monkeypatch.setattr(scaled_scripts, "run_reducer", fails)
     found = measured("dense", "fp16", "union", workers=4, trace="ncf", scale_to="1M")
     assert {reducer: len(items) for reducer, items in found.items()} == {"dense": 1, "fp16": 0, "union": 1}
 
