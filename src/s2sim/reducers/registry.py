@@ -20,6 +20,8 @@ REDUCERS = Registry(
         "dense": "s2sim.reducers.systems.dense:Dense",
         "fp16": "s2sim.reducers.systems.fp16:Fp16",
         "topk": "s2sim.reducers.systems.topk:TopK",
+        "random-k": "s2sim.reducers.systems.random_k:RandomK",
+        "random-block": "s2sim.reducers.systems.random_block:RandomBlock",
         "union": "s2sim.reducers.systems.union:Union",
         "owner-reduce": "s2sim.reducers.systems.owner_reduce:OwnerReduce",
         "gather-rows": "s2sim.reducers.systems.gather_rows:GatherRows",

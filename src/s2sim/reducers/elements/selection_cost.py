@@ -1,0 +1,28 @@
+"""Costs of GPU work on drawn or selected elements: found, copied out, added up and put in their places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, SCATTER_BYTES, VALUE_BYTES
+from s2sim.reducers.scripts.script import Work
+
+if TYPE_CHECKING:
+    from s2sim.reducers.scripts.script import Phase
+
+
+def draw(draws: int, segments: int, phase: Phase) -> Work:
+    """Return the cost of drawing indices: each is written once, by a kernel a segment; generators stay in registers."""
+    return Work(phase, draws * INDEX_BYTES, launches=segments)
+
+
+def copy_out(values: int, *, scattered: bool) -> Work:
+    """Return the cost of copying values into a message, from random addresses, whose indices are read, or from runs."""
+    read = INDEX_BYTES + GATHER_BYTES if scattered else VALUE_BYTES
+    return Work("encode", values * (read + VALUE_BYTES))
+
+
+def put_back(result_bytes: int, values: int, *, scattered: bool) -> Work:
+    """Return the cost of clearing a result and adding values to it, at random addresses or in runs."""
+    written = INDEX_BYTES + SCATTER_BYTES if scattered else 2 * VALUE_BYTES
+    return Work("decode", result_bytes + values * (VALUE_BYTES + written), launches=2)
