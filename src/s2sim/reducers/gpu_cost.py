@@ -80,3 +80,8 @@ def encode_values(values: int, code_bytes: int) -> Work:
 def add_codes(values: int, messages: int, code_bytes: int) -> Work:
     """Return the cost of adding what messages of ``values`` values each stand for, one kernel a message."""
     return Work("decode", code_bytes + messages * 2 * VALUE_BYTES * values, launches=max(messages, 1))
+
+
+def merge_pairs(pairs: int) -> Work:
+    """Return the cost of merging sorted lists of pairs and adding up those of one index: two passes over them."""
+    return Work("encode", 4 * pairs * (INDEX_BYTES + VALUE_BYTES), launches=2)

@@ -27,6 +27,7 @@ REDUCERS = Registry(
         "gather-rows": "s2sim.reducers.systems.gather_rows:GatherRows",
         "s2": "s2sim.reducers.systems.s2:S2",
         "s2-exact": "s2sim.reducers.systems.s2_exact:S2Exact",
+        "gtopk": "s2sim.reducers.systems.gtopk:GTopK",
     },
 )
 
