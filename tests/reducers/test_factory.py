@@ -64,7 +64,8 @@ def test_what_people_write_comes_back_as_it_was(text):
 
 
 def test_all_are_registered_and_described():
-    assert REDUCERS.names() == ["dense", "fp16", "topk", "union", "owner-reduce", "gather-rows", "s2", "s2-exact"]
+    systems = {"dense", "fp16", "topk", "union", "owner-reduce", "gather-rows", "s2", "s2-exact"}
+    assert systems < set(REDUCERS.names())
     for name in REDUCERS.names():
         cls = REDUCERS.get(name)
         assert cls.about.name == name

@@ -407,8 +407,9 @@ def test_families_are_told_apart_by_everybody(sight):
     assert min(np.linalg.norm(one - other) for one, other in combinations(seen, 2)) > CLEARLY_DIFFERENT
 
 
-def test_every_reducer_has_a_look_of_its_own():
-    looks = [look_of(name) for name in REDUCERS.names()]
+def test_families_of_a_colour_have_a_look_of_their_own():
+    assert set(LOOKS) <= set(REDUCERS.names())
+    looks = [look_of(name) for name in LOOKS]
     assert OTHER not in looks
     assert len({look.marker for look in (*looks, OTHER)}) == len({look.colour for look in (*looks, OTHER)})
     assert len({look.colour for look in looks}) == len(looks)

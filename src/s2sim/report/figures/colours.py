@@ -1,4 +1,4 @@
-"""One colour and one marker for each family of reducers, the same in all figures."""
+"""One colour and one marker for each family of reducers that is met most, the same in all figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOOKS = {
 }
 
 OTHER = Look("#BBBBBB", "h")
-"""For reducers of other packages."""
+"""For all others: no more colours than these can be told apart."""
 
 
 def family_of(option_string: str) -> str:
