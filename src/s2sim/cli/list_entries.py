@@ -22,9 +22,11 @@ def _registered(registry: Registry, describe: Callable[[Any], str]) -> Entries:
 
 def _reducers() -> Entries:
     from s2sim.reducers.registry import REDUCERS
+    from s2sim.reducers.systems.presets import PRESETS
 
     abouts = [(name, REDUCERS.get(name).about) for name in REDUCERS.names()]
-    return [(name, about.summary, about.source) for name, about in abouts]
+    presets = [(name, f"{item.summary} (is {item.option_string})", item.source) for name, item in PRESETS.items()]
+    return [*((name, about.summary, about.source) for name, about in abouts), *presets]
 
 
 def _codecs() -> Entries:

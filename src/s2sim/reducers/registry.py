@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, cast
 
-from s2sim.errors import OptionError, nearest
+from s2sim.errors import OptionError, nearest, unknown_name
 from s2sim.options import build, join_option_string, split_option_string
+from s2sim.reducers.systems.presets import PRESETS
 from s2sim.reducers.wrappers.compose import wrap, wrapper_options, written_options
 from s2sim.registry import Registry
 
@@ -33,12 +34,27 @@ REDUCERS = Registry(
 
 
 def reducer_names() -> list[str]:
-    """Return every name that `make_reducer` takes."""
-    return REDUCERS.names()
+    """Return every name that `make_reducer` takes: reducers and presets."""
+    return [*REDUCERS.names(), *PRESETS]
+
+
+def resolved_options(text: str) -> tuple[str, dict[str, str]]:
+    """Return the name of a reducer and the options that an option string gives it, those of a preset included.
+
+    >>> resolved_options("mem-sgd:density=0.05")
+    ('topk', {'ef': 'true', 'density': '0.05'})
+    """
+    name, options = split_option_string(text)
+    if name in PRESETS:
+        own, preset = split_option_string(PRESETS[name].option_string)
+        return own, preset | options
+    if name not in REDUCERS.names():
+        raise unknown_name("reducer", name, reducer_names())
+    return name, options
 
 
 def make_reducer(text: str) -> Reducer:
-    """Return the reducer of an option string.
+    """Return the reducer of an option string, or of a preset's name with options that win over its own.
 
     Options of wrappers stand among its own, see `s2sim.reducers.wrappers.compose`: ``ef=true`` adds error feedback to
     a lossy one, ``warm=true`` makes it a later step of one that carries sizes over.
@@ -48,7 +64,7 @@ def make_reducer(text: str) -> Reducer:
     >>> make_reducer("topk:density=0.05,ef=true")
     ErrorFeedback(inner=TopK(density=0.05, granularity='global'), ef=True)
     """
-    name, options = split_option_string(text)
+    name, options = resolved_options(text)
     cls = REDUCERS.get(name)
     added = wrapper_options(cls)
     known = {field.name for field in fields(cls) if field.init} | added

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.reducers.registry import make_reducer, option_string
+from s2sim.reducers.systems.presets import PRESETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,9 +36,11 @@ def reducers_asked(texts: Sequence[str]) -> tuple[AskedReducer, ...]:
     asked = tuple(AskedReducer(text, make_reducer(text)) for text in texts)
     if not any(item.reducer.traits.name == "dense" for item in asked):
         asked = (AskedReducer("dense", make_reducer("dense")), *asked)
-    written: dict[str, str] = {}
+    written: dict[tuple[str, str], str] = {}
     for item in asked:
-        canonical = option_string(item.reducer)
+        # A preset stands beside what it is another name for.
+        name = item.option_string.partition(":")[0]
+        canonical = (name if name in PRESETS else "", option_string(item.reducer))
         if canonical in written:
             raise OptionError(f"the same reducer was asked for twice: {written[canonical]} and {item.option_string}")
         written[canonical] = item.option_string

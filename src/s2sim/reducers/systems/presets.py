@@ -1,0 +1,51 @@
+"""Published systems that are others by another name, or with other options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from s2sim.reducers.rank import Certainty
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A published system as an option string of `s2sim.reducers.registry.make_reducer`.
+
+    Its name may stand wherever a reducer's may, and options after it win over those that it sets:
+    ``mem-sgd:density=0.1``. Results keep the name that was asked for; all else that they say is of what it stands for.
+
+    Attributes
+    ----------
+    option_string : str
+        What it stands for; the name of a reducer and options of it and of wrappers.
+    summary : str
+        What makes it what it is.
+    source : str
+        Who published it.
+    certainty : {"code read", "paper read", "summary read", "recalled"}
+        How it is known.
+    """
+
+    option_string: str
+    summary: str
+    source: str
+    certainty: Certainty = "recalled"
+
+
+PRESETS: dict[str, Preset] = {
+    "mem-sgd": Preset(
+        "topk:ef=true",
+        "each rank's k largest elements, and a memory of all others",
+        "Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018; github.com/epfml/sparsifiedSGD",
+        "code read",
+    ),
+    "authors-omnireduce": Preset(
+        "union",
+        "what the S2 authors' code compares with as OmniReduce: bitmaps merged, then the union's values",
+        "github.com/GeKeShi/Sparse_Sketch_Reducer (OminiReducer)",
+        "code read",
+    ),
+}
+"""By name, in the order in which lists show them."""
