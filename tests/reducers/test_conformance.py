@@ -20,6 +20,8 @@ VARIANTS = [
     "topk:density=0.2,ef=true",
     "topk:density=1",
     "topk:density=0.1,granularity=layer",
+    "topka2a:density=0.1,ef=true",
+    "topka2a:density=1,calls=together",
     "random-k:density=0.2,seed=own,granularity=global,ef=true",
     "random-k:density=0.2,seed=own,send=seed,scale=true",
     "random-block:density=0.2,seed=own",
