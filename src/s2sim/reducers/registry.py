@@ -30,6 +30,7 @@ REDUCERS = Registry(
         "s2": "s2sim.reducers.systems.s2:S2",
         "s2-exact": "s2sim.reducers.systems.s2_exact:S2Exact",
         "gtopk": "s2sim.reducers.systems.gtopk:GTopK",
+        "choco": "s2sim.reducers.systems.choco:Choco",
     },
 )
 

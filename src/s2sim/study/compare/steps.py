@@ -37,9 +37,9 @@ grow less and less."""
 
 
 def with_feedback(reducer: Reducer) -> Reducer:
-    """Return a reducer as training would run it: with error feedback, unless it loses rounding at most."""
-    exact = reducer.traits.lossless or reducer.traits.rounds_only
-    return reducer if exact or isinstance(reducer, Feedback) else ErrorFeedback(reducer)
+    """Return a reducer as training would run it: with error feedback, if it needs that and has none yet."""
+    needs = reducer.traits.feedback == "needed" and not isinstance(reducer, Feedback)
+    return ErrorFeedback(reducer) if needs else reducer
 
 
 def trend(residuals: Sequence[float]) -> str:

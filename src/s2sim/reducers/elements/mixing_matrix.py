@@ -1,0 +1,87 @@
+"""Who averages with whom, and with what weights, where ranks agree by gossip."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from s2sim.errors import OptionError
+from s2sim.text_files import read_text, user_path
+
+if TYPE_CHECKING:
+    from s2sim.arrays import Floats, Mask
+
+Graph: TypeAlias = Literal["ring", "torus", "exponential", "complete"]
+
+_ROUNDING = 1e-6
+
+
+def graph_weights(graph: Graph, ranks: int) -> Floats:
+    """Return the mixing matrix of a graph with Metropolis weights, float64 of shape (ranks, ranks).
+
+    w_ij = 1/(1 + max(degree i, degree j)) for neighbours, and what is left for the rank itself (L. Xiao and S. Boyd,
+    "Fast linear iterations for distributed averaging", Systems & Control Letters 2004): symmetric and doubly
+    stochastic on any graph.
+
+    >>> graph_weights("ring", 4)[0]
+    array([0.33333333, 0.33333333, 0.        , 0.33333333])
+    """
+    linked = _linked(graph, ranks)
+    degrees = linked.sum(axis=1)
+    weights = np.where(linked, 1 / (1 + np.maximum.outer(degrees, degrees)), 0.0)
+    np.fill_diagonal(weights, 1 - weights.sum(axis=1))
+    return weights
+
+
+def _linked(graph: Graph, ranks: int) -> Mask:
+    """Return which ranks are neighbours."""
+    linked = np.zeros((ranks, ranks), np.bool_)
+    places = np.arange(ranks)
+    if graph == "complete":
+        linked[:] = True
+    elif graph == "torus":
+        # The most square grid that has a place for each rank and none to spare.
+        rows = next(each for each in range(int(ranks**0.5), 0, -1) if ranks % each == 0)
+        grid = places.reshape(rows, -1)
+        for axis in (0, 1):
+            linked[grid, np.roll(grid, 1, axis)] = True
+    else:
+        hops = [1] if graph == "ring" else [2**power for power in range(max(ranks - 1, 0).bit_length())]
+        for hop in hops:
+            linked[places, (places + hop) % ranks] = True
+    linked |= linked.T
+    np.fill_diagonal(linked, False)
+    return linked
+
+
+def read_weights(path: str) -> Floats:
+    """Return a mixing matrix from a text file with a row of numbers for each rank, float64 of shape (P, P).
+
+    `OptionError` unless it is symmetric, without negative weights, and every row adds up to 1.
+    """
+    text = read_text(user_path(path, OptionError), noun="mixing matrix", error=OptionError)
+    try:
+        weights = np.loadtxt(StringIO(text.replace(",", " ")), ndmin=2)
+    except ValueError as found:
+        raise OptionError(f"the mixing matrix {path} is no table of numbers: {found}") from None
+    rows, columns = weights.shape
+    if rows != columns:
+        raise OptionError(f"the mixing matrix {path} has {rows} rows and {columns} columns: give one of each a rank")
+    good = np.isfinite(weights).all() and (weights >= 0).all() and np.allclose(weights, weights.T, 0, _ROUNDING)
+    if not good or not np.allclose(weights.sum(axis=1), 1, 0, _ROUNDING):
+        raise OptionError(
+            f"the mixing matrix {path} must be symmetric, without negative weights, and every row must add up to 1"
+        )
+    return weights
+
+
+def mixing_matrix(graph: Graph, path: str | None, ranks: int) -> Floats:
+    """Return the weights of a file, or else those of a graph; `OptionError` if the file is for other ranks."""
+    if path is None:
+        return graph_weights(graph, ranks)
+    weights = read_weights(path)
+    if len(weights) != ranks:
+        raise OptionError(f"the mixing matrix {path} is for {len(weights)} ranks: there are {ranks}")
+    return weights
