@@ -7,7 +7,8 @@ import pytest
 
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers import measure
-from s2sim.reducers.measure import Error, error_of, mean_float64, worst_error
+from s2sim.reducers.measure import Error, consensus_distance, error_of, mean_float64, worst_error
+from s2sim.reducers.rank import Reduced
 from s2sim.testing.reducers import example_gradients
 
 
@@ -66,3 +67,14 @@ def test_the_worst_rank_counts_and_shared_results_are_measured_once(monkeypatch)
     assert worst_error([SimpleNamespace(mean=undefined), SimpleNamespace(mean=shared)], nothing, ()).whole == Error(
         None, None
     )
+
+
+def test_the_consensus_distance_is_that_of_its_definition():
+    means = [np.array([1.0, 0.0], np.float32), np.array([3.0, 0.0], np.float32), np.array([2.0, 3.0], np.float32)]
+    results = [Reduced(Gradient(("w",), (mean,)), sent=list) for mean in means]
+    average = np.mean(means, axis=0)
+    expected = np.sqrt(np.mean([np.sum((mean - average) ** 2) for mean in means])) / np.linalg.norm(average)
+    assert consensus_distance(results) == pytest.approx(expected)
+    assert consensus_distance(results[:1] * 3) == 0
+    opposite = [results[0], Reduced(Gradient(("w",), (-means[0],)), sent=list)]
+    assert consensus_distance(opposite) is None

@@ -19,6 +19,7 @@ def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=
         workers=workers,
         lossless=error == 0.0,
         agrees=True,
+        consensus_distance=0.0,
         estimates="mean",
         encode_s=1.5e-5,
         communication_s=2e-3,

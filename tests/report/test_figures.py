@@ -19,7 +19,7 @@ from s2sim.reducers.registry import REDUCERS
 from s2sim.report.figures.axes import log_limits, log_ticks
 from s2sim.report.figures.break_even import break_even_figure
 from s2sim.report.figures.breakdown import PHASES, breakdown_figure
-from s2sim.report.figures.colours import LOOKS, OTHER, look_of
+from s2sim.report.figures.colours import LOOKS, family_of, look_of
 from s2sim.report.figures.end_names import spread
 from s2sim.report.figures.error import error_figure
 from s2sim.report.figures.families import find_series
@@ -28,6 +28,7 @@ from s2sim.report.figures.head import about
 from s2sim.report.figures.scaling import scaling_figure
 from s2sim.study.break_even.rate_curve import rate_curves
 from s2sim.study.compare.pareto_front import fronts
+from s2sim.study.spec import DEFAULT_REDUCERS
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 CELLS = (0.25, 1, 4, 16)
@@ -403,16 +404,17 @@ def lab(code, sight):
 
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_families_are_told_apart_by_everybody(sight):
-    seen = [lab(look.colour, SIGHTS[sight]) for look in (*LOOKS.values(), OTHER)]
+    seen = [lab(look.colour, SIGHTS[sight]) for look in LOOKS.values()]
     assert min(np.linalg.norm(one - other) for one, other in combinations(seen, 2)) > CLEARLY_DIFFERENT
 
 
-def test_families_of_a_colour_have_a_look_of_their_own():
-    assert set(LOOKS) <= set(REDUCERS.names())
-    looks = [look_of(name) for name in LOOKS]
-    assert OTHER not in looks
-    assert len({look.marker for look in (*looks, OTHER)}) == len({look.colour for look in (*looks, OTHER)})
-    assert len({look.colour for look in looks}) == len(looks)
+def test_what_is_compared_unless_others_are_asked_for_has_looks_of_its_own():
+    looks = [look_of(family) for family in {family_of(text) for text in DEFAULT_REDUCERS}]
+    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
+    others = [look_of(name) for name in REDUCERS.names() if name not in LOOKS]
+    assert not {look.colour for look in others} & {look.colour for look in LOOKS.values()}
+    assert not {look.marker for look in others} & {look.marker for look in LOOKS.values()}
+    assert look_of("a-plug-in") == look_of("a-plug-in")
 
 
 positive = st.floats(1e-12, 1e12)

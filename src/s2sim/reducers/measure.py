@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, sqrt
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -98,6 +99,21 @@ def worst_error(results: Sequence[Reduced], exact: Gradient, compressed: Sequenc
 def worst_of(errors: Iterable[Errors]) -> Errors:
     """Return those of the aggregate which is furthest off as a whole."""
     return max(errors, key=lambda item: inf if item.whole.relative_l2 is None else item.whole.relative_l2)
+
+
+def consensus_distance(results: Sequence[Reduced]) -> float | None:
+    """Return how far apart ranks end: the RMS over them of the distance to their average, over its L2 norm.
+
+    0 where all end with the same, None where the average is zero and they do not (as in A. Koloskova et al., ICML 2021,
+    "Consensus control for decentralized deep learning", there not over a norm).
+    """
+    distinct = {id(result.mean): result.mean for result in results}
+    if len(distinct) == 1:
+        return 0.0
+    average = mean_float64([result.mean for result in results])
+    apart = {key: error_of(mean, average, ()).whole.relative_l2 for key, mean in distinct.items()}
+    distances = [apart[id(result.mean)] for result in results]
+    return None if None in distances else sqrt(fmean(each**2 for each in distances if each is not None))
 
 
 def share_within(mean: Gradient, exact: Gradient, compressed: Iterable[int], limit: float) -> float:

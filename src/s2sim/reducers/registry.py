@@ -31,6 +31,7 @@ REDUCERS = Registry(
         "s2-exact": "s2sim.reducers.systems.s2_exact:S2Exact",
         "gtopk": "s2sim.reducers.systems.gtopk:GTopK",
         "choco": "s2sim.reducers.systems.choco:Choco",
+        "fedavg": "s2sim.reducers.systems.fedavg:FedAvg",
     },
 )
 

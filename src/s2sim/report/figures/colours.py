@@ -1,8 +1,9 @@
-"""One colour and one marker for each family of reducers that is met most, the same in all figures."""
+"""One colour and one marker for each family of reducers, the same in all figures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from zlib import crc32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,9 @@ LOOKS = {
     "s2-exact": Look("#882255", "*"),
 }
 
-OTHER = Look("#BBBBBB", "h")
-"""For all others: no more colours than these can be told apart."""
+# Tol's "muted" scheme without the wine that is taken above, lighter than the first eight or of other hues.
+_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#AA4499")
+_MARKERS = ("<", ">", "p", "h", "d", "H", "8")
 
 
 def family_of(option_string: str) -> str:
@@ -48,5 +50,13 @@ def family_of(option_string: str) -> str:
 
 
 def look_of(family: str) -> Look:
-    """Return how the family of a row's ``reducer`` is drawn."""
-    return LOOKS.get(family, OTHER)
+    """Return how the family of a row's ``reducer`` is drawn.
+
+    Those that a run compares unless others are asked for have looks that everybody tells apart; of the others two may
+    share a colour, or a marker.
+    """
+    if family in LOOKS:
+        return LOOKS[family]
+    # By its name, so that it is the same in all figures, whatever else there is.
+    number = crc32(family.encode())
+    return Look(_COLOURS[number % len(_COLOURS)], _MARKERS[number // len(_COLOURS) % len(_MARKERS)])

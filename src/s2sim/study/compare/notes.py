@@ -37,8 +37,8 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
         notes.append(f"{names_of(warm)}: a later step, whose sizes and units are those of {source}")
     if spec.steps > 1:
         notes.append(
-            f"over {spec.steps} steps what is carried over comes from the step before, and what loses more than "
-            "rounding runs with error feedback; residuals over the L2 norm of the first step's gradients"
+            f"over {spec.steps} steps what is carried over comes from the step before, and what needs error "
+            "feedback runs with it; residuals over the L2 norm of the first step's gradients"
         )
         if warm:
             notes.append(f"{names_of(warm)}: a later step already, so that it is not followed over steps")
@@ -73,6 +73,12 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
     notes += _granularity(trace, recorded)
     notes += [
         f"{item.option_string}: {note}; found {_error_text(item)}" for item in recorded for note in item.reducer.notes()
+    ]
+    notes += [
+        f"{item.option_string}: ranks do not end alike; the consensus distance, the RMS of their distances to their "
+        f"average over its L2 norm, is {item.consensus:.3g} after the first step, and errors are those of the worst"
+        for item in recorded
+        if item.consensus
     ]
     notes += library_notes(library, scenario.shape, recorded)
     if len(spec.workers) > 1:

@@ -75,6 +75,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         workers=cluster.workers,
         lossless=recorded.reducer.traits.lossless,
         agrees=recorded.reducer.traits.agrees,
+        consensus_distance=recorded.consensus,
         estimates=recorded.reducer.traits.estimates,
         encode_s=replay.encode_ps / PS_PER_S,
         communication_s=replay.communication_ps / PS_PER_S,

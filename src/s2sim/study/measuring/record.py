@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.errors import CodecError, S2SimError
 from s2sim.gradients.gradient import stored
-from s2sim.reducers.measure import mean_float64, norm, share_within, worst_error
+from s2sim.reducers.measure import consensus_distance, mean_float64, norm, share_within, worst_error
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.study.measuring.row_parts import BoundRow, Refused
@@ -30,7 +30,8 @@ class Recorded:
     """What one reducer did on one set of gradients.
 
     The reducer has its options fitted; it is not one of the instances that ran. Errors are those of the worst rank,
-    ``bound`` is what theory says of the error of an element.
+    ``bound`` is what theory says of the error of an element; ``consensus`` how far apart the ranks end, see
+    `s2sim.reducers.measure.consensus_distance`.
     """
 
     option_string: str
@@ -38,6 +39,7 @@ class Recorded:
     recording: Recording
     errors: Errors
     bound: BoundRow | None
+    consensus: float | None
 
     @property
     def assumes(self) -> str | None:
@@ -103,7 +105,7 @@ def _record_one(
     compressed = reducer.compresses(gradients[0])
     errors = worst_error(ran.results, exact, compressed)
     bound = _checked_bound(ran, exact, compressed)
-    return Recorded(asked.option_string, reducer, ran.recording, errors, bound)
+    return Recorded(asked.option_string, reducer, ran.recording, errors, bound, consensus_distance(ran.results))
 
 
 def _checked_bound(ran: Ran, exact: Gradient, compressed: Sequence[int]) -> BoundRow | None:

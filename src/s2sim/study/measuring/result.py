@@ -72,6 +72,8 @@ class Row(JsonForm):
         Whether the aggregate is exact but for rounding.
     agrees : bool
         Whether all ranks end with the same; where they do not, errors are those of the worst.
+    consensus_distance : float or None
+        RMS over ranks of the distance of what each ends with to their average, over its L2 norm; None where undefined.
     estimates : {"mean", "sign", "weights"}
         What ranks end with: the mean gradient, its signs, or the mean of models that have drifted apart.
     encode_s, communication_s, decode_s, total_s : float
@@ -137,6 +139,7 @@ class Row(JsonForm):
     workers: int
     lossless: bool
     agrees: bool
+    consensus_distance: float | None
     estimates: str
     encode_s: float = field(metadata=key("time_s", "encode"))
     communication_s: float = field(metadata=key("time_s", "communication"))
