@@ -36,6 +36,7 @@ _RATE_BPS = {
     **{f"{prefix}b/s": Fraction(factor, 8) for prefix, factor in _ALL_PREFIXES.items()},
     **{f"{prefix}bit/s": Fraction(factor, 8) for prefix, factor in _ALL_PREFIXES.items()},
 }
+_WORK_RATE_PER_S = {f"{prefix}FLOP/s": Fraction(factor) for prefix, factor in _PREFIX.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class _Kind:
 _TIME = _Kind("time", _TIME_PS, "2us", 10**6 * PS_PER_S, "1e6 s")
 _SIZE = _Kind("size", _SIZE_BYTES, "25MiB", 2**60, "2^60 bytes")
 _RATE = _Kind("rate", _RATE_BPS, "100Gbps", 10**18, "1e18 B/s")
+_WORK_RATE = _Kind("rate of work", _WORK_RATE_PER_S, "20TFLOP/s", 10**18, "1e18 FLOP/s")
 
 
 def _shown(value: object) -> str:
@@ -121,6 +123,18 @@ def parse_rate_Bps(text: object) -> float:
         raise UnitError(f"rate {text!r} is zero: nothing would ever arrive")
     if rate < 1:
         raise UnitError(f"rate {text!r} is out of range: at least 1 B/s, for example '100Gbps'")
+    return float(rate)
+
+
+def parse_work_rate_per_s(text: object) -> float:
+    """Return a rate in operations per second; below 1 FLOP/s it is refused.
+
+    >>> parse_work_rate_per_s("19.5TFLOP/s")
+    19500000000000.0
+    """
+    rate = _parse(text, _WORK_RATE)
+    if rate < 1:
+        raise UnitError(f"rate of work {text!r} is out of range: at least 1 FLOP/s, for example '20TFLOP/s'")
     return float(rate)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from s2sim.collectives.timing.timer import Timer
@@ -13,6 +15,7 @@ from s2sim.replay.run import replay
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.files.hardware import load_gpu
+from s2sim.topology.node_spec import LinkSpec
 
 RATE_BPS = 50 * 2**30
 
@@ -145,6 +148,27 @@ def test_the_published_code_is_as_fast_as_its_authors_measured():
     decode = Work("decode", 0, launches=0, dense_decode_bytes=2 * table)
     assert work_ps(encode, gpu) / 1e9 == pytest.approx(2.972, rel=0.01)
     assert work_ps(decode, gpu) / 1e9 == pytest.approx(7.247, rel=0.01)
+
+
+def test_a_kernel_takes_the_longer_of_its_bytes_and_its_operations(gpu):
+    bytes_alone = Work("encode", 10**9)
+    assert work_ps(replace(bytes_alone, flops=10**9), gpu) == work_ps(bytes_alone, gpu)
+    # The roofline's ridge: as many operations as pass while the bytes do.
+    ridge = round(gpu.fp32_flop_per_s * gpu.flops_efficiency * 10**9 / gpu.stream_Bps)
+    assert work_ps(replace(bytes_alone, flops=ridge), gpu) == pytest.approx(work_ps(bytes_alone, gpu), rel=1e-6)
+    computed = replace(bytes_alone, flops=3 * ridge, launches=2)
+    expected = 3 * (work_ps(bytes_alone, gpu) - gpu.kernel_launch_ps) + 2 * gpu.kernel_launch_ps
+    assert work_ps(computed, gpu) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_host_codes_one_value_after_the_other_and_copies_cross_its_pcie(gpu):
+    work = Work("encode", 0, launches=0, host_steps=10**6, copied_bytes=10**6)
+    assert work_ps(work, gpu) == 10**6 * gpu.host_step_ps
+    assert work_ps(work, gpu, LinkSpec(1e9, 0)) == 10**6 * gpu.host_step_ps + 10**9
+    cluster = build_cluster(load_shape("tcp-10g"), 2)
+    recording = Recording((all_reduce(1000, 2),), ((work, Post(0), Wait((0,))),) * 2)
+    assert replay(recording, Timer(cluster, "ring"), gpu).encode_ps == work_ps(work, gpu, cluster.shape.pcie)
+    assert work_ps(work, gpu, cluster.shape.pcie) > work_ps(work, gpu)
 
 
 def prefetched(workers, support, values, *, work=()):

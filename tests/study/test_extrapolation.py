@@ -129,13 +129,13 @@ def test_blocks_of_an_exchange_are_scaled_one_by_one():
     def recording(factor):
         blocks = ((0, 3 * factor), (5 * factor, 7))
         call = Call("all_to_all", "exchange", "float32", 4, tuple(map(sum, blocks)), False, "rows", blocks)
-        script = (Post(0), Wait((0,)), Work("decode", 100 * factor + 1, launches=factor))
-        return Recording((call,), (script, script))
+        work = Work("decode", 100 * factor + 1, factor, 0, 0, 7 * factor, 5 * factor, 3 * factor)
+        return Recording((call,), ((Post(0), Wait((0,)), work),) * 2)
 
     found = scale_recording("x", recording(1), [(recording(2), 9.0)])
     assert found.calls[0].blocks == ((0, 30), (50, 7))
     assert found.calls[0].elements == (30, 57)
-    assert found.scripts[0][2] == Work("decode", 1001, launches=2)
+    assert found.scripts[0][2] == Work("decode", 1001, 2, 0, 0, 70, 50, 30)
 
 
 def test_a_reducer_that_calls_otherwise_at_another_size_cannot_be_scaled():

@@ -16,6 +16,14 @@ def test_catalogue():
     assert all(summary and source for _, summary, source in list_hardware())
 
 
+def test_every_gpu_of_the_catalogue_has_what_is_optional_elsewhere():
+    for name, _, _ in list_hardware():
+        gpu = load_gpu(name)
+        operations_while_a_byte_passes = 1 / gpu.flops_s(1) / gpu.stream_Bps
+        assert 5 < operations_while_a_byte_passes < 50
+        assert gpu.host_ps(10) == 10_500
+
+
 def test_passes_explain_the_published_timings():
     gpu = load_gpu("rtx-2080")
     table_bytes = 32317 * 1024 * 4
@@ -56,6 +64,25 @@ def test_a_file_of_ones_own(tmp_path):
         load_gpu(str(tmp_path / "none.toml"))
 
 
+def test_what_is_missing_in_a_file_is_named_once_it_is_needed(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN)
+    gpu = load_gpu(str(path))
+    assert (gpu.flops_s(0), gpu.host_ps(0)) == (0.0, 0)
+    with pytest.raises(
+        TopologyError, match=r'gpu.mine.fp32_flops is missing.*add for example fp32_flops = "20TFLOP/s"'
+    ):
+        gpu.flops_s(1)
+    with pytest.raises(TopologyError, match=r'mine.host_step is missing.*add for example host_step = "1ns"'):
+        gpu.host_ps(1)
+    path.write_text(OWN + 'fp32_flops = "20TFLOP/s"\nhost_step = "2ns"\n')
+    with pytest.raises(TopologyError, match=r"gpu.mine.flops_efficiency is missing"):
+        load_gpu(str(path)).flops_s(1)
+    path.write_text(OWN + 'fp32_flops = "20TFLOP/s"\nflops_efficiency = 0.5\nhost_step = "2ns"\n')
+    assert load_gpu(str(path)).flops_s(10**13) == 1.0
+    assert load_gpu(str(path)).host_ps(3) == 6000
+
+
 def test_a_file_that_never_ends_is_refused():
     with pytest.raises(TopologyError, match="/dev/zero"):
         load_gpu("/dev/zero")
@@ -92,6 +119,9 @@ def test_refused(tmp_path):
     assert read()["mine"].dense_encode_passes == 5.0
     for changes, error, message in [
         ({"memory_efficiency": "1.2"}, TopologyError, "is a share"),
+        ({"flops_efficiency": "1.2"}, TopologyError, "is a share"),
+        ({"fp32_flops": '"20TB/s"'}, UnitError, "gpu.mine.fp32_flops: rate of work '20TB/s' has the unit"),
+        ({"fp32_flops": '"0TFLOP/s"'}, UnitError, "out of range"),
         ({"memory_efficiency": "0"}, TopologyError, "not a positive number"),
         ({"kernel_launch": ""}, TopologyError, "gpu.mine.kernel_launch is missing"),
         ({"kernel_lunch": '"5us"'}, TopologyError, "'kernel_lunch'.*'kernel_launch'"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from s2sim.replay.plan import Plan
     from s2sim.replay.watcher import Watcher
     from s2sim.topology.files.hardware import Gpu
+    from s2sim.topology.node_spec import LinkSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,19 @@ class _RankClass:
 
 
 def _run_class(
-    env: simpy.Environment, rank_class: _RankClass, recording: Recording, communicators: Communicators, gpu: Gpu
+    env: simpy.Environment,
+    rank_class: _RankClass,
+    recording: Recording,
+    communicators: Communicators,
+    gpu: Gpu,
+    pcie: LinkSpec | None,
 ) -> Generator[simpy.Event, None, None]:
     """Replay one script: work takes GPU time, a size known only from data first waits for the GPU."""
     if rank_class.delay_ps:
         yield env.timeout(rank_class.delay_ps)
     for step in rank_class.script:
         if isinstance(step, Work):
-            duration = ceil(work_ps(step, gpu) * rank_class.factor)
+            duration = ceil(work_ps(step, gpu, pcie) * rank_class.factor)
             rank_class.work.append((step.phase, int(env.now), int(env.now) + duration))
             yield env.timeout(duration)
         elif isinstance(step, Post):
@@ -173,7 +179,8 @@ def replay(
         disturbance=disturbance,
         slowest=float(factors.max(initial=1.0)),
     )
-    over = env.all_of([env.process(_run_class(env, each, recording, communicators, gpu)) for each in classes])
+    pcie = cluster.shape.pcie
+    over = env.all_of([env.process(_run_class(env, each, recording, communicators, gpu, pcie)) for each in classes])
     # Some faults go on for ever.
     while not over.processed and env.peek() < inf:
         env.step()

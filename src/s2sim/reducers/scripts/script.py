@@ -11,7 +11,7 @@ Kind: TypeAlias = Literal["all_reduce", "all_gather", "all_to_all", "reduce_scat
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work of one GPU between collectives.
+    """Work of one rank between collectives: of its GPU, and of the CPU of its host.
 
     Attributes
     ----------
@@ -22,6 +22,13 @@ class Work:
     dense_encode_bytes, dense_decode_bytes : int
         Bytes of a dense table that is converted to or from element coordinates, in as many passes as the GPU's
         catalogue entry says; 0 for codecs that work on rows + values.
+    flops : int
+        Float32 operations of its kernels, multiplications and additions counted apart, outside of tensor cores; they
+        run beside the bytes, and the longer of the two counts.
+    host_steps : int
+        Values or bits that one core of the CPU codes one after the other.
+    copied_bytes : int
+        Bytes that cross the PCIe between GPU and host, either way.
     """
 
     phase: Phase
@@ -29,6 +36,21 @@ class Work:
     launches: int = 1
     dense_encode_bytes: int = 0
     dense_decode_bytes: int = 0
+    flops: int = 0
+    host_steps: int = 0
+    copied_bytes: int = 0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What grows with a gradient, by field: all but the number of kernels."""
+        return {
+            "bytes_moved": self.bytes_moved,
+            "dense_encode_bytes": self.dense_encode_bytes,
+            "dense_decode_bytes": self.dense_decode_bytes,
+            "flops": self.flops,
+            "host_steps": self.host_steps,
+            "copied_bytes": self.copied_bytes,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from s2sim.reducers.scripts.script import Recording
     from s2sim.study.compare.choice import Candidate, Choice
     from s2sim.study.measuring.executed import Executed
     from s2sim.topology.files.hardware import Gpu
@@ -34,7 +35,7 @@ def find_flips(
     """
     scenario = executed[0].scenario
     flips = []
-    for constant, value, gpu in _others(scenario.gpu):
+    for constant, value, gpu in _others(scenario.gpu, [one.recording for one in executed]):
         again = replace(scenario, machines=replace(scenario.machines, gpu=gpu))
         varied = [
             each if each.baseline or each.rejected else replace(each, time_s=_time_s(replace(one, scenario=again)))
@@ -57,8 +58,8 @@ def _time_s(executed: Executed) -> float:
     return ((executed.scenario.compute_ps or 0) + executed.replay.total_ps) / PS_PER_S
 
 
-def _others(gpu: Gpu) -> Iterator[tuple[str, str, Gpu]]:
+def _others(gpu: Gpu, recordings: Sequence[Recording]) -> Iterator[tuple[str, str, Gpu]]:
     """Yield the name of each estimated constant, what it may be, and the GPU with that."""
-    for constant, ends in estimates_of(gpu).items():
+    for constant, ends in estimates_of(gpu, recordings).items():
         for value in ends:
             yield constant, value, with_constant(gpu, constant, value)

@@ -23,6 +23,8 @@ _CONSTANTS = {
     "kernel_launch": "a kernel launch of {}",
     "host_sync": "a host synchronisation of {}",
     "memory_efficiency": "kernels that reach {} of the memory bandwidth",
+    "flops_efficiency": "matrix products that reach {} of the peak",
+    "host_step": "a CPU that takes {} for a value or bit",
 }
 
 

@@ -177,12 +177,9 @@ def _scale_script(scripts: Sequence[Script], times: Sequence[float]) -> Script:
     for step, *same in zip(*scripts, strict=True):
         if isinstance(step, Work):
             works = [step, *(other for other in same if isinstance(other, Work))]
-            sizes = _grown(
-                [(work.bytes_moved, work.dense_encode_bytes, work.dense_decode_bytes) for work in works], times
-            )
-            bytes_moved, dense_encode_bytes, dense_decode_bytes = sizes.tolist()
+            sizes = _grown([list(work.sizes.values()) for work in works], times)
             launches = max(work.launches for work in works)
-            steps.append(Work(step.phase, bytes_moved, launches, dense_encode_bytes, dense_decode_bytes))
+            steps.append(replace(step, launches=launches, **dict(zip(step.sizes, sizes.tolist(), strict=True))))
         else:
             steps.append(step)
     return tuple(steps)

@@ -23,6 +23,9 @@ _QUANTITIES = (
     "dense_encode_passes",
     "dense_decode_passes",
 )
+# What is asked for only where there is such work.
+_OPTIONAL = ("fp32_flops", "flops_efficiency", "host_step")
+_SHARES = ("memory_efficiency", "flops_efficiency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,11 @@ class Gpu:
     dense_encode_passes, dense_decode_passes : float
         The published PyTorch code of S2 Reducer: passes over the dense table, at the datasheet's bandwidth, that take
         as long as its encode and decode.
+    fp32_flop_per_s, flops_efficiency : float or None
+        Float32 operations per second of the datasheet, outside of tensor cores, and the share of them that matrix
+        products reach, in (0, 1].
+    host_step_ps : int or None
+        Picoseconds that one core of the host's CPU takes for a value or bit of a code, one after the other.
     """
 
     name: str
@@ -49,12 +57,38 @@ class Gpu:
     host_sync_ps: int
     dense_encode_passes: float
     dense_decode_passes: float
+    fp32_flop_per_s: float | None
+    flops_efficiency: float | None
+    host_step_ps: int | None
     quantities: tuple[Quantity, ...]
 
     @property
     def stream_Bps(self) -> float:
         """Bytes per second that a streaming kernel reaches."""
         return self.memory_bandwidth_Bps * self.memory_efficiency
+
+    def flops_s(self, flops: int) -> float:
+        """Return the seconds that matrix products take for float32 operations."""
+        if not flops:
+            return 0.0
+        if self.fp32_flop_per_s is None:
+            raise self._lacks("fp32_flops", "matrix products are", '"20TFLOP/s"')
+        if self.flops_efficiency is None:
+            raise self._lacks("flops_efficiency", "matrix products are", "0.8")
+        return flops / (self.fp32_flop_per_s * self.flops_efficiency)
+
+    def host_ps(self, steps: int) -> int:
+        """Return the picoseconds that the host's CPU takes for values or bits, one after the other."""
+        if not steps:
+            return 0
+        if self.host_step_ps is None:
+            raise self._lacks("host_step", "codes of the host's CPU are", '"1ns"')
+        return steps * self.host_step_ps
+
+    def _lacks(self, field: str, work: str, example: str) -> TopologyError:
+        return TopologyError(
+            f"gpu.{self.name}.{field} is missing, and {work} to be timed: add for example {field} = {example}"
+        )
 
 
 def read_hardware(path: Path) -> dict[str, Gpu]:
@@ -67,28 +101,33 @@ def read_hardware(path: Path) -> dict[str, Gpu]:
 
 
 def _read_gpu(name: str, table: dict[str, Any], where: str) -> Gpu:
+    known = (*_QUANTITIES, *_OPTIONAL)
     for key in table:
-        if key not in (*_TEXTS, *_QUANTITIES):
-            raise TopologyError(f"{where}: gpu.{name} has an unknown field {key!r}{nearest(key, _QUANTITIES)}")
+        if key not in (*_TEXTS, *known):
+            raise TopologyError(f"{where}: gpu.{name} has an unknown field {key!r}{nearest(key, known)}")
     given = {key: read_quantity(value, f"gpu.{name}.{key}", where) for key, value in table.items()}
     for key in _QUANTITIES:
         if key not in table:
             raise TopologyError(f"{where}: gpu.{name}.{key} is missing")
     fields = Fields(given, where)
-    efficiency = fields.number("memory_efficiency")
-    if efficiency > 1:
-        raise TopologyError(f"{where}: gpu.{name}.memory_efficiency = {efficiency} is a share: write at most 1")
+    shares = {key: fields.number(key) for key in _SHARES if key in given}
+    for key, share in shares.items():
+        if share > 1:
+            raise TopologyError(f"{where}: gpu.{name}.{key} = {share} is a share: write at most 1")
     return Gpu(
         name=name,
         description=fields.text("description", ""),
         source=fields.text("source", ""),
         memory_bandwidth_Bps=fields.required_rate("memory_bandwidth"),
-        memory_efficiency=efficiency,
+        memory_efficiency=shares["memory_efficiency"],
         kernel_launch_ps=fields.latency("kernel_launch"),
         host_sync_ps=fields.latency("host_sync"),
         dense_encode_passes=fields.number("dense_encode_passes"),
         dense_decode_passes=fields.number("dense_decode_passes"),
-        quantities=tuple(given[key] for key in _QUANTITIES),
+        fp32_flop_per_s=fields.required_work_rate("fp32_flops") if "fp32_flops" in given else None,
+        flops_efficiency=shares.get("flops_efficiency"),
+        host_step_ps=fields.latency("host_step") if "host_step" in given else None,
+        quantities=tuple(given[key] for key in known if key in given),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from s2sim.errors import TopologyError, UnitError, nearest
 from s2sim.topology.node_spec import LinkSpec
-from s2sim.units import parse_rate_Bps, parse_time_ps
+from s2sim.units import parse_rate_Bps, parse_time_ps, parse_work_rate_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,6 +122,10 @@ class Fields:
     def required_rate(self, field: str) -> float:
         """Return bytes per second, which have to be given."""
         return self._parsed(parse_rate_Bps, field)
+
+    def required_work_rate(self, field: str) -> float:
+        """Return operations per second, which have to be given."""
+        return self._parsed(parse_work_rate_per_s, field)
 
     def latency(self, field: str) -> int:
         """Return picoseconds, 0 where no time is given."""
