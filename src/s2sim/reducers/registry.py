@@ -32,6 +32,7 @@ REDUCERS = Registry(
         "gtopk": "s2sim.reducers.systems.gtopk:GTopK",
         "choco": "s2sim.reducers.systems.choco:Choco",
         "fedavg": "s2sim.reducers.systems.fedavg:FedAvg",
+        "quantized-fw": "s2sim.reducers.systems.quantized_fw:QuantizedFrankWolfe",
     },
 )
 
