@@ -24,6 +24,7 @@ REDUCERS = Registry(
         "random-k": "s2sim.reducers.systems.random_k:RandomK",
         "random-block": "s2sim.reducers.systems.random_block:RandomBlock",
         "topka2a": "s2sim.reducers.systems.topka2a:TopKA2A",
+        "sparcml": "s2sim.reducers.systems.sparcml:SparCML",
         "union": "s2sim.reducers.systems.union:Union",
         "owner-reduce": "s2sim.reducers.systems.owner_reduce:OwnerReduce",
         "gather-rows": "s2sim.reducers.systems.gather_rows:GatherRows",

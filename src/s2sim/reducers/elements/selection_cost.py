@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, SCATTER_BYTES, VALUE_BYTES
+from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
 from s2sim.reducers.scripts.script import Work
 
 if TYPE_CHECKING:
@@ -26,3 +26,13 @@ def put_back(result_bytes: int, values: int, *, scattered: bool) -> Work:
     """Return the cost of clearing a result and adding values to it, at random addresses or in runs."""
     written = INDEX_BYTES + SCATTER_BYTES if scattered else 2 * VALUE_BYTES
     return Work("decode", result_bytes + values * (VALUE_BYTES + written), launches=2)
+
+
+def merge(pairs: int, merged: int, lists: int) -> Work:
+    """Return the cost of merging sorted lists of pairs two by two, and of adding up those of one index.
+
+    A pass reads and writes all pairs, the sum reads them once more (CUB ``DeviceMerge``, ``DeviceReduce``).
+    """
+    passes = max(lists - 1, 0).bit_length()
+    moved = ((2 * passes + 1) * pairs + merged) * (INDEX_BYTES + VALUE_BYTES)
+    return Work("encode", moved, launches=(passes + 1) * SELECT_LAUNCHES)

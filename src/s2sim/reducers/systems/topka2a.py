@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from s2sim.codecs.bfloat16 import as_held, widen
 from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.flat import flat_vector, from_flat_vector
-from s2sim.reducers.elements.pairs import Pairs, add_pairs
+from s2sim.reducers.elements.owners import gather_dense_sums, send_to_owners
+from s2sim.reducers.elements.pairs import Pairs
 from s2sim.reducers.elements.selection import Selecting
 from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.scripts.traffic import chunk_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
     from s2sim.gradients.gradient import Gradient
-    from s2sim.reducers.elements.pairs import PairsMessage
-    from s2sim.reducers.rank import Pending, Program, Rank
+    from s2sim.reducers.rank import Program, Rank
 
 MOST_DENSITY = 0.5
 """Density from which on TopKA2A sends more than a dense all-reduce: 2k + n < 2n."""
@@ -72,20 +71,17 @@ class TopKA2A(Selecting):
         """Select in each shard, send to the owners, sum, gather the sums."""
         check_key_space(0, gradient.size)
         vector = flat_vector(gradient)
-        cuts = chunk_bounds(len(vector), rank.size).tolist()
+        cuts = chunk_bounds(len(vector), rank.size)
         shards = [vector[start:stop] for start, stop in pairwise(cuts)]
 
         kept = [select_top_k(shard, elements_kept(len(shard), self.density)) for shard in shards]
         pairs = [Pairs(places, shard[places]) for places, shard in zip(kept, shards, strict=True)]
         rank.work(cost.select(len(vector), sum(map(len, pairs))))
 
-        came = yield from self._to_owners(rank, [each.message(self.held) for each in pairs])
-        own = add_pairs(np.zeros(len(shards[rank.index]), np.float32), came)
-        rank.work(cost.add_pairs(own.nbytes, sum(len(indices) for indices, _ in came)))
-
-        sums = rank.all_gather(as_held(own / np.float32(rank.size), self.held), label="dense shards")
-        yield sums
-        mean = rank.replicated(lambda: from_flat_vector(widen(np.concatenate(sums.value)), gradient))
+        calls = 2 if self.calls == "separate" else 1
+        came = yield from send_to_owners(rank, pairs, self.held, calls=calls, size_from_data=False)
+        total = yield from gather_dense_sums(rank, came, cuts, self.held)
+        mean = rank.replicated(lambda: from_flat_vector(total / np.float32(rank.size), gradient))
 
         def sent() -> Gradient:
             indices = np.concatenate([each.indices + start for each, start in zip(pairs, cuts, strict=False)])
@@ -93,21 +89,6 @@ class TopKA2A(Selecting):
             return self.sent_alone(rank, gradient, Pairs(indices, values))
 
         return Reduced(mean, sent)
-
-    def _to_owners(
-        self, rank: Rank, messages: Sequence[PairsMessage]
-    ) -> Generator[Pending, None, Sequence[PairsMessage]]:
-        """Send each shard's pairs to its owner; return those that come, by rank."""
-        if self.calls == "together":
-            both = rank.all_to_all(messages, label="pairs to their owners")
-            yield both
-            found: Sequence[PairsMessage] = both.value
-            return found
-        indices = rank.all_to_all([message[0] for message in messages], label="indices to their owners")
-        yield indices
-        values = rank.all_to_all([message[1] for message in messages], label="values to their owners")
-        yield values
-        return list(zip(indices.value, values.value, strict=True))
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> TopKA2A:  # noqa: ARG002  (only their number counts)
         """Return one that knows how many ranks its notes are about."""

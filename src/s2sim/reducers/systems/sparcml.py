@@ -1,0 +1,143 @@
+"""SparCML: streams of pairs are summed sparsely, or densely from where the sum is no longer sparse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import stored
+from s2sim.options import check_options
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.elements.doubling import sum_by_doubling
+from s2sim.reducers.elements.flat import from_flat_vector
+from s2sim.reducers.elements.owners import gather_dense_sums, gather_sparse_sums, send_to_owners
+from s2sim.reducers.elements.pairs import Pairs, add_pairs
+from s2sim.reducers.elements.selection import Selecting, count_kept, select_largest
+from s2sim.reducers.rank import Reduced, Traits
+from s2sim.reducers.scripts.traffic import chunk_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.rank import Program, Rank
+
+Algorithm: TypeAlias = Literal["rec-dbl", "split", "dense-split"]
+
+_SMALL = 10_000
+_PAIR_BYTES = cost.INDEX_BYTES + cost.VALUE_BYTES
+
+_BYTES = {"rec-dbl": "8k log2 P ... 8k(P-1)", "split": "16k(P-1)/P ... 8kP", "dense-split": "(8k+4n)(P-1)/P"}
+
+
+def expected_union(n: int, k: int, ranks: int) -> float:
+    """Return how many of n elements any rank holds if each holds k at random: n (1 - (1 - k/n)^P).
+
+    >>> expected_union(100, 10, 2)
+    19.0
+    """
+    return round(n * (1 - (1 - k / n) ** ranks), 9) if n else 0.0
+
+
+@dataclass(slots=True)
+class SparCML(Selecting):
+    """The sum of all ranks' streams of (index, value) pairs, exactly, by one of three algorithms.
+
+    A stream holds the largest elements that are not zero, uint32 and float32 each; with ``density=1`` all that are not,
+    and nothing is lost. Formats, costs and rule are recalled and were derived again; the summary that was read names
+    the algorithms. Of its low-bit quantisation of the dense all-gather there is nothing here.
+
+    Attributes
+    ----------
+    algorithm : {"auto", "rec-dbl", "split", "dense-split"}
+        *rec-dbl* (SSAR_Recursive_double): ranks at distances 1, 2, 4, ... exchange and merge streams.
+        *split* (SSAR_Split_allgather): ranges of elements go to their owners, who merge them; the sums are gathered.
+        *dense-split* (DSAR_Split_allgather): likewise, with a dense all-gather of the owners' ranges.
+        *auto*: dense-split if the union that is expected of streams at random (`expected_union`) reaches half of the
+        elements, from where on pairs are longer than values; else rec-dbl for streams below ``small`` bytes, and split.
+        Streams are taken to be as long as ``density`` says, or as the longest is where gradients are at hand before.
+    small : int
+        Bytes of a stream up to which latency counts most. SparCML's constant was not read; this is the one below which
+        Open MPI sums by recursive doubling (coll_tuned_decision_fixed.c).
+    """
+
+    density: float = 0.01
+    algorithm: Literal["auto", "rec-dbl", "split", "dense-split"] = "auto"
+    small: int = _SMALL
+
+    chosen: Algorithm | None = field(init=False, repr=False, compare=False, default=None)
+    """What auto is for the gradients at hand."""
+
+    about = Traits(
+        name="sparcml",
+        summary="the largest elements as streams of pairs, summed by doubling, by owners, or densely by owners",
+        source="Renggli et al., SparCML, SC 2019",
+        feedback="needed",
+        formula=_BYTES["split"],
+        certainty="recalled",
+    )
+
+    def __post_init__(self) -> None:
+        Selecting.__post_init__(self)
+        check_options(self, "sparcml", small=0)
+        if self.algorithm != "auto" and self.small != _SMALL:
+            raise OptionError(f"sparcml: small={self.small} changes nothing with algorithm={self.algorithm}: give one")
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Select, sum the streams of all ranks, divide."""
+        stream = select_largest(rank, gradient, self.density)
+        stream = Pairs(stream.indices[stream.values != 0], stream.values[stream.values != 0])
+        k = count_kept(gradient, self.density, "global")
+        algorithm = self.chosen or self._choose(gradient.size, k, rank.size)
+        cuts = chunk_bounds(gradient.size, rank.size)
+        if algorithm == "rec-dbl":
+            pairs = yield from sum_by_doubling(rank, stream, self.held)
+            rank.work(cost.add_pairs(gradient.nbytes, len(pairs)))
+            total = rank.replicated(lambda: add_pairs(np.zeros(gradient.size, np.float32), [pairs.message()]))
+        else:
+            came = yield from send_to_owners(rank, stream.split(cuts), self.held, size_from_data=True)
+            gather = gather_dense_sums if algorithm == "dense-split" else gather_sparse_sums
+            total = yield from gather(rank, came, cuts, self.held)
+        mean = rank.replicated(lambda: from_flat_vector(total / np.float32(rank.size), gradient))
+        return Reduced(mean, sent=lambda: self.sent_alone(rank, gradient, stream))
+
+    def _choose(self, n: int, k: int, ranks: int) -> Algorithm:
+        if self.algorithm != "auto":
+            return self.algorithm
+        if expected_union(n, k, ranks) >= n * cost.VALUE_BYTES / _PAIR_BYTES:
+            return "dense-split"
+        return "rec-dbl" if k * _PAIR_BYTES < self.small else "split"
+
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> SparCML:  # noqa: ARG002  (their size decides)
+        """Return one that has chosen its algorithm for gradients of this size on so many ranks."""
+        again = self.fresh()
+        held = max(sum(stored(layer).size for layer in gradient.layers) for gradient in gradients)
+        k = min(held, count_kept(gradients[0], self.density, "global"))
+        again.chosen = self._choose(gradients[0].size, k, len(gradients))
+        return again
+
+    def fresh(self) -> SparCML:
+        """Return an instance with the same options and the same choice."""
+        again = replace(self)
+        again.held, again.chosen = self.held, self.chosen
+        return again
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what was chosen."""
+        return (f"auto took {self.chosen}",) if self.chosen and self.algorithm == "auto" else ()
+
+    def options(self) -> dict[str, Any]:
+        """Return every option with the value it has in effect."""
+        return Selecting.options(self) | {"algorithm": self.chosen or self.algorithm}
+
+    @property
+    def traits(self) -> Traits:
+        """Bytes are those of the algorithm; a sum of all that is not zero is exact."""
+        algorithm = self.chosen or ("split" if self.algorithm == "auto" else self.algorithm)
+        exact = self.density == 1
+        return replace(
+            self.about, formula=_BYTES[algorithm], lossless=exact, feedback="no" if exact else self.about.feedback
+        )
