@@ -34,6 +34,7 @@ REDUCERS = Registry(
         "choco": "s2sim.reducers.systems.choco:Choco",
         "fedavg": "s2sim.reducers.systems.fedavg:FedAvg",
         "quantized-fw": "s2sim.reducers.systems.quantized_fw:QuantizedFrankWolfe",
+        "ok-topk": "s2sim.reducers.systems.ok_topk:OkTopK",
     },
 )
 

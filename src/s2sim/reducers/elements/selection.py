@@ -22,7 +22,7 @@ from s2sim.reducers.elements.pairs import Pairs
 from s2sim.reducers.rank import Reducer
 
 if TYPE_CHECKING:
-    from s2sim.arrays import Ints
+    from s2sim.arrays import Floats32, Ints
     from s2sim.gradients.gradient import Layer
     from s2sim.reducers.rank import Rank
 
@@ -87,11 +87,25 @@ def select_largest(rank: Rank, gradient: Gradient, density: float, granularity: 
     return Pairs(np.concatenate([part.indices for part in parts]), np.concatenate([part.values for part in parts]))
 
 
+def select_above(rank: Rank, gradient: Gradient, least: float) -> Pairs:
+    """Return the elements whose magnitude is at least ``least``, above 0, and charge the GPU for finding them."""
+    check_key_space(0, gradient.size)
+    values = _stored(gradient)
+    found = np.flatnonzero(np.abs(values) >= least)
+    rank.work(cost.compact(values.nbytes, len(found)))
+    return Pairs(_positions(gradient, found), values[found])
+
+
 def _largest(rank: Rank, gradient: Gradient, k: int) -> Pairs:
-    values = np.concatenate([np.empty(0, np.float32), *(stored(layer).reshape(-1) for layer in gradient.layers)])
+    values = _stored(gradient)
     rank.work(cost.select(values.size, k))
     kept = select_top_k(values, min(k, len(values)))
     return Pairs(_positions(gradient, kept), values[kept])
+
+
+def _stored(gradient: Gradient) -> Floats32:
+    """Return the values that the layers store, one after the other; all else is zero."""
+    return np.concatenate([np.empty(0, np.float32), *(stored(layer).reshape(-1) for layer in gradient.layers)])
 
 
 def _positions(gradient: Gradient, places: Ints) -> Ints:

@@ -1,0 +1,93 @@
+"""Sums of pairs at the owners of regions: where regions end, what the k largest of all are, who holds how many."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.elements.pairs import Pairs, read_pairs
+from s2sim.reducers.scripts.traffic import chunk_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from s2sim.arrays import Ints
+    from s2sim.reducers.rank import Held, Pending, Rank
+
+LEAST = float(np.finfo(np.float32).smallest_subnormal)
+"""The least magnitude that is not zero."""
+
+_SKEW = 4
+"""How many times its share an owner may hold before pairs are moved."""
+
+
+def agree_on_regions(rank: Rank, own: Pairs, n: int) -> Generator[Pending, None, list[int]]:
+    """Return where the ranks' regions of ``n`` elements begin and end: ranks + 1 places.
+
+    Each is the mean over ranks of where equal shares of their own pairs end, which travels as a fraction of n.
+    """
+    shares = chunk_bounds(len(own) or n, rank.size)[1:-1]
+    ends = own.indices[shares] if len(own) else shares
+    fractions = rank.all_reduce((ends / max(n, 1)).astype(np.float32), label="ends of equal shares")
+    yield fractions
+    means = np.rint(fractions.value.astype(np.float64) * (n / rank.size)).astype(np.int64)
+    return [0, *np.minimum(means, n).tolist(), n]
+
+
+def threshold_of_sums(rank: Rank, sums: Pairs, k: int) -> Generator[Pending, None, float]:
+    """Return a magnitude that at least the ``k`` largest of all owners' sums reach, and few others.
+
+    Owners tell the magnitudes at some places of their order. A sum of at least the c-th largest magnitude is one of c,
+    so that these tell how many sums at least reach each of them. No more than about a quarter too many pass.
+    """
+    places = _places(k, rank.size)
+    told = np.zeros(len(places), np.float32)
+    rank.work(cost.select(len(sums), len(sums)))
+    falling = -np.sort(-np.abs(sums.values))
+    held = places <= len(sums)
+    told[held] = falling[places[held] - 1]
+    gathered = rank.all_gather(told, label="magnitudes of sums")
+    yield gathered
+
+    def least() -> float:
+        magnitudes = np.concatenate(gathered.value)
+        counts = np.tile(np.diff(places, prepend=0), rank.size)
+        order = np.argsort(-magnitudes, kind="stable")
+        reached = np.flatnonzero(np.cumsum(counts[order]) >= k)
+        return max(LEAST, float(magnitudes[order[reached[0]]])) if len(reached) else LEAST
+
+    return rank.replicated(least)
+
+
+def balance(rank: Rank, held: Pairs, dtype: Held) -> Generator[Pending, None, Pairs]:
+    """Return this rank's equal share of all owners' pairs, in order, if one holds far more than that; else its own."""
+    told = rank.all_gather(np.array([len(held)], np.int32), label="numbers of sums")
+    yield told
+    counts = np.concatenate(told.value).astype(np.int64)
+    if counts.max() * rank.size <= _SKEW * counts.sum():
+        return held
+    begin = counts[: rank.index].sum()
+    cuts = np.clip(chunk_bounds(int(counts.sum()), rank.size) - begin, 0, len(held))
+    parts = [Pairs(held.indices[a:b], held.values[a:b]) for a, b in pairwise(cuts)]
+    handed = {to: part.message(dtype) for to, part in enumerate(parts) if to != rank.index and len(part)}
+    moved = rank.exchange(handed, label="sums to those who hold few", size_from_data=True)
+    yield moved
+    pieces = {source: read_pairs(message) for source, message in moved.value.items()} | {rank.index: parts[rank.index]}
+    return joined([pieces[source] for source in sorted(pieces)])
+
+
+def joined(parts: Sequence[Pairs]) -> Pairs:
+    """Return the pairs of several ranges of a vector, one after the other."""
+    return Pairs(np.concatenate([part.indices for part in parts]), np.concatenate([part.values for part in parts]))
+
+
+def _places(k: int, ranks: int) -> Ints:
+    """Return increasing places from a small part of an equal share of ``k`` to k, each a quarter further or less."""
+    first = max(1, k // (4 * ranks))
+    places = [min(first, k)]
+    while places[-1] < k:
+        places.append(min(k, max(places[-1] + first, places[-1] * 5 // 4)))
+    return np.array(places, np.int64)

@@ -1,0 +1,138 @@
+"""Ok-Topk: pairs go to the owners of balanced regions, and the largest of the sums from there to all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.codecs.top_k import elements_kept
+from s2sim.options import check_options
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.elements.merged import among, chosen, mean_of
+from s2sim.reducers.elements.owned import LEAST, agree_on_regions, balance, joined, threshold_of_sums
+from s2sim.reducers.elements.pairs import merge_pairs, read_pairs
+from s2sim.reducers.elements.selection import Selecting, select_above, select_largest
+from s2sim.reducers.rank import Reduced, Traits
+
+if TYPE_CHECKING:
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.elements.pairs import Pairs
+    from s2sim.reducers.rank import Program, Rank
+
+# The authors' settings for VGG and LSTM: for how many steps thresholds and regions are kept, and by what thresholds are
+# nudged once what they select is no longer between these shares of k.
+_RECOMPUTE_EVERY, _REGIONS_EVERY = 32, 64
+_LOCAL_NUDGE, _LOCAL_BAND = 1.012, (2 / 3, 5 / 4)
+_GLOBAL_NUDGE, _GLOBAL_BAND = 1.008, (2 / 3, 4 / 3)
+
+
+@dataclass(slots=True)
+class OkTopK(Selecting):
+    """A split-and-reduce of pairs to the owners of regions, and a balanced all-gather of the largest sums.
+
+    S. Li and T. Hoefler, PPoPP 2022, algorithms 1 and 2 by a detailed summary, constants by the authors' code. Every
+    ``recompute`` steps both thresholds are exact, and so is the result: the k largest of the sums of all ranks' k
+    largest. In between a step selects by the last thresholds, which are nudged when they select too few or too many.
+    The code finds the exact global threshold by gathering all sums; here owners first tell the magnitudes at some
+    places of their order, and gather little more than the k largest. That it balances where an owner has four times
+    its share is recalled. The code's dense steps at the beginning of training are left out.
+
+    A rank counts as sent what it selected and the result keeps.
+
+    Attributes
+    ----------
+    density : float
+        Fraction of the elements, zeros included, that each rank selects and the result keeps, in (0, 1].
+    recompute : int
+        Steps for which thresholds hold, tau' in the paper; 32 for VGG and LSTM, 128 for BERT.
+    """
+
+    density: float = 0.01
+    recompute: int = _RECOMPUTE_EVERY
+
+    steps: int = field(init=False, repr=False, default=0)
+    cuts: list[int] | None = field(init=False, repr=False, default=None)
+    """Where the ranks' regions begin and end."""
+    local: float = field(init=False, repr=False, default=LEAST)
+    """Least magnitude that this rank selects."""
+    overall: float = field(init=False, repr=False, default=LEAST)
+    """Least magnitude of a sum that is kept."""
+
+    about = Traits(
+        name="ok-topk",
+        summary="pairs to the owners of balanced regions, and the largest sums to all",
+        source="Li and Hoefler, Near-Optimal Sparse Allreduce for Distributed Deep Learning, PPoPP 2022; "
+        "github.com/Shigangli/Ok-Topk",
+        carries=True,
+        feedback="needed",
+        formula="8k(P-1)/P to 24k(P-1)/P",
+        certainty="summary read",
+    )
+
+    def __post_init__(self) -> None:
+        Selecting.__post_init__(self)
+        check_options(self, "ok-topk", recompute=1)
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Select, add up by regions, keep the largest sums, gather them."""
+        k = max(1, elements_kept(gradient.size, self.density))
+        exact = self.steps % self.recompute == 0
+        own = self._select(rank, gradient, k, exact=exact)
+        if self.cuts is None or self.steps % _REGIONS_EVERY == 0:
+            self.cuts = yield from agree_on_regions(rank, own, gradient.size)
+        self.steps += 1
+
+        # Split and reduce: every pair to the owner of its region, who adds them up.
+        shares = [share.message(self.held) for share in own.split(self.cuts)]
+        arrived = rank.all_to_all(shares, label="pairs to owners", size_from_data=True)
+        yield arrived
+        rank.work(cost.merge_pairs(sum(len(indices) for indices, _ in arrived.value)))
+        sums = merge_pairs([read_pairs(message) for message in arrived.value]).shifted(self.cuts[rank.index])
+
+        # Balance and gather: those of the sums that are large enough.
+        if exact:
+            self.overall = yield from threshold_of_sums(rank, sums, k)
+        large = chosen(sums, np.abs(sums.values) >= self.overall)
+        large = yield from balance(rank, large, self.held)
+        gathered = rank.all_gather(large.message(self.held), label="largest sums", size_from_data=True)
+        yield gathered
+
+        found = rank.replicated(lambda: joined([read_pairs(message) for message in gathered.value]))
+        rank.work(cost.add_pairs(gradient.nbytes, len(found)))
+        kept = found
+        if exact:
+            rank.work(cost.select(len(found), k))
+            kept = rank.replicated(lambda: found.largest(k))
+            self.overall = _least(kept)
+        else:
+            self.overall = _nudged(self.overall, len(kept), k, _GLOBAL_NUDGE, _GLOBAL_BAND)
+        mean = rank.replicated(lambda: mean_of(kept, rank.size, gradient))
+        return Reduced(mean, sent=lambda: self.sent_alone(rank, gradient, among(own, kept)))
+
+    def later_options(self) -> tuple[str, ...]:
+        """Return ``recompute`` if it was given: the first step is exact."""
+        return () if self.recompute == _RECOMPUTE_EVERY else ("recompute",)
+
+    def _select(self, rank: Rank, gradient: Gradient, k: int, *, exact: bool) -> Pairs:
+        """Return the k largest elements that are not zero, or those that reach the last threshold."""
+        if exact:
+            own = select_largest(rank, gradient, self.density)
+            own = chosen(own, own.values != 0)
+            self.local = _least(own)
+        else:
+            own = select_above(rank, gradient, self.local)
+            self.local = _nudged(self.local, len(own), k, _LOCAL_NUDGE, _LOCAL_BAND)
+        return own
+
+
+def _least(pairs: Pairs) -> float:
+    return float(np.abs(pairs.values).min(initial=np.inf)) if len(pairs) else LEAST
+
+
+def _nudged(threshold: float, found: int, k: int, by: float, band: tuple[float, float]) -> float:
+    """Return a threshold that selects more if it selected too few, or fewer if it selected too many."""
+    if found < band[0] * k:
+        return max(LEAST, threshold / by)
+    return threshold * by if found > band[1] * k else threshold
