@@ -35,6 +35,7 @@ REDUCERS = Registry(
         "fedavg": "s2sim.reducers.systems.fedavg:FedAvg",
         "quantized-fw": "s2sim.reducers.systems.quantized_fw:QuantizedFrankWolfe",
         "ok-topk": "s2sim.reducers.systems.ok_topk:OkTopK",
+        "spardl": "s2sim.reducers.systems.spardl:SparDL",
     },
 )
 

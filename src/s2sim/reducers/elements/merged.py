@@ -10,6 +10,8 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.elements.pairs import Pairs, read_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s2sim.arrays import Mask
     from s2sim.gradients.gradient import Layer
     from s2sim.reducers.elements.pairs import PairsMessage
@@ -26,6 +28,19 @@ def chosen(pairs: Pairs, which: Mask) -> Pairs:
 def among(pairs: Pairs, others: Pairs) -> Pairs:
     """Return those of ``pairs`` whose index ``others`` has too."""
     return chosen(pairs, np.isin(pairs.indices, others.indices, assume_unique=True))
+
+
+def negative(pairs: Pairs) -> Pairs:
+    """Return the pairs with the opposite sign."""
+    return Pairs(pairs.indices, -pairs.values)
+
+
+def joined(parts: Sequence[Pairs]) -> Pairs:
+    """Return the pairs of several ranges of a vector, one after the other."""
+    return Pairs(
+        np.concatenate([NO_PAIRS.indices, *(part.indices for part in parts)]),
+        np.concatenate([NO_PAIRS.values, *(part.values for part in parts)]),
+    )
 
 
 def read_padded(message: PairsMessage) -> Pairs:

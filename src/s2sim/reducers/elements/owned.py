@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.elements.merged import joined
 from s2sim.reducers.elements.pairs import Pairs, read_pairs
 from s2sim.reducers.scripts.traffic import chunk_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator
 
     from s2sim.arrays import Ints
     from s2sim.reducers.rank import Held, Pending, Rank
@@ -77,11 +78,6 @@ def balance(rank: Rank, held: Pairs, dtype: Held) -> Generator[Pending, None, Pa
     yield moved
     pieces = {source: read_pairs(message) for source, message in moved.value.items()} | {rank.index: parts[rank.index]}
     return joined([pieces[source] for source in sorted(pieces)])
-
-
-def joined(parts: Sequence[Pairs]) -> Pairs:
-    """Return the pairs of several ranges of a vector, one after the other."""
-    return Pairs(np.concatenate([part.indices for part in parts]), np.concatenate([part.values for part in parts]))
 
 
 def _places(k: int, ranks: int) -> Ints:

@@ -10,8 +10,8 @@ import numpy as np
 from s2sim.codecs.top_k import elements_kept
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.elements.merged import among, chosen, mean_of
-from s2sim.reducers.elements.owned import LEAST, agree_on_regions, balance, joined, threshold_of_sums
+from s2sim.reducers.elements.merged import among, chosen, joined, mean_of
+from s2sim.reducers.elements.owned import LEAST, agree_on_regions, balance, threshold_of_sums
 from s2sim.reducers.elements.pairs import merge_pairs, read_pairs
 from s2sim.reducers.elements.selection import Selecting, select_above, select_largest
 from s2sim.reducers.rank import Reduced, Traits
