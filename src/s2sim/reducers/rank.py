@@ -185,6 +185,9 @@ class Traits:
         Bytes that a rank sends, for people: n elements, k kept, P ranks, L layers.
     certainty : {"code read", "paper read", "summary read", "recalled"}
         How the published system is known.
+    adds_up : bool
+        Whether what all ranks have sent is together as many times the mean as there are ranks; where it is not, as with
+        medians of sums, feedback keeps what each rank alone has lost.
     """
 
     name: str
@@ -200,6 +203,7 @@ class Traits:
     feedback: Literal["no", "needed", "own"] = "no"
     formula: str = ""
     certainty: Certainty = "recalled"
+    adds_up: bool = True
 
 
 @dataclass(slots=True)
@@ -292,6 +296,13 @@ class Reducer(ABC):
     def notes(self) -> tuple[str, ...]:
         """Return what a reader should know of the choices that were made for these options."""
         return ()
+
+    def contraction(self, gradient: Gradient) -> float | None:  # noqa: ARG002  (for those that promise one)
+        """Return the largest delta with which, over seeds, E ||x - sent||² <= (1 - delta) ||x||² is promised.
+
+        x is ``gradient``, or any of its shapes; None where nothing is.
+        """
+        return None
 
     def error_bound(self) -> ErrorBound | None:
         """Return what theory says of the elements of the last step's aggregate; None where nothing is known."""

@@ -13,7 +13,7 @@ from s2sim.codecs.top_k import elements_kept
 from s2sim.reducers.elements import selection_cost as cost
 from s2sim.reducers.elements.flat import flat_vector, from_flat_vector
 from s2sim.reducers.elements.pairs import Pairs
-from s2sim.reducers.elements.selection import Granularity, Selecting, segments
+from s2sim.reducers.elements.selection import Granularity, Selecting, least_share, segments
 from s2sim.reducers.rank import Reduced
 from s2sim.seeds import named_generator
 
@@ -71,6 +71,11 @@ class Drawn(Selecting):
     def factors(self, parts: Segments) -> Floats32 | np.float32:  # noqa: ARG002  (for those that scale)
         """Return what the values are multiplied with before they are sent."""
         return np.float32(1)
+
+    def contraction(self, gradient: Gradient) -> float | None:
+        """Return k/n, the chance of an element to be sent, unless it is sent larger than it is."""
+        sent_as_is = np.isscalar(self.factors(segments(gradient, self.granularity)))
+        return least_share(gradient, self.density, self.granularity) if sent_as_is else None
 
     def draws(self, parts: Segments) -> int:
         """Return how many random numbers one draw takes."""

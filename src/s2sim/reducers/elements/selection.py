@@ -70,6 +70,12 @@ def count_kept(gradient: Gradient, density: float, granularity: Granularity) -> 
     return sum(elements_kept(stop - start, density) for start, stop in segments(gradient, granularity))
 
 
+def least_share(gradient: Gradient, density: float, granularity: Granularity) -> float | None:
+    """Return k/n of the segment of which a density keeps least; None where there is nothing to keep."""
+    parts = segments(gradient, granularity)
+    return min((elements_kept(stop - start, density) / (stop - start) for start, stop in parts), default=None)
+
+
 def select_largest(rank: Rank, gradient: Gradient, density: float, granularity: Granularity = "global") -> Pairs:
     """Return the elements of largest magnitude, and charge the GPU for finding them.
 

@@ -87,6 +87,7 @@ class S2(Sparse):
         feedback="needed",
         formula="2(P-1)/P (4 cells + rows/8)",
         certainty="code read",
+        adds_up=False,
     )
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from s2sim.reducers.elements.selection import (
     Granularity,
     Selecting,
     count_kept,
+    least_share,
     select_largest,
 )
 from s2sim.reducers.rank import Reduced, Traits
@@ -62,3 +63,7 @@ class TopK(Selecting):
             return from_flat_vector(total / np.float32(rank.size), gradient)
 
         return Reduced(rank.replicated(mean), sent=lambda: self.sent_alone(rank, gradient, pairs))
+
+    def contraction(self, gradient: Gradient) -> float | None:
+        """Return k/n: no k elements have a larger square (Stich et al., NeurIPS 2018, section 2)."""
+        return least_share(gradient, self.density, self.granularity)

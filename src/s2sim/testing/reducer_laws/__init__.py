@@ -1,0 +1,1 @@
+"""The laws that every gradient reducer keeps, a file each kind."""
