@@ -177,6 +177,8 @@ class Traits:
     carries, warm : bool
         Whether a later step goes otherwise than the first, because sizes are known from the step before, and whether
         this is one.
+    before_gradient : bool
+        Whether it begins with what the batch alone tells, before there is a gradient.
     estimates : {"mean", "sign", "weights"}
         What a rank ends with: the mean gradient, the sign of it, or the mean of models that have drifted apart.
     feedback : {"no", "needed", "own"}
@@ -199,6 +201,7 @@ class Traits:
     granularity: str = ""
     carries: bool = False
     warm: bool = False
+    before_gradient: bool = False
     estimates: Literal["mean", "sign", "weights"] = "mean"
     feedback: Literal["no", "needed", "own"] = "no"
     formula: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,14 @@ class Plan:
 
     @property
     def host_syncs(self) -> int:
-        """Times that the host waits for the GPU because of how calls are executed."""
-        return sum(each.after.host_syncs + sum(step.before.host_syncs for step in each.steps) for each in self.lowered)
+        """Times that the busiest rank's host waits for the GPU because of how calls are executed."""
+        by_group: Counter[tuple[int, ...]] = Counter()
+        for each in self.lowered:
+            by_group[each.ranks] += each.after.host_syncs + sum(step.before.host_syncs for step in each.steps)
+        by_rank: Counter[int] = Counter()
+        for ranks, syncs in by_group.items():
+            by_rank.update(dict.fromkeys(ranks, syncs))
+        return by_group[()] + max(by_rank.values(), default=0)
 
     def closed(self, call: int, ideal: Plan) -> Plan:
         """Return the plan with one call executed as ``ideal`` has it."""

@@ -72,6 +72,10 @@ class Owners:
             for first, stop, begin, end in zip(bounds, bounds[1:], self.cuts, self.cuts[1:], strict=False)
         ]
 
+    def rows_in_order(self) -> Ints:
+        """Return the rows of all owners as they number them, one owner after the other, int64 of shape (rows,)."""
+        return np.arange(self.rows, dtype=np.int64) * pow(self.multiplier, -1, self._modulus) % self._modulus
+
     def join(self, parts: Sequence[RowSparse]) -> RowSparse:
         """Return the table of which all owners hold parts, the inverse of `split`."""
         position = np.concatenate([part.rows + begin for part, begin in zip(parts, self.cuts, strict=False)])

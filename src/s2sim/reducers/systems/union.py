@@ -10,7 +10,7 @@ compute, and the size of the second is known in time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from s2sim.codecs.bfloat16 import as_held, widen
@@ -61,6 +61,11 @@ class Union(Sparse):
                 "union: prefetch=true needs layers=sparse: which elements of dense layers are not zero is known only "
                 "after backward"
             )
+
+    @property
+    def traits(self) -> Traits:
+        """Supports are merged before there is a gradient, or not."""
+        return replace(self.about, before_gradient=self.prefetch)
 
     def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Merge the supports, then sum the values of the union."""

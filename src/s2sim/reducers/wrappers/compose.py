@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from s2sim.errors import OptionError
 from s2sim.options import build, non_default, value_text
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
+from s2sim.reducers.wrappers.hierarchical import Hierarchical
 from s2sim.reducers.wrappers.warm import Warm
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from s2sim.reducers.rank import Reducer
 
 WRAPPERS: tuple[type[Wrapper], ...] = (
+    # Among whom it runs.
+    Hierarchical,
     # What it gets beside the gradient, of what it failed to send.
     ErrorFeedback,
     # Which steps it runs in.

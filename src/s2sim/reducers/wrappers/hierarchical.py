@@ -1,0 +1,189 @@
+"""Hierarchical reduction: inside nodes first, over fast links, then between nodes, shard by shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from s2sim.codecs.bfloat16 import as_held, widen
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient, add, average, stored, subtract
+from s2sim.options import check_options
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.parts.local import InNode
+from s2sim.reducers.parts.nodes import nodes_of
+from s2sim.reducers.parts.shards import merge, only, pick
+from s2sim.reducers.parts.side_by_side import side_by_side
+from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.wrappers.wrapper import Wrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+    from s2sim.reducers.error_bound import ErrorBound
+    from s2sim.reducers.parts.nodes import Nodes
+    from s2sim.reducers.rank import Pending, Program, Rank, Traits
+
+
+@dataclass(slots=True)
+class Hierarchical(Wrapper):
+    """Any reducer between nodes, on the sums of what the ranks of each node hold.
+
+    1. Inside a node the layers that the inner reducer compresses are reduce-scattered: local rank i ends with the
+       node's sum of shard i, rows spread evenly over shards by their number.
+    2. The inner reducer averages each shard over those that hold it, one a node; the shards of a node go side by side,
+       so that all interfaces of a node are busy, and what its ranks share leaves it once.
+    3. Inside a node the averages are gathered.
+
+    What the inner reducer would send densely goes in one all-reduce of all ranks beside that: libraries do it over
+    nodes by themselves. With one rank a node this is the inner reducer; with one node nothing is compressed. Horovod
+    has the same three steps for dense arrays (HOROVOD_HIERARCHICAL_ALLREDUCE; recalled); for sparse ones no publication
+    is known to us. It goes around the reducer itself: what stands around it in turn, such as error feedback, keeps what
+    a shard loses on the rank that holds it.
+
+    Attributes
+    ----------
+    node : int, optional
+        Ranks a node, in order, where that is to be another number than the topology says, or there is none.
+    """
+
+    key = "hierarchical"
+    hierarchical: bool = True
+    node: int | None = None
+
+    numbers: tuple[int, ...] = field(init=False, repr=False, compare=False, default=())
+    """Of the node of each rank; empty until `placed`."""
+    on_shards: dict[int, Reducer] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """The inner reducer of each shard that this rank holds, with its state."""
+
+    def check(self) -> None:
+        """Refuse what gains nothing, and what begins before a node's sums can be there."""
+        name = self.inner.traits.name
+        check_options(self, name, node=1)
+        if name == "dense":
+            raise OptionError(
+                "dense: hierarchical=true would change nothing, as libraries reduce dense arrays over nodes by "
+                "themselves: see --collective"
+            )
+        if self.inner.traits.before_gradient:
+            raise OptionError(
+                f"{name}: what prefetch=true does before the gradient is there cannot be about a node's sums, which "
+                "hierarchical=true is about: give one"
+            )
+
+    def placed(self, nodes: Sequence[int]) -> Self:
+        """Return the same for ranks that share nodes."""
+        again = self._around(self.inner)
+        again.numbers = tuple(nodes)
+        return again
+
+    def fresh(self) -> Self:
+        """Return an instance without state."""
+        return self._around(self.inner)
+
+    def _around(self, inner: Reducer) -> Self:
+        again = replace(self, inner=inner)
+        again.held, again.numbers = self.held, self.numbers
+        return again
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Sum inside the node, reduce every shard between nodes, gather inside the node."""
+        nodes, compressed = self._nodes(rank), self.inner.compresses(gradient)
+        if nodes.single or not compressed:
+            return (yield from self._on(0).reduce(rank, gradient))
+        rest = [index for index in range(len(gradient.layers)) if index not in compressed]
+        dense = None
+        if rest:
+            as_sent = pick(gradient, rest).map(lambda values: as_held(values, self.held))
+            dense = rank.all_reduce(as_sent, label="dense layers")
+
+        in_node = self._in_node(rank, nodes, pick(gradient, compressed))
+        sums = yield from in_node.sum(_share(nodes, rank))
+        found = yield from self._between_nodes(rank, nodes, sums)
+        sharing = rank if self.inner.traits.agrees else in_node.local
+        mean = yield from in_node.gather({shard: reduced.mean for shard, reduced in found.items()}, sharing)
+        if dense is not None:
+            yield dense
+
+        def whole() -> Gradient:
+            others = [] if dense is None else [(rest, average(dense.value.map(widen), rank.size))]
+            return merge([(compressed, mean), *others], gradient)
+
+        def sent() -> Gradient:
+            if self.inner.traits.lossless or len(nodes.members) == 1:
+                return gradient
+            # What a shard loses is laid to the charge of who holds it: all ranks' together are what has arrived.
+            lost = {shard: subtract(reduced.sent(), sums[shard]) for shard, reduced in found.items()}
+            rank.work(cost.add(sum(stored(layer).size for part in lost.values() for layer in part.layers)))
+            scaled = {shard: part.map(partial(np.multiply, 1 / _share(nodes, rank))) for shard, part in lost.items()}
+            own = add(in_node.gradient, only(scaled, in_node.gradient, nodes.shards))
+            return merge([(compressed, own), (rest, pick(gradient, rest))], gradient)
+
+        return Reduced(sharing.replicated(whole), sent)
+
+    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+        """Learn what the inner reducer does of the sums of nodes."""
+        nodes, compressed = self._nodes(rank), self.inner.compresses(gradient)
+        if nodes.single or not compressed:
+            yield from self._on(0).learn(rank, gradient)
+        elif len(nodes.members) > 1:
+            in_node = self._in_node(rank, nodes, pick(gradient, compressed))
+            sums = yield from in_node.sum(_share(nodes, rank))
+            yield from side_by_side(
+                [self._on(shard).learn(rank.subgroup(nodes.peers(shard)), part) for shard, part in sums.items()]
+            )
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the inner reducer's, and whether there are nodes of several ranks."""
+        name = self.inner.traits.name
+        if self.node is None and not self.numbers:
+            own = f"every rank is taken to have a node of its own, where hierarchical=true is plain {name}: give node="
+        elif (self.node == 1) if self.node else nodes_of(self.numbers).single:
+            own = f"every node holds one rank, where hierarchical=true is plain {name}"
+        else:
+            return self.inner.notes()
+        return (*self.inner.notes(), own)
+
+    def error_bound(self) -> ErrorBound | None:
+        """Return none: an instance knows the bounds of its own shards only."""
+        return None
+
+    @property
+    def traits(self) -> Traits:
+        """The inner reducer's, with what is added."""
+        about = self.inner.traits
+        return replace(
+            about, summary=f"{about.summary}; inside nodes first, then shard by shard between them", formula=""
+        )
+
+    def _nodes(self, rank: Rank) -> Nodes:
+        if self.node is not None:
+            return nodes_of(tuple(each // self.node for each in range(rank.size)))
+        return nodes_of(self.numbers or tuple(range(rank.size)))
+
+    def _on(self, shard: int) -> Reducer:
+        return self.on_shards.setdefault(shard, self.inner.fresh())
+
+    def _in_node(self, rank: Rank, nodes: Nodes, gradient: Gradient) -> InNode:
+        return InNode(rank.subgroup(nodes.mates(rank.index)), nodes, gradient, self.held)
+
+    def _between_nodes(
+        self, rank: Rank, nodes: Nodes, sums: Mapping[int, Gradient]
+    ) -> Generator[Pending, None, dict[int, Reduced]]:
+        """Average the shards that this rank holds over all nodes, all at once; with one node they are averages."""
+        if len(nodes.members) == 1:
+            return {shard: Reduced(part, partial(_itself, part)) for shard, part in sums.items()}
+        programs = [self._on(shard).reduce(rank.subgroup(nodes.peers(shard)), part) for shard, part in sums.items()]
+        return dict(zip(sums, (yield from side_by_side(programs)), strict=True))
+
+
+def _share(nodes: Nodes, rank: Rank) -> float:
+    """Return by what sums of nodes are multiplied, so that their average over nodes is that over ranks."""
+    return len(nodes.members) / rank.size
+
+
+def _itself(part: Gradient) -> Gradient:
+    return part
