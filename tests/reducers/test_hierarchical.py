@@ -32,7 +32,13 @@ def hierarchical(text, node=None):
 @pytest.mark.parametrize("node", [2, 4])
 @pytest.mark.parametrize("text", [*EXACT, "topk:density=0.2", "topk:density=0.2,ef=true", "fp16", "s2:rows=3,cells=2"])
 def test_hierarchical_reducers_conform(text, node):
-    check_reducer(lambda: hierarchical(text, node))
+    check_reducer(lambda: hierarchical(text, node), exhaustive=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["owner-reduce", "topk:density=0.2"])
+def test_hierarchical_reducers_conform_with_any_number_of_ranks(text):
+    check_reducer(lambda: hierarchical(text, 4))
 
 
 @pytest.mark.parametrize("places", PLACES)
@@ -177,6 +183,19 @@ def test_what_is_carried_over_belongs_to_shards():
     cold, warm = run_reducer(first, gradients), run_reducer(later, gradients)
     assert len(warm.recording.calls) < len(cold.recording.calls)
     assert worst_error(warm.results, mean_float64(gradients), ()).whole.relative_l2 < 1e-6
+
+
+def test_the_state_of_shards_is_saved_and_restored():
+    gradients = [example_gradients(5, seed=step) for step in range(3)]
+    going = make_instances(hierarchical("s2-exact", 2), 5)
+    run_group(going, gradients[0])
+    again = make_instances(hierarchical("s2-exact", 2), 5)
+    for instance, old in zip(again, going, strict=True):
+        instance.restore(old.state())
+    ended = [run_group(each, gradients[1], step=1) for each in (going, again)]
+    assert ended[0][1] == ended[1][1]
+    for one, other in zip(ended[0][0][0].mean.layers, ended[1][0][0].mean.layers, strict=True):
+        np.testing.assert_array_equal(to_dense(one), to_dense(other))
 
 
 @pytest.mark.parametrize("placement", ["linear", "random"])

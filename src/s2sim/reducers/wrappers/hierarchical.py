@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -54,9 +54,11 @@ class Hierarchical(Wrapper):
     hierarchical: bool = True
     node: int | None = None
 
-    numbers: tuple[int, ...] = field(init=False, repr=False, compare=False, default=())
+    numbers: tuple[int, ...] = field(init=False, repr=False, compare=False, default=(), metadata={"fitted": True})
     """Of the node of each rank; empty until `placed`."""
-    on_shards: dict[int, Reducer] = field(init=False, repr=False, compare=False, default_factory=dict)
+    on_shards: dict[int, Reducer] = field(
+        init=False, repr=False, compare=False, default_factory=dict, metadata={"fitted": True}
+    )
     """The inner reducer of each shard that this rank holds, with its state."""
 
     def check(self) -> None:
@@ -135,6 +137,20 @@ class Hierarchical(Wrapper):
             yield from side_by_side(
                 [self._on(shard).learn(rank.subgroup(nodes.peers(shard)), part) for shard, part in sums.items()]
             )
+
+    def state(self) -> dict[str, Any]:
+        """Return what the inner reducer carries of each shard that this rank holds, by its number."""
+        return {str(shard): inner.state() for shard, inner in self.on_shards.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from the states of the shards."""
+        self.on_shards = {}
+        for shard, inner in state.items():
+            self._on(int(shard)).restore(inner)
+
+    def held_back(self) -> Gradient | None:
+        """Return none: what an inner reducer keeps is of its shards, and of the sums of nodes."""
+        return None
 
     def notes(self) -> tuple[str, ...]:
         """Return the inner reducer's, and whether there are nodes of several ranks."""
