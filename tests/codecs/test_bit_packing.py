@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.bit_packing import pack_integers, packed_bytes, unpack_integers
-from s2sim.codecs.signs import pack_signs, unpack_signs
 from s2sim.errors import CodecError
 
 
@@ -40,14 +39,3 @@ def test_bytes_that_do_not_fit_are_refused():
         unpack_integers(np.zeros(3, np.uint8), 3, 5)
     with pytest.raises(CodecError, match="0 bits"):
         pack_integers(np.zeros(3, np.uint8), 0)
-    with pytest.raises(CodecError, match="9 signs are 2 bytes"):
-        unpack_signs(np.zeros(3, np.uint8), 9, 0, 1)
-
-
-@pytest.mark.parametrize("count", [0, 1, 8, 300_001])
-def test_signs(count):
-    vector = np.random.default_rng(0).standard_normal(count).astype(np.float32)
-    vector[:1] = -0.0
-    packed = pack_signs(vector)
-    assert np.array_equal(unpack_signs(packed, count, -2.5, 1.5), np.where(vector >= 0, 1.5, -2.5))
-    assert packed.nbytes == -(-count // 8)

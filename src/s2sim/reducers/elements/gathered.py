@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.flat import from_layer_vectors, layer_vectors
+from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.scripts.traffic import chunk_bounds
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from s2sim.arrays import Floats32
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
+    from s2sim.reducers.scripts.script import Work
 
 Message: TypeAlias = "tuple[NDArray[Any], ...]"
 """One encoded vector: arrays whose bytes travel."""
 
-Aggregate: TypeAlias = Literal["gather", "two-phase"]
+Aggregate: TypeAlias = Literal["gather", "two-phase", "server"]
+
+_SERVER = 0
 
 
 class Gathered(Reducer):
@@ -34,18 +39,15 @@ class Gathered(Reducer):
 
     Attributes
     ----------
-    aggregate : {"gather", "two-phase"}
-        Every rank gathers all messages; or chunk j of every tensor is encoded by itself and goes to rank j, which adds
+    aggregate : {"gather", "two-phase", "server"}
+        Every rank gathers all messages. Or chunk j of every tensor is encoded by itself and goes to rank j, which adds
         up what it decodes, encodes the sum once more and sends that to all: two losses, and bytes that hardly grow with
-        the number of ranks (F. Seide et al., Interspeech 2014; the AllToAll communicator of GRACE). What is lost the
-        second time counts to the sum's owner.
+        the number of ranks (F. Seide et al., Interspeech 2014; the AllToAll communicator of GRACE). Or rank 0 does this
+        for all, as a parameter server that is one of the ranks. What is lost the second time counts to the sum's owner.
     """
 
     __slots__ = ()
     aggregate: Aggregate
-
-    known_size: ClassVar[bool] = True
-    """Whether the length of a message follows from that of the vector; if not, the host waits for it."""
 
     def __post_init__(self) -> None:
         check_options(self, self.about.name)
@@ -58,23 +60,32 @@ class Gathered(Reducer):
     def decode(self, message: Message, elements: int) -> Floats32:
         """Return what a message for so many elements stands for, float32 of shape (elements,)."""
 
+    @property
+    def known_size(self) -> bool:
+        """Whether the length of a message follows from that of the vector; if not, the host waits for it."""
+        return True
+
+    def encode_work(self, elements: int, code_bytes: int) -> Work:
+        """Return the cost of encoding so many elements of all tensors."""
+        return cost.encode_values(elements, code_bytes)
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
+        """Return the cost of adding up messages for so many elements each."""
+        return cost.add_codes(elements, messages, code_bytes)
+
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Encode, gather, add up; or encode for the owners, add up, encode the sums, gather these."""
+        """Encode, gather, add up; or let owners or a server add up, encode the sums and send them to all."""
         if self.aggregate == "two-phase":
             return (yield from self._two_phase(rank, gradient))
-        vectors = layer_vectors(gradient)
-        own = self._encode_all(rank, vectors, "own")
+        if self.aggregate == "server":
+            return (yield from self._through_server(rank, gradient))
+        sizes = [layer.size for layer in gradient.layers]
+        own = self._encode_all(rank, layer_vectors(gradient), "own")
         gathered = rank.all_gather(own, label="codes", size_from_data=not self.known_size)
         yield gathered
-        sizes = [len(vector) for vector in vectors]
-        self._charge_decode(rank, gathered.value, sum(sizes))
-
-        def mean() -> Gradient:
-            totals = self._sum(gathered.value, sizes)
-            return from_layer_vectors([total / np.float32(rank.size) for total in totals], gradient)
-
-        sent = lambda: from_layer_vectors(self._decode_all(own, sizes), gradient)  # noqa: E731  (it is an argument)
-        return Reduced(rank.replicated(mean), sent)
+        self._charge_decode(rank, gathered.value, sizes)
+        mean = rank.replicated(lambda: _mean(self._sum(gathered.value, sizes), rank.size, gradient))
+        return Reduced(mean, sent=lambda: from_layer_vectors(self._decode_all(own, sizes), gradient))
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return all layers."""
@@ -84,52 +95,71 @@ class Gathered(Reducer):
         vectors = layer_vectors(gradient)
         cuts = [chunk_bounds(len(vector), rank.size) for vector in vectors]
 
-        def chunk(owner: int) -> list[Floats32]:
-            return [vector[cut[owner] : cut[owner + 1]] for vector, cut in zip(vectors, cuts, strict=True)]
-
-        sizes = [[int(cut[owner + 1] - cut[owner]) for cut in cuts] for owner in range(rank.size)]
-        own = [self._encode_all(rank, chunk(owner), f"chunk {owner}") for owner in range(rank.size)]
+        chunks = [
+            [vector[cut[owner] : cut[owner + 1]] for vector, cut in zip(vectors, cuts, strict=True)]
+            for owner in range(rank.size)
+        ]
+        sizes = [list(map(len, chunk)) for chunk in chunks]
+        encoded = iter(self._encode_all(rank, [part for chunk in chunks for part in chunk], "own"))
+        own = [tuple(islice(encoded, len(vectors))) for _ in chunks]
         first = rank.all_to_all(own, label="codes to owners", size_from_data=not self.known_size)
         yield first
-        self._charge_decode(rank, first.value, sum(sizes[rank.index]))
+        self._charge_decode(rank, first.value, sizes[rank.index])
         totals = self._sum(first.value, sizes[rank.index])
         again = self._encode_all(rank, totals, "sum")
+        lost = self._lost(again, totals)
         second = rank.all_gather(again, label="codes of the sums", size_from_data=not self.known_size)
         yield second
-        self._charge_decode(rank, second.value, sum(sizes[rank.index]))
+        self._charge_decode(rank, [second.value[rank.index]], [layer.size for layer in gradient.layers])
 
-        def joined(parts: Sequence[Sequence[Floats32]]) -> list[Floats32]:
-            return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
-
-        def mean() -> Gradient:
-            parts = [self._decode_all(message, size) for message, size in zip(second.value, sizes, strict=True)]
-            return from_layer_vectors([total / np.float32(rank.size) for total in joined(parts)], gradient)
+        def decoded(messages: Iterable[Sequence[Message]]) -> list[list[Floats32]]:
+            return [self._decode_all(message, size) for message, size in zip(messages, sizes, strict=True)]
 
         def sent() -> Gradient:
-            parts = [self._decode_all(message, size) for message, size in zip(own, sizes, strict=True)]
-            arrived = self._decode_all(again, sizes[rank.index])
-            parts[rank.index] = [
-                part + (rounded - total)
-                for part, rounded, total in zip(parts[rank.index], arrived, totals, strict=True)
-            ]
-            return from_layer_vectors(joined(parts), gradient)
+            parts = decoded(own)
+            parts[rank.index] = [part - loss for part, loss in zip(parts[rank.index], lost, strict=True)]
+            return from_layer_vectors(_joined(parts), gradient)
 
-        return Reduced(rank.replicated(mean), sent)
+        return Reduced(rank.replicated(lambda: _mean(_joined(decoded(second.value)), rank.size, gradient)), sent)
+
+    def _through_server(self, rank: Rank, gradient: Gradient) -> Program:
+        sizes = [layer.size for layer in gradient.layers]
+        own = self._encode_all(rank, layer_vectors(gradient), "own")
+        serves = rank.index == _SERVER
+        first = rank.exchange(
+            {} if serves else {_SERVER: own}, label="codes to the server", size_from_data=not self.known_size
+        )
+        yield first
+        again, lost = None, [np.zeros(1, np.float32)] * len(sizes)
+        if serves:
+            messages = [own, *first.value.values()]
+            self._charge_decode(rank, messages, sizes)
+            totals = self._sum(messages, sizes)
+            again = self._encode_all(rank, totals, "sum")
+            lost = self._lost(again, totals)
+        second = rank.broadcast(again, root=_SERVER, label="codes of the sum", size_from_data=not self.known_size)
+        yield second
+        self._charge_decode(rank, [second.value], sizes)
+        mean = rank.replicated(lambda: _mean(self._decode_all(second.value, sizes), rank.size, gradient))
+
+        def sent() -> Gradient:
+            parts = self._decode_all(own, sizes)
+            return from_layer_vectors([part - loss for part, loss in zip(parts, lost, strict=True)], gradient)
+
+        return Reduced(mean, sent)
 
     def _encode_all(self, rank: Rank, vectors: Sequence[Floats32], what: str) -> tuple[Message, ...]:
         """Return the messages of some vectors, those of empty ones without a byte, and charge the GPU for them."""
-        messages = []
-        for index, vector in enumerate(vectors):
-            random = named_generator(rank.seed, self.about.name, rank.step, rank.index, what, index)
-            if len(vector):
-                messages.append(self.encode(vector, random))
-            else:
-                messages.append(tuple(array[:0] for array in self.encode(np.zeros(1, np.float32), random)))
-        rank.work(cost.encode_values(sum(map(len, vectors)), _bytes_of(messages)))
+        random = named_generator(rank.seed, self.about.name, rank.step, rank.index, what)
+        nothing: Message = ()
+        if not all(map(len, vectors)):
+            nothing = tuple(array[:0] for array in self.encode(np.zeros(1, np.float32), random))
+        messages = [self.encode(vector, random) if len(vector) else nothing for vector in vectors]
+        rank.work(self.encode_work(sum(map(len, vectors)), _bytes_of(messages)))
         return tuple(messages)
 
-    def _charge_decode(self, rank: Rank, messages: Sequence[Sequence[Message]], elements: int) -> None:
-        rank.work(cost.add_codes(elements, len(messages), sum(map(_bytes_of, messages))))
+    def _charge_decode(self, rank: Rank, messages: Sequence[Sequence[Message]], sizes: Sequence[int]) -> None:
+        rank.work(self.decode_work(sum(sizes), len(messages), sum(map(_bytes_of, messages))))
 
     def _decode_all(self, messages: Sequence[Message], sizes: Sequence[int]) -> list[Floats32]:
         """Return what all messages of one rank stand for."""
@@ -139,12 +169,27 @@ class Gathered(Reducer):
         ]
 
     def _sum(self, messages: Sequence[Sequence[Message]], sizes: Sequence[int]) -> list[Floats32]:
-        """Return the sums over ranks, in their order, in float32."""
+        """Return the sums over ranks, in their order, in float32; `S2SimError` if one overflows."""
         totals = [np.zeros(size, np.float32) for size in sizes]
-        for own in messages:
-            for total, decoded in zip(totals, self._decode_all(own, sizes), strict=True):
-                np.add(total, decoded, out=total)
+        with refuse_overflow():
+            for own in messages:
+                for total, decoded in zip(totals, self._decode_all(own, sizes), strict=True):
+                    np.add(total, decoded, out=total)
         return totals
+
+    def _lost(self, messages: Sequence[Message], vectors: Sequence[Floats32]) -> list[Floats32]:
+        """Return what vectors have more than their messages."""
+        kept = self._decode_all(messages, [len(vector) for vector in vectors])
+        return [vector - decoded for vector, decoded in zip(vectors, kept, strict=True)]
+
+
+def _joined(parts: Sequence[Sequence[Floats32]]) -> list[Floats32]:
+    """Return each tensor's chunks as one vector."""
+    return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
+
+
+def _mean(totals: Sequence[Floats32], ranks: int, like: Gradient) -> Gradient:
+    return from_layer_vectors([total / np.float32(ranks) for total in totals], like)
 
 
 def _bytes_of(messages: Sequence[Message]) -> int:

@@ -1,0 +1,68 @@
+"""TernGrad: every element as -1, 0 or 1 times the largest magnitude, drawn at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.codecs.levels import from_levels, largest_magnitude, to_levels
+from s2sim.errors import OptionError
+from s2sim.options import check_options
+from s2sim.reducers.elements.gathered import Aggregate, Gathered, Message
+from s2sim.reducers.elements.wire import Wire, read_numbers, write_numbers
+from s2sim.reducers.rank import Traits
+
+if TYPE_CHECKING:
+    from s2sim.arrays import Floats32
+
+
+@dataclass(slots=True)
+class TernGrad(Gathered):
+    """An element keeps its sign and gets the tensor's largest magnitude s with probability |x| / s, else 0: unbiased.
+
+    W. Wen et al., "TernGrad", NeurIPS 2017, section 3, with a scale for each tensor; read in GRACE's code, which clips
+    always and sends a byte an element.
+
+    Attributes
+    ----------
+    clip : float
+        Standard deviations of a tensor that elements are cut to first; 0 (default) for none. The paper's training and
+        GRACE have 2.5, which is not unbiased any more.
+    wire : {"packed", "byte"}
+        Two bits an element, or a byte, as implemented in GRACE.
+    aggregate : {"gather", "two-phase", "server"}
+        See `Gathered`. The paper's server sends sums of levels, in more bits.
+    """
+
+    clip: float = 0.0
+    wire: Wire = "packed"
+    aggregate: Aggregate = "gather"
+
+    about = Traits(
+        name="terngrad",
+        summary="each element as -1, 0 or 1 times the largest magnitude, at random: two bits",
+        source="Wen et al., TernGrad, NeurIPS 2017; github.com/sands-lab/grace",
+        formula="(n/4 + 4L)(P-1)",
+        certainty="code read",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, "terngrad")
+        if not 0 <= self.clip < np.inf:
+            raise OptionError(f"terngrad: clip={self.clip} is no number of standard deviations from 0 on")
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return the scale and the signs of what is drawn."""
+        if self.clip:
+            limit = np.float32(self.clip * vector.std(dtype=np.float64))
+            vector = np.clip(vector, -limit, limit)
+        scale = np.array([largest_magnitude(vector)], np.float32)
+        numbers = to_levels(vector, scale, len(vector), 1, random)
+        return scale, write_numbers(numbers, 2, self.wire)
+
+    def decode(self, message: Message, elements: int) -> Floats32:
+        """Return the scale with every sign, and zeros."""
+        scale, codes = message
+        return from_levels(read_numbers(codes, 2, self.wire, elements), scale, elements, 1)
