@@ -14,18 +14,18 @@ from s2sim.testing.reducers import check_reducer, example_gradients
 
 @dataclass(slots=True)
 class Rounded(Gathered):
-    """Values to the nearest multiple of an eighth, as whole numbers of four bytes."""
+    """Values to the nearest multiple of an eighth."""
 
     aggregate: Aggregate = "gather"
 
-    about = Traits(name="rounded", summary="rounds", source="this test")
+    about = Traits(name="rounded", summary="rounds", source="this test", feedback="needed")
 
     def encode(self, vector, random):  # noqa: ARG002  (rounding to nearest draws nothing)
-        return (np.rint(vector * 8).astype(np.int32),)
+        return ((np.rint(vector.astype(np.float64) * 8) / 8).astype(np.float32),)
 
     def decode(self, message, elements):
         assert len(message[0]) == elements
-        return message[0].astype(np.float32) / np.float32(8)
+        return message[0]
 
 
 @pytest.mark.parametrize("aggregate", ["gather", "two-phase"])

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.reducers.elements.flat import layer_vectors
 from s2sim.reducers.elements.gathered import Aggregate, Gathered, Message
 from s2sim.reducers.elements.wire import Wire, read_signs, write_signs
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats32
+    from s2sim.gradients.gradient import Gradient
 
 
 @dataclass(slots=True)
@@ -43,6 +45,13 @@ class EfSignSgd(Gathered):
         formula="(n/8 + 4L)(P-1)",
         certainty="code read",
     )
+
+    def contraction(self, gradient: Gradient) -> float | None:
+        """Return ||p||_1^2 / (n ||p||_2^2), the least of all tensors that are not zero, where one loss is all."""
+        if self.aggregate != "gather":
+            return None
+        wide = [vector.astype(np.float64) for vector in layer_vectors(gradient) if vector.any()]
+        return min((np.abs(each).sum() ** 2 / (each.size * np.square(each).sum()) for each in wide), default=1.0)
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
         """Return the mean magnitude and the signs."""

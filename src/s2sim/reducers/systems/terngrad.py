@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +29,7 @@ class TernGrad(Gathered):
     ----------
     clip : float
         Standard deviations of a tensor that elements are cut to first; 0 (default) for none. The paper's training and
-        GRACE have 2.5, which is not unbiased any more.
+        GRACE have 2.5, with which it is not unbiased any more.
     wire : {"packed", "byte"}
         Two bits an element, or a byte, as implemented in GRACE.
     aggregate : {"gather", "two-phase", "server"}
@@ -52,6 +52,11 @@ class TernGrad(Gathered):
         check_options(self, "terngrad")
         if not 0 <= self.clip < np.inf:
             raise OptionError(f"terngrad: clip={self.clip} is no number of standard deviations from 0 on")
+
+    @property
+    def traits(self) -> Traits:
+        """What is clipped is not unbiased, and wants feedback."""
+        return replace(self.about, feedback="needed") if self.clip else self.about
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the scale and the signs of what is drawn."""
