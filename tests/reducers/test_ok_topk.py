@@ -82,7 +82,7 @@ def test_regions_hold_equal_shares_of_what_is_selected():
     # Nearly all that is large lies in the last tenth.
     envelope = np.where(np.arange(n) < 0.9 * n, 0.1, 1).astype(np.float32)
     calls = calls_of([rng.standard_normal(n, np.float32) * envelope for _ in range(ranks)], "ok-topk:density=0.02")
-    received = np.array(calls["pairs to owners"].blocks).sum(axis=0)
+    received = np.array(calls["pairs to their owners"].blocks).sum(axis=0)
     assert received.max() < 1.2 * received.mean()
 
 

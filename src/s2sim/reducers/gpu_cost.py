@@ -82,11 +82,6 @@ def add_codes(values: int, messages: int, code_bytes: int) -> Work:
     return Work("decode", code_bytes + messages * 2 * VALUE_BYTES * values, launches=max(messages, 1))
 
 
-def merge_pairs(pairs: int) -> Work:
-    """Return the cost of merging sorted lists of pairs and adding up those of one index: two passes over them."""
-    return Work("encode", 4 * pairs * (INDEX_BYTES + VALUE_BYTES), launches=2)
-
-
 def permute(size_bytes: int, arrays: int) -> Work:
     """Return the cost of writing the rows of some arrays in another order: each is read and written."""
     return Work("decode", 2 * size_bytes, launches=arrays)

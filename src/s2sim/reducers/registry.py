@@ -45,6 +45,7 @@ REDUCERS = Registry(
         "quantized-fw": "s2sim.reducers.systems.quantized_fw:QuantizedFrankWolfe",
         "ok-topk": "s2sim.reducers.systems.ok_topk:OkTopK",
         "spardl": "s2sim.reducers.systems.spardl:SparDL",
+        "scalecom": "s2sim.reducers.systems.scalecom:ScaleCom",
     },
 )
 

@@ -11,6 +11,7 @@ from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.merged import chosen, joined, read_padded
 from s2sim.reducers.elements.pairs import Pairs, merge_pairs
+from s2sim.reducers.elements.selection_cost import merge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,12 +67,12 @@ class Blocks:
         """Add the blocks of a message of another rank to one's own."""
         for block, part in zip(which, self._split(which, message), strict=True):
             self._parts[block] = merge_pairs([self._parts[block], part])
-            rank.work(cost.merge_pairs(2 * self.sizes[block]))
+            rank.work(merge(2 * self.sizes[block], len(self._parts[block]), 2))
 
     def replace(self, rank: Rank, block: int, messages: Sequence[PairsMessage]) -> int:
         """Make a block the sum of what messages hold of it; return how many pairs it has."""
         self._parts[block] = merge_pairs([read_padded(message) for message in messages])
-        rank.work(cost.merge_pairs(sum(len(indices) for indices, _ in messages)))
+        rank.work(merge(sum(len(indices) for indices, _ in messages), len(self._parts[block]), len(messages)))
         return len(self._parts[block])
 
     def read_all(self, messages: Sequence[PairsMessage]) -> Pairs:

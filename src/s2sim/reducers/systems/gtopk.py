@@ -10,6 +10,7 @@ from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.merged import among, mean_of, read_padded
 from s2sim.reducers.elements.pairs import merge_pairs
 from s2sim.reducers.elements.selection import Selecting, select_largest
+from s2sim.reducers.elements.selection_cost import merge
 from s2sim.reducers.rank import Reduced, Traits
 
 if TYPE_CHECKING:
@@ -62,9 +63,10 @@ class GTopK(Selecting):
             arrived = rank.exchange(handed, label=f"pairs, {gap} rank{'s' if gap > 1 else ''} down")
             yield arrived
             for message in arrived.value.values():
-                rank.work(cost.merge_pairs(2 * k))
-                rank.work(cost.select(2 * k, k))
-                left = merge_pairs([left, read_padded(message)]).largest(k)
+                merged = merge_pairs([left, read_padded(message)])
+                rank.work(merge(2 * k, len(merged), 2))
+                rank.work(cost.select(len(merged), k))
+                left = merged.largest(k)
             gap *= 2
 
         top = left.message(self.held, length=k) if rank.index == 0 else None

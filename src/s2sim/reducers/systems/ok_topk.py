@@ -12,8 +12,10 @@ from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.merged import among, chosen, joined, mean_of
 from s2sim.reducers.elements.owned import LEAST, agree_on_regions, balance, threshold_of_sums
+from s2sim.reducers.elements.owners import send_to_owners
 from s2sim.reducers.elements.pairs import merge_pairs, read_pairs
 from s2sim.reducers.elements.selection import Selecting, select_above, select_largest
+from s2sim.reducers.elements.selection_cost import merge
 from s2sim.reducers.rank import Reduced, Traits
 
 if TYPE_CHECKING:
@@ -85,11 +87,9 @@ class OkTopK(Selecting):
         self.steps += 1
 
         # Split and reduce: every pair to the owner of its region, who adds them up.
-        shares = [share.message(self.held) for share in own.split(self.cuts)]
-        arrived = rank.all_to_all(shares, label="pairs to owners", size_from_data=True)
-        yield arrived
-        rank.work(cost.merge_pairs(sum(len(indices) for indices, _ in arrived.value)))
-        sums = merge_pairs([read_pairs(message) for message in arrived.value]).shifted(self.cuts[rank.index])
+        came = yield from send_to_owners(rank, own.split(self.cuts), self.held, size_from_data=True)
+        sums = merge_pairs([read_pairs(message) for message in came]).shifted(self.cuts[rank.index])
+        rank.work(merge(sum(len(indices) for indices, _ in came), len(sums), rank.size))
 
         # Balance and gather: those of the sums that are large enough.
         if exact:
