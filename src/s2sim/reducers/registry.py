@@ -46,6 +46,8 @@ REDUCERS = Registry(
         "ok-topk": "s2sim.reducers.systems.ok_topk:OkTopK",
         "spardl": "s2sim.reducers.systems.spardl:SparDL",
         "scalecom": "s2sim.reducers.systems.scalecom:ScaleCom",
+        "sketched-sgd": "s2sim.reducers.systems.sketched_sgd:SketchedSGD",
+        "fetchsgd": "s2sim.reducers.systems.fetchsgd:FetchSGD",
     },
 )
 

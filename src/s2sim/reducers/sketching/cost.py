@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.reducers.gpu_cost import GATHER_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
+from s2sim.reducers.gpu_cost import GATHER_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES, select
 from s2sim.reducers.row_sparse.cost import mark, read_bitmaps
 from s2sim.reducers.scripts.script import Work
 
@@ -62,3 +62,14 @@ def _insert_bytes(tables: Sequence[RowSparse], sketch: CountSketch) -> int:
 def _estimate_bytes(keys: int, sketch: CountSketch) -> int:
     """Read one cell of each row of the sketch for each key, write the median."""
     return keys * (sketch.rows * GATHER_BYTES + VALUE_BYTES)
+
+
+def insert(values: int, sketch: CountSketch) -> Work:
+    """Return the cost of clearing a sketch and adding ``values`` values to it, read in order."""
+    cells = sketch.rows * sketch.columns * VALUE_BYTES
+    return Work("encode", cells + values * (VALUE_BYTES + sketch.rows * SCATTER_BYTES), launches=2)
+
+
+def unsketch(n: int, k: int, sketch: CountSketch) -> tuple[Work, Work]:
+    """Return the cost of estimating ``n`` elements, and of finding the ``k`` largest."""
+    return Work("decode", _estimate_bytes(n, sketch)), select(n, k)
