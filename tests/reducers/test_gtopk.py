@@ -72,4 +72,4 @@ def test_what_a_branch_drops_is_not_sent_again():
 
 
 def test_it_conforms_with_feedback():
-    check_reducer(lambda: make_reducer("gtopk:density=0.2,ef=true"))
+    check_reducer(lambda: make_reducer("gtopk:density=0.2,ef=true"), exhaustive=False)

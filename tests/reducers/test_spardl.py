@@ -114,4 +114,4 @@ def test_teams_must_divide_the_ranks():
 
 
 def test_it_conforms_with_feedback():
-    check_reducer(lambda: make_reducer("spardl:density=0.2,ef=true"))
+    check_reducer(lambda: make_reducer("spardl:density=0.2,ef=true"), exhaustive=False)

@@ -45,6 +45,7 @@ class GTopK(Selecting):
         summary="the k largest of all ranks' k largest, merged up a tree and broadcast",
         source="Shi et al., A Distributed Synchronous SGD Algorithm with Global Top-k Sparsification, ICDCS 2019; "
         "github.com/hclhkbu/gtopkssgd",
+        adds_up=False,
         feedback="needed",
         formula="at most 16k; 16k ceil(log2 P) along the longest path",
         certainty="code read",
