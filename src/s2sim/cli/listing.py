@@ -8,16 +8,23 @@ import typer
 
 from s2sim.cli.list_entries import KINDS
 from s2sim.cli.options import JsonOption, examples
-from s2sim.errors import unknown_name
+from s2sim.errors import OptionError, unknown_name
 
 if TYPE_CHECKING:
-    Entries = list[tuple[str, str, str]]
+    from collections.abc import Sequence
 
-EXAMPLES = examples("s2sim list", "s2sim list reducers", "s2sim list topologies --json -")
+    from s2sim.study.catalogue.reducer_facts import ReducerFacts
+
+EXAMPLES = examples(
+    "s2sim list", "s2sim list reducers", "s2sim list reducers topka2a", "s2sim list topologies --json -"
+)
 
 
 # Scripts may still ask by this name.
 _FORMER = {"hardware": "gpus"}
+_REDUCERS = "reducers"
+# Ranks on whose gradients reducers are measured, and on half of them.
+_RANKS = 8
 
 
 def list_command(
@@ -25,28 +32,86 @@ def list_command(
         str | None,
         typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}.", show_default="all of them"),
     ] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A reducer, for all that is known of it.", show_default="all")
+    ] = None,
     json: JsonOption = None,
 ) -> None:
     """List reducers, codecs, collectives, libraries, faults, topologies, traces, models and GPUs: a line each.
 
-    At the end of each line stands its source, or for a fault an example.
+    At the end of each line stands its source, or for a fault an example. Reducers alone have a table as well.
     """
-    from s2sim.cli.output import STDOUT, show_lines, write_json
+    from s2sim.cli.output import STDOUT, write_json
     from s2sim.cli.targets import check_targets
-    from s2sim.report.tables.text import aligned
 
     kind = _FORMER.get(kind or "", kind)
     if kind is not None and kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
+    if name is not None and kind != _REDUCERS:
+        raise OptionError(f"{kind} {name}: reducers alone have pages; s2sim list {kind} has what is known of all")
     check_targets(json=json)
-    found = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}
+    if kind == _REDUCERS:
+        facts = _facts(name)
+        if json is not None:
+            write_json({kind: [item.to_json() for item in facts]}, json)
+        if json != STDOUT:
+            _show_table(facts) if name is None else _show_page(*facts)
+        return
+    found = {each: KINDS[each]() for each in ([kind] if kind else KINDS)}
     if json is not None:
         keys = ("name", "summary", "source")
         write_json(
-            {name: [dict(zip(keys, item, strict=True)) for item in items] for name, items in found.items()}, json
+            {each: [dict(zip(keys, item, strict=True)) for item in items] for each, items in found.items()}, json
         )
-    if json == STDOUT:
-        return
-    for number, (name, items) in enumerate(found.items()):
+    if json != STDOUT:
+        _show_lines(found)
+
+
+def _show_lines(found: dict[str, list[tuple[str, str, str]]]) -> None:
+    from s2sim.cli.output import show_lines
+    from s2sim.report.tables.text import aligned
+
+    for number, (kind, items) in enumerate(found.items()):
         lines = aligned([(item, what, f"[{source}]") for item, what, source in items], indent="  ")
-        show_lines([*([""] if number else []), f"{name}:", *(lines or ["  none"])])
+        show_lines([*([""] if number else []), f"{kind}:", *(lines or ["  none"])])
+
+
+def _facts(name: str | None) -> tuple[ReducerFacts, ...]:
+    from s2sim.study.catalogue.reducer_facts import every_reducer, facts_of
+    from s2sim.testing.reducers import example_gradients
+
+    gradients = example_gradients(_RANKS)
+    return every_reducer(gradients) if name is None else (facts_of(name, gradients),)
+
+
+def _show_table(facts: Sequence[ReducerFacts]) -> None:
+    from s2sim.cli.output import show_entry, show_grids, show_lines, show_paragraph
+    from s2sim.report.tables.reducers import LEGEND, reducers_grid, what_it_is
+
+    show_grids([reducers_grid(facts)])
+    show_lines([""])
+    show_paragraph(LEGEND)
+    show_lines([""])
+    labels = max(len(item.name) for item in facts)
+    for item in facts:
+        show_entry(item.name, f"{what_it_is(item)}  [{item.source}; {item.certainty}]", labels=labels)
+    show_lines([""])
+    show_paragraph("More: s2sim list reducers NAME has the algorithm and all options of one.")
+
+
+def _show_page(facts: ReducerFacts) -> None:
+    from s2sim.cli.output import show_entry, show_lines, show_paragraph
+    from s2sim.report.tables.reducers import option_text, properties_of
+
+    show_paragraph(f"{facts.name}: {facts.summary}")
+    for paragraph in facts.paragraphs:
+        show_lines([""])
+        show_paragraph(paragraph.replace("``", ""))
+    show_lines([""])
+    properties = properties_of(facts)
+    labels = max(len(label) for label, _ in properties)
+    for label, text in properties:
+        show_entry(label, text, labels=labels)
+    show_lines(["", "options:" if facts.options else "no options"])
+    for option in facts.options:
+        show_entry("", option_text(option).replace("``", ""))

@@ -44,6 +44,16 @@ def show_paragraph(text: str) -> None:
     typer.echo(text)
 
 
+def show_entry(label: str, text: str, *, labels: int = 0) -> None:
+    """Print a label and beside it a text, broken like a paragraph's; ``labels`` is the width of the widest label."""
+    head = f"  {printable(label).ljust(labels)}  "
+    text = f"{head}{printable(text)}"
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        indent = " " * len(head)
+        text = fill(text, _columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    typer.echo(text)
+
+
 def _columns() -> int:
     """Return the width to fit tables in: ``COLUMNS``, else the terminal's, else 132."""
     columns = os.environ.get("COLUMNS", "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 T = TypeVar("T")
 
@@ -95,13 +95,17 @@ def split(grid: Grid, width: int, gap: int) -> list[Grid]:
             used = widths[0]
         parts[-1].append(index)
         used += needed
-    return [
-        Grid(
-            grid.title if number == 0 else f"{grid.title} (continued)",
-            tuple(grid.columns[i] for i in (0, *part)),
-            tuple(tuple(row[i] for i in (0, *part)) for row in grid.rows),
-            grid.faint,
-            grid.strong,
-        )
-        for number, part in enumerate(parts)
-    ]
+    return [_part(grid, (0, *part), "" if number == 0 else " (continued)") for number, part in enumerate(parts)]
+
+
+def _part(grid: Grid, columns: Sequence[int], mark: str) -> Grid:
+    """Return some columns of ``grid``, without the rows in which others alone go on."""
+    cut = [tuple(row[i] for i in columns) for row in grid.rows]
+    kept = [place for place, row in enumerate(cut) if any(row)]
+    return Grid(
+        f"{grid.title}{mark}",
+        tuple(grid.columns[i] for i in columns),
+        tuple(cut[place] for place in kept),
+        frozenset(now for now, place in enumerate(kept) if place in grid.faint),
+        frozenset(now for now, place in enumerate(kept) if place in grid.strong),
+    )

@@ -1,0 +1,114 @@
+"""The reducers there are, as a table of figures and as a page each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from s2sim.report.tables.grid import figures, tabulate, words
+from s2sim.report.tables.texts import UNDEFINED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.report.tables.grid import Grid
+    from s2sim.study.catalogue.option_docs import OptionDoc
+    from s2sim.study.catalogue.reducer_facts import ReducerFacts
+
+LEGEND = (
+    "Measured in a first step, on tables and dense layers: linear, whether nothing but sums, maxima and copies "
+    "travels, so that no message grows with the ranks; collectives; rounds of messages that wait for one another, + "
+    "where more ranks need more; syncs, waits of the host for the GPU. feedback: whether training needs error feedback "
+    "around it. bytes: sent by a rank; n elements, k kept, P ranks, L layers."
+)
+"""What the columns say."""
+
+# So that the table without bytes fits in 80 columns; a number stays beside what it counts.
+_COLLECTIVES_WIDTH, _STAYS = 24, "\N{NO-BREAK SPACE}"
+
+_COLLECTIVES = "collectives"
+_ENDS = {"mean": "the mean", "sign": "the signs of the mean", "weights": "models of their own, around the mean one"}
+
+
+def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:
+    """Return the figures of all reducers; many collectives go on in further rows."""
+    grid = facts_grid(facts)
+    place = [column.title for column in grid.columns].index(_COLLECTIVES)
+    rows: list[tuple[str, ...]] = []
+    for row, item in zip(grid.rows, facts, strict=True):
+        parts = [] if item.measured is None else [text.replace(" ", _STAYS) for text in item.measured.collectives]
+        lines = wrap(", ".join(parts), _COLLECTIVES_WIDTH, break_on_hyphens=False) or [row[place]]
+        for number, line in enumerate(lines):
+            cells = row if number == 0 else [""] * len(row)
+            rows.append((*cells[:place], line.replace(_STAYS, " "), *cells[place + 1 :]))
+    return replace(grid, rows=tuple(rows))
+
+
+def facts_grid(facts: Sequence[ReducerFacts]) -> Grid:
+    """Return the figures of all reducers, a row each."""
+    return tabulate(
+        "reducers",
+        facts,
+        words("name", lambda item: item.name),
+        words("linear", _linear),
+        words(_COLLECTIVES, _collectives),
+        figures("rounds", _rounds),
+        figures("syncs", _host_syncs),
+        words("feed-\nback", lambda item: item.feedback),
+        words("bytes", lambda item: item.formula),
+    )
+
+
+def what_it_is(facts: ReducerFacts) -> str:
+    """Return in a line what a reducer is."""
+    return facts.summary if facts.stands_for is None else f"{facts.summary} (is {facts.stands_for})"
+
+
+def properties_of(facts: ReducerFacts) -> list[tuple[str, str]]:
+    """Return what is known of one reducer, as pairs of a label and a text."""
+    found = [
+        ("is", facts.stands_for or ""),
+        ("ranks end with", _ENDS[facts.estimates] + ("" if facts.agrees else ", not all with the same")),
+        ("loses", "nothing but rounding" if facts.lossless else "more than rounding"),
+        ("feedback", facts.feedback),
+        ("bytes", facts.formula),
+        ("linear", _linear(facts)),
+        ("collectives", _collectives(facts)),
+        ("rounds", _rounds(facts)),
+        ("syncs", _host_syncs(facts)),
+        ("source", facts.source),
+        ("known by", facts.certainty),
+    ]
+    return [(label, text) for label, text in found if text]
+
+
+def option_text(option: OptionDoc) -> str:
+    """Return an option in a line.
+
+    >>> from s2sim.study.catalogue.option_docs import OptionDoc
+    >>> option_text(OptionDoc("density", "float", "0.01", "Fraction that is kept."))
+    'density=0.01 (float): Fraction that is kept.'
+    """
+    if not option.text:
+        return f"{option.name}={option.default}"
+    kind = option.type.removesuffix(", optional").replace('"', "").strip("{}").replace(", ", "|")
+    return f"{option.name}={option.default} ({kind}): {option.text}"
+
+
+def _linear(facts: ReducerFacts) -> str:
+    if facts.measured is None:
+        return UNDEFINED
+    return "yes" if facts.measured.linear else "no"
+
+
+def _collectives(facts: ReducerFacts) -> str:
+    return UNDEFINED if facts.measured is None else ", ".join(facts.measured.collectives) or "none"
+
+
+def _rounds(facts: ReducerFacts) -> str:
+    return UNDEFINED if facts.measured is None else f"{facts.measured.rounds}{'+' * facts.measured.rounds_grow}"
+
+
+def _host_syncs(facts: ReducerFacts) -> str:
+    return UNDEFINED if facts.measured is None else str(facts.measured.host_syncs)

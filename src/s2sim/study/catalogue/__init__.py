@@ -1,0 +1,1 @@
+"""What there is, with what is measured of it."""

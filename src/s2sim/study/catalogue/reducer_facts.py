@@ -1,0 +1,166 @@
+"""What is known of every reducer, from what it says and from one run of it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.reducers.registry import REDUCERS, make_reducer, reducer_names, resolved_options
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.scripts.rounds import count_rounds
+from s2sim.reducers.systems.presets import PRESETS
+from s2sim.reducers.wrappers.feedback import Feedback
+from s2sim.study.catalogue.option_docs import options_of, paragraphs_of
+from s2sim.study.json_form import JsonForm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.scripts.rounds import Rounds
+    from s2sim.reducers.scripts.script import Call, Recording
+    from s2sim.study.catalogue.option_docs import OptionDoc
+
+# What all ranks hand in is as long as what comes out, however many they are.
+_COMBINES = frozenset(("all_reduce", "reduce", "reduce_scatter", "broadcast"))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the first step of a reducer is made of.
+
+    Attributes
+    ----------
+    linear : bool
+        Whether nothing but sums and the like travels, so that no message grows with the number of ranks.
+    collectives : tuple of str
+        In the order in which they are posted, one after the other of a kind as one with their number.
+    rounds : int
+        Messages that wait for one another.
+    rounds_grow : bool
+        Whether they are more with twice as many ranks.
+    host_syncs : int
+        Times that the host waits for the GPU.
+    """
+
+    linear: bool
+    collectives: tuple[str, ...]
+    rounds: int
+    rounds_grow: bool
+    host_syncs: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerFacts(JsonForm):
+    """What is known of a reducer by its name, with default options.
+
+    Attributes
+    ----------
+    name : str
+        Of a reducer or a preset.
+    stands_for : str or None
+        Option string that a preset stands for.
+    summary, source, certainty : str
+        What it is, who published it, and how that is known: "code read", "paper read", "summary read" or "recalled".
+    formula : str
+        Bytes that a rank sends: n elements, k kept, P ranks, L layers.
+    feedback : {"no", "needed", "own"}
+        Whether training needs error feedback around it.
+    lossless : bool
+        Whether its aggregate is exact but for rounding.
+    estimates : {"mean", "sign", "weights"}
+        What ranks end with.
+    agrees : bool
+        Whether all ranks end with the same.
+    measured : Measured or None
+        What its first step is made of; None where it refuses the gradients.
+    paragraphs : tuple of str
+        What its docstring says.
+    options : tuple of OptionDoc
+        Its own, without those of wrappers.
+    """
+
+    name: str
+    stands_for: str | None
+    summary: str
+    source: str
+    certainty: str
+    formula: str
+    feedback: str
+    lossless: bool
+    estimates: str
+    agrees: bool
+    measured: Measured | None
+    paragraphs: tuple[str, ...]
+    options: tuple[OptionDoc, ...]
+
+
+def every_reducer(gradients: Sequence[Gradient]) -> tuple[ReducerFacts, ...]:
+    """Return the facts of every name there is, measured on gradients of an even number of ranks, on two nodes."""
+    return tuple(facts_of(name, gradients) for name in reducer_names())
+
+
+def facts_of(name: str, gradients: Sequence[Gradient]) -> ReducerFacts:
+    """Return the facts of one name; `UnknownNameError` names the nearest that there is."""
+    cls = REDUCERS.get(resolved_options(name)[0])
+    preset = PRESETS.get(name)
+    traits = make_reducer(name).traits
+    told = traits if preset is None else preset
+    return ReducerFacts(
+        name=name,
+        stands_for=None if preset is None else preset.option_string,
+        summary=told.summary,
+        source=told.source,
+        certainty=told.certainty,
+        formula=traits.formula,
+        feedback="own" if isinstance(make_reducer(name), Feedback) else traits.feedback,
+        lossless=traits.lossless,
+        estimates=traits.estimates,
+        agrees=traits.agrees,
+        measured=_measure(name, gradients),
+        paragraphs=paragraphs_of(cls),
+        options=options_of(cls),
+    )
+
+
+def _measure(name: str, gradients: Sequence[Gradient]) -> Measured | None:
+    half = len(gradients) // 2
+    few, many = _run(name, gradients[:half]), _run(name, gradients)
+    recording = few or many
+    if recording is None:
+        return None
+    found = count_rounds(recording)
+    return Measured(
+        linear=all(call.kind in _COMBINES for call in recording.calls),
+        collectives=tuple(_collectives(recording.calls)),
+        rounds=_all_rounds(found),
+        rounds_grow=few is not None and many is not None and _all_rounds(count_rounds(many)) > _all_rounds(found),
+        host_syncs=found.host_syncs,
+    )
+
+
+def _run(name: str, gradients: Sequence[Gradient]) -> Recording | None:
+    ranks = len(gradients)
+    reducer = make_reducer(name).placed([2 * rank // ranks for rank in range(ranks)])
+    with warnings.catch_warnings():
+        # Of options and gradients that are nobody's choice.
+        warnings.simplefilter("ignore", S2SimWarning)
+        try:
+            return run_reducer(reducer.fitted(gradients, 0), gradients).recording
+        except S2SimError:
+            return None
+
+
+def _all_rounds(rounds: Rounds) -> int:
+    return rounds.before_gradient + rounds.after_gradient
+
+
+def _collectives(calls: Sequence[Call]) -> list[str]:
+    found = []
+    for kind, same in groupby("exchange" if call.op == "peers" else call.kind.replace("_", "-") for call in calls):
+        count = sum(1 for _ in same)
+        found.append(kind if count == 1 else f"{count} {kind}")
+    return found
