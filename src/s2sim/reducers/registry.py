@@ -29,6 +29,7 @@ REDUCERS = Registry(
         "parallax": "s2sim.reducers.systems.parallax:Parallax",
         "omnireduce": "s2sim.reducers.systems.omnireduce:OmniReduce",
         "union": "s2sim.reducers.systems.union:Union",
+        "node-union": "s2sim.reducers.systems.node_union:NodeUnion",
         "owner-reduce": "s2sim.reducers.systems.owner_reduce:OwnerReduce",
         "gather-rows": "s2sim.reducers.systems.gather_rows:GatherRows",
         "s2": "s2sim.reducers.systems.s2:S2",

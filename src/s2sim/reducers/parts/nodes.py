@@ -57,3 +57,18 @@ def nodes_of(numbers: tuple[int, ...]) -> Nodes:
     for rank, number in enumerate(numbers):
         members.setdefault(number, []).append(rank)
     return Nodes(tuple(map(tuple, members.values())))
+
+
+def nodes_among(ranks: int, node: int | None, numbers: tuple[int, ...]) -> Nodes:
+    """Return the nodes of so many ranks: ``node`` on each, or if that is None by the numbers of theirs, if known."""
+    if node is not None:
+        return nodes_of(tuple(rank // node for rank in range(ranks)))
+    return nodes_of(numbers or tuple(range(ranks)))
+
+
+def why_no_nodes(node: int | None, numbers: tuple[int, ...]) -> str | None:
+    """Return in words why no two ranks share a node; None where some do."""
+    if node is None and not numbers:
+        return "every rank is taken to have a node of its own, as neither a topology nor node= says otherwise"
+    alone = node == 1 if node is not None else nodes_of(numbers).single
+    return "every node holds one rank" if alone else None

@@ -14,7 +14,7 @@ from s2sim.gradients.gradient import Gradient, add, average, stored, subtract
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.parts.local import InNode
-from s2sim.reducers.parts.nodes import nodes_of
+from s2sim.reducers.parts.nodes import nodes_among, why_no_nodes
 from s2sim.reducers.parts.shards import merge, only, pick
 from s2sim.reducers.parts.side_by_side import side_by_side
 from s2sim.reducers.rank import Reduced, Reducer
@@ -154,14 +154,9 @@ class Hierarchical(Wrapper):
 
     def notes(self) -> tuple[str, ...]:
         """Return the inner reducer's, and whether there are nodes of several ranks."""
-        name = self.inner.traits.name
-        if self.node is None and not self.numbers:
-            own = f"every rank is taken to have a node of its own, where hierarchical=true is plain {name}: give node="
-        elif (self.node == 1) if self.node else nodes_of(self.numbers).single:
-            own = f"every node holds one rank, where hierarchical=true is plain {name}"
-        else:
-            return self.inner.notes()
-        return (*self.inner.notes(), own)
+        why = why_no_nodes(self.node, self.numbers)
+        own = () if why is None else (f"{why}: hierarchical=true is plain {self.inner.traits.name} there",)
+        return (*self.inner.notes(), *own)
 
     def error_bound(self) -> ErrorBound | None:
         """Return none: an instance knows the bounds of its own shards only."""
@@ -176,9 +171,7 @@ class Hierarchical(Wrapper):
         )
 
     def _nodes(self, rank: Rank) -> Nodes:
-        if self.node is not None:
-            return nodes_of(tuple(each // self.node for each in range(rank.size)))
-        return nodes_of(self.numbers or tuple(range(rank.size)))
+        return nodes_among(rank.size, self.node, self.numbers)
 
     def _on(self, shard: int) -> Reducer:
         return self.on_shards.setdefault(shard, self.inner.fresh())
