@@ -8,14 +8,16 @@ from s2sim.errors import S2SimError
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
-from s2sim.testing.reducers import check_restore, example_gradients
+from s2sim.testing.reducer_laws.restore import check_restore
+from s2sim.testing.reducers import example_gradients
 
 TEXTS = ["dense", "topk:density=0.1,ef=true", "s2:cells=2,ef=true", "s2-exact", "s2-exact:warm=true", "fp16:ef=true"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_it_goes_on_with_the_same_bits(text):
-    check_restore(lambda: make_reducer(text))
+    for interrupted in range(1, 5):
+        check_restore(make_reducer(text), 3, interrupted=interrupted, steps=5)
 
 
 def leaves(state):
@@ -37,7 +39,7 @@ def test_wrappers_nest():
     run_group(instances, example_gradients(2))
     state = instances[0].state()
     assert set(state) == {"residual", "inner"}
-    assert set(state["inner"]) == {"known", "last_columns"}
+    assert set(state["inner"]) == {"last_union", "last_columns"}
     assert set(state["residual"]) == set(example_gradients(1)[0].names)
 
 
@@ -50,12 +52,12 @@ class Forgetful(ErrorFeedback):
 
 def test_the_check_can_fail():
     with pytest.raises(AssertionError, match="after a restore before step 1 gives other values"):
-        check_restore(lambda: Forgetful(make_reducer("topk:density=0.1")))
+        check_restore(Forgetful(make_reducer("topk:density=0.1")), 3, interrupted=1)
 
 
 def test_the_state_of_something_else_is_refused():
-    with pytest.raises(S2SimError, match="topk carries nothing from step to step, and the state has known"):
-        make_reducer("topk").restore({"known": 3})
+    with pytest.raises(S2SimError, match="topk carries nothing from step to step, and the state has last_union"):
+        make_reducer("topk").restore({"last_union": 3})
     with pytest.raises(S2SimError, match="carries residual from step to step, and the state has nothing"):
         make_reducer("topk:ef=true").restore({})
 

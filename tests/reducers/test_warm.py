@@ -17,7 +17,7 @@ def test_it_is_the_second_step(text):
     run_group(instances, earlier)
     _, second = run_group(instances, gradients)
     found = run_reducer(
-        make_reducer(f"{text},warm=true" if ":" in text else f"{text}:warm=true"), gradients, earlier=earlier
+        make_reducer(f"{text},warm=true" if ":" in text else f"{text}:warm=true"), gradients, others=lambda _: earlier
     )
     assert found.recording == second
     cold = run_reducer(make_reducer(text), gradients).recording
@@ -28,7 +28,7 @@ def test_it_is_the_second_step(text):
 def test_without_another_step_it_carries_over_from_the_same_gradients():
     gradients = example_gradients(2)
     warm = make_reducer("s2-exact:warm=true")
-    assert run_reducer(warm, gradients).recording == run_reducer(warm, gradients, earlier=gradients).recording
+    assert run_reducer(warm, gradients).recording == run_reducer(warm, gradients, others=lambda _: gradients).recording
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,8 @@ class Traits:
 
     Attributes
     ----------
+    baseline : bool
+        Whether it is what training does without a compressor, with which all others are compared.
     lossless : bool
         Whether the aggregate is exact but for the rounding of float32 sums.
     rounds_only : bool
@@ -195,6 +197,7 @@ class Traits:
     name: str
     summary: str
     source: str
+    baseline: bool = False
     lossless: bool = False
     rounds_only: bool = False
     agrees: bool = True
@@ -295,6 +298,16 @@ class Reducer(ABC):
     def held_back(self) -> Gradient | None:
         """Return what was not sent and will be in later steps; None where nothing is kept."""
         return None
+
+    @property
+    def period(self) -> int:
+        """Steps after which it does the same again; 1 unless it skips some."""
+        return 1
+
+    @property
+    def settles_after(self) -> int:
+        """Steps at the beginning that go otherwise than all later ones, sizes that are carried over aside."""
+        return 0
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader should know of the choices that were made for these options."""

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from s2sim.errors import S2SimWarning
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.scripts.join import join
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
     from s2sim.reducers.scripts.script import Recording
 
 
+OtherSteps: TypeAlias = "Callable[[int], Sequence[Gradient]]"
+"""Returns the gradients of a training step, one a rank, in turn where there are fewer."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ran:
-    """One reducer's work on one step's gradients: instances with what they carry on, results, and the scripts."""
+    """One reducer's work on one step's gradients, or those of its period.
+
+    These are the instances with what they carry on, the results of the last step, and the scripts.
+    """
 
     instances: list[Reducer]
     results: list[Reduced]
@@ -40,26 +48,34 @@ class _Learning(Reducer):
 
 
 def start(
-    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int, earlier: Sequence[Gradient] | None = None
+    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int, others: OtherSteps | None = None
 ) -> list[Reducer]:
     """Return new instances, one a rank, that are ready for a step on these gradients.
 
-    Those of a warm reducer have run a step on the gradients ``earlier``, or on the same ones where there are none, of
-    which only what it carries over is kept.
+    Those of a warm reducer have run another step, or one on the same gradients where there is none, of which only what
+    it carries over is kept.
     """
     instances = make_instances(reducer, len(gradients))
     if reducer.traits.warm:
         with warnings.catch_warnings():
             # The step that counts warns of the same.
             warnings.simplefilter("ignore", S2SimWarning)
-            run_group([_Learning(instance) for instance in instances], earlier or gradients, seed=seed)
+            run_group([_Learning(instance) for instance in instances], others(1) if others else gradients, seed=seed)
     return instances
 
 
 def run_reducer(
-    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int = 0, earlier: Sequence[Gradient] | None = None
+    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int = 0, others: OtherSteps | None = None
 ) -> Ran:
-    """Run one reduction with new instances, see `start`."""
-    instances = start(reducer, gradients, seed=seed, earlier=earlier)
-    results, recording = run_group(instances, gradients, seed=seed)
-    return Ran(instances, results, recording)
+    """Run one reduction with new instances, see `start`, or all steps of a period once it has settled.
+
+    These start with step 0 of the trace, whose gradients are at hand; they are the same in all steps where there are no
+    others.
+    """
+    instances = start(reducer, gradients, seed=seed, others=others)
+    recordings = []
+    for place in range(reducer.period):
+        here = others(place) if place and others else gradients
+        results, recording = run_group(instances, here, seed=seed, step=reducer.settles_after + place)
+        recordings.append(recording)
+    return Ran(instances, results, join(recordings))

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 class Replay:
     """One communication phase in simulated time, which begins when the gradients are there.
 
-    What needs the batch alone has started before, at negative times.
+    What needs the batch alone has started before, at negative times. Of a recording of several steps, total and work
+    are means over these, and all else is as it ran.
 
     Attributes
     ----------
@@ -196,14 +197,14 @@ def replay(
     completed = tuple(sorted(communicators.completed, key=lambda each: (each.start_ps, each.calls)))
     found = [
         Replay(
-            total_ps=rank_class.finish_ps,
-            encode_ps=_exposed_ps(rank_class, "encode", completed),
-            decode_ps=_exposed_ps(rank_class, "decode", completed),
+            total_ps=rank_class.finish_ps // recording.steps,
+            encode_ps=_exposed_ps(rank_class, "encode", completed) // recording.steps,
+            decode_ps=_exposed_ps(rank_class, "decode", completed) // recording.steps,
             launches=launches,
             completed=completed,
             effects=(*(disturbance.effects() if disturbance else ()), *_slow_effects(faults, classes)),
-            encode_work_ps=rank_class.work_ps("encode"),
-            decode_work_ps=rank_class.work_ps("decode"),
+            encode_work_ps=rank_class.work_ps("encode") // recording.steps,
+            decode_work_ps=rank_class.work_ps("decode") // recording.steps,
         )
         for rank_class in classes
     ]

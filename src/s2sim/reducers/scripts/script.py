@@ -129,10 +129,14 @@ Script: TypeAlias = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The scripts of all ranks, and their collectives in the order in which they were first posted."""
+    """The scripts of all ranks, and their collectives in the order in which they were first posted.
+
+    They are those of one training step or, of a reducer that does not exchange every one, of ``steps`` together.
+    """
 
     calls: tuple[Call, ...]
     scripts: tuple[Script, ...]
+    steps: int = 1
 
     @property
     def workers(self) -> int:

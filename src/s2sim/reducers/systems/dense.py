@@ -41,6 +41,7 @@ class Dense(Reducer):
         name="dense",
         summary="one all-reduce of the whole gradient in the type that training has it in, zeros included",
         source="Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 2009",
+        baseline=True,
         lossless=True,
         formula="8n(P-1)/P",
         certainty="paper read",

@@ -41,6 +41,16 @@ PRESETS: dict[str, Preset] = {
         "Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018; github.com/epfml/sparsifiedSGD",
         "code read",
     ),
+    "local-sgd": Preset(
+        "dense:h=10",
+        "ten steps of each rank by itself, then the mean of the models",
+        "Stich, Local SGD Converges Fast and Communicates Little, ICLR 2019",
+    ),
+    "post-local-sgd": Preset(
+        "dense:h=16,after=1000",
+        "every step exchanged until the learning rate first falls, here at step 1000, then one in 16",
+        "Lin, Stich, Patel and Jaggi, Don't Use Large Mini-Batches, Use Local SGD, ICLR 2020",
+    ),
     "authors-omnireduce": Preset(
         "union",
         "what the S2 authors' code compares with as OmniReduce: bitmaps merged, then the union's values",

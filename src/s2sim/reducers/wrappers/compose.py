@@ -9,6 +9,7 @@ from s2sim.errors import OptionError
 from s2sim.options import build, non_default, value_text
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
 from s2sim.reducers.wrappers.hierarchical import Hierarchical
+from s2sim.reducers.wrappers.local_steps import LocalSteps
 from s2sim.reducers.wrappers.warm import Warm
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
@@ -21,6 +22,7 @@ WRAPPERS: tuple[type[Wrapper], ...] = (
     # What it gets beside the gradient, of what it failed to send.
     ErrorFeedback,
     # Which steps it runs in.
+    LocalSteps,
     Warm,
 )
 """From the inside out, whatever the order in which options stand. Those with one key exclude each other."""
@@ -52,6 +54,13 @@ def wrap(reducer: Reducer, options: dict[str, str]) -> Reducer:
         if text != "false" or "true" not in values:
             raise OptionError(f"{name}: {key}={text} is not one of {', '.join(['false', *values])}")
     return reducer
+
+
+def with_feedback(reducer: Reducer) -> Reducer:
+    """Return a reducer as training would run it: with error feedback where it needs some and has none."""
+    if isinstance(reducer, LocalSteps | Warm):
+        return reducer.around(with_feedback(reducer.inner))
+    return ErrorFeedback(reducer) if reducer.traits.feedback == "needed" else reducer
 
 
 def written_options(reducer: Reducer) -> dict[str, str]:

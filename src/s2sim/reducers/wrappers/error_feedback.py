@@ -39,4 +39,4 @@ class ErrorFeedback(Feedback):
     @property
     def traits(self) -> Traits:
         """The inner reducer's, with what is added."""
-        return replace(self.inner.traits, summary=f"{self.inner.traits.summary}; with error feedback")
+        return replace(self.inner.traits, summary=f"{self.inner.traits.summary}; with error feedback", feedback="own")

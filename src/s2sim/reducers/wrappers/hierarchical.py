@@ -78,15 +78,16 @@ class Hierarchical(Wrapper):
 
     def placed(self, nodes: Sequence[int]) -> Self:
         """Return the same for ranks that share nodes."""
-        again = self._around(self.inner)
+        again = self.around(self.inner)
         again.numbers = tuple(nodes)
         return again
 
     def fresh(self) -> Self:
         """Return an instance without state."""
-        return self._around(self.inner)
+        return self.around(self.inner)
 
-    def _around(self, inner: Reducer) -> Self:
+    def around(self, inner: Reducer) -> Self:
+        """Return the same around another reducer, for the same nodes."""
         again = replace(self, inner=inner)
         again.held, again.numbers = self.held, self.numbers
         return again

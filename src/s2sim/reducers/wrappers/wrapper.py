@@ -71,19 +71,20 @@ class Wrapper(Reducer):
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
         """Return the same around what the inner reducer becomes."""
-        return self._around(self.inner.fitted(gradients, seed))
+        return self.around(self.inner.fitted(gradients, seed))
 
     def held_in(self, dtype: Held) -> Self:
         """Return a fresh instance whose inner reducer is for gradients of this type."""
-        again = self._around(self.inner.held_in(dtype))
+        again = self.around(self.inner.held_in(dtype))
         again.held = dtype
         return again
 
     def placed(self, nodes: Sequence[int]) -> Self:
         """Return the same around an inner reducer that knows which ranks share a node."""
-        return self._around(self.inner.placed(nodes))
+        return self.around(self.inner.placed(nodes))
 
-    def _around(self, inner: Reducer) -> Self:
+    def around(self, inner: Reducer) -> Self:
+        """Return the same around another reducer, without state."""
         again = replace(self, inner=inner)
         again.held = self.held
         return again
@@ -100,6 +101,16 @@ class Wrapper(Reducer):
         """Go on from the state of both."""
         Reducer.restore(self, {name: value for name, value in state.items() if name != "inner"})
         self.inner.restore(state.get("inner", {}))
+
+    @property
+    def period(self) -> int:
+        """The inner reducer's."""
+        return self.inner.period
+
+    @property
+    def settles_after(self) -> int:
+        """The inner reducer's."""
+        return self.inner.settles_after
 
     def held_back(self) -> Gradient | None:
         """Return what the inner reducer does."""

@@ -75,7 +75,7 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     named = {verdict.best, verdict.without_assumption}
     folded = [row for row in rows if _judgement(row).as_dense and row.option_string not in named]
     shown = sorted((row for row in rows if row not in folded), key=lambda row: _judgement(row).time_s)
-    dense = next(row for row in rows if row.reducer == "dense")
+    dense = next(row for row in rows if row.baseline)
     why = {row.option_string: _why_not(row, dense) for row in shown}
     longest_s = max(_judgement(row).time_s for row in shown if why[row.option_string] is None)
     best = frozenset(

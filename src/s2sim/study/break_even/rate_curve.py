@@ -11,7 +11,7 @@ from s2sim.gradients.extrapolation.law_ranks import MoreRanks
 from s2sim.study.break_even.rate_replays import RateReplays, limiting_rate, rate_of
 from s2sim.study.extrapolate.beyond import record_as_asked
 from s2sim.study.measuring.record import baseline_of
-from s2sim.study.scenario.asked import earlier_gradients
+from s2sim.study.scenario.asked import other_steps
 from s2sim.study.scenario.reducers import resolve_run
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
     workers = max(spec.workers)
     scenario = resolve_run(spec)
     gradients = [scenario.trace.gradient(0, rank) for rank in range(workers)]
-    earlier = earlier_gradients(scenario.trace, scenario.reducers, workers)
-    recorded, _ = record_as_asked(scenario, gradients, earlier)
+    recorded, _ = record_as_asked(scenario, gradients, other_steps(scenario.trace, workers))
     return curves_of(scenario, recorded, rates_Bps)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def follow_steps(spec: RunSpec, scenario: ReducerScenario, progress: Progress, found: Found) -> None:
-    """Replace each row by one with its successive steps, and what was recorded by the median one.
+    """Replace each row by one with its successive steps, and what was recorded by the median one or a whole period.
 
     A warm reducer is a later step already; an optional one that refuses a step loses its row.
     """
@@ -55,9 +55,12 @@ def follow_steps(spec: RunSpec, scenario: ReducerScenario, progress: Progress, f
                 raise
             refused.append(Refused(item.option_string, count, str(error)))
             continue
-        residuals = [step.residual for step in steps if step.residual is not None]
+        # What waits for the next exchange comes and goes.
+        exchanges = steps[item.reducer.period - 1 :: item.reducer.period]
+        residuals = [step.residual for step in exchanges if step.residual is not None]
         found.rows[index] = replace(row, steps=steps, residual_trend=trend(residuals) if residuals else None)
-        found.recorded[count][place] = replace(item, recording=recording)
-        found.executed[count][place] = replace(one, recording=recording)
+        if recording is not None:
+            found.recorded[count][place] = replace(item, recording=recording)
+            found.executed[count][place] = replace(one, recording=recording)
     for each in refused:
         found.refuse(each)

@@ -77,7 +77,7 @@ class Found:
         choice = choose(candidates_of(self.rows_of(self.largest), max_error), max_error)
         names = {each.name for each in choice.named()}
         recorded = self.recorded[self.largest]
-        return [item for item in recorded if item.reducer.traits.name == "dense" or item.option_string in names]
+        return [item for item in recorded if item.reducer.traits.baseline or item.option_string in names]
 
     def timelines(self) -> dict[str, Timeline]:
         """Return what ranks and links do under each reducer, for the largest number of workers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isclose
-from statistics import median_low
+from statistics import fmean, median_low
 from typing import TYPE_CHECKING
 
 from s2sim.study.compare.choice import Candidate, dominated
@@ -25,12 +25,19 @@ _NO_MEAN = {
 
 
 def judged_time_s(row: Row) -> float:
-    """Return the time that a verdict is about: of the phase or the iteration; of the median step if there are some."""
+    """Return the time that a verdict is about: of the phase or the iteration; of the median step if there are some.
+
+    Of what does not exchange every step it is the mean.
+    """
     return _phase_s(row) if row.iteration_s is None else row.iteration_s - row.total_s + _phase_s(row)
 
 
 def _phase_s(row: Row) -> float:
-    return median_low(step.total_s for step in row.steps) if row.steps else row.total_s
+    if row.period == 1:
+        return median_low(step.total_s for step in row.steps) if row.steps else row.total_s
+    # In the median step nothing is exchanged: the mean over the last whole periods.
+    whole = len(row.steps) // row.period * row.period
+    return fmean(step.total_s for step in row.steps[-whole:]) if whole else row.total_s
 
 
 def _doubt(row: Row) -> float:
@@ -77,7 +84,7 @@ def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidat
 
     What training does without a compressor is never rejected, however its type rounds.
     """
-    baseline = next(row for row in rows if row.reducer == "dense")
+    baseline = next(row for row in rows if row.baseline)
     return [
         _candidate(row, None if row is baseline else rejected(row, max_error), baseline=row is baseline) for row in rows
     ]

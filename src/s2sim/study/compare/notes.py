@@ -35,6 +35,7 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
             else "the same gradients, which they fit better than in training"
         )
         notes.append(f"{names_of(warm)}: a later step, whose sizes and units are those of {source}")
+    notes += _period_notes(spec, trace, recorded)
     if spec.steps > 1:
         notes.append(
             f"over {spec.steps} steps what is carried over comes from the step before, and what needs error "
@@ -83,6 +84,29 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
     notes += library_notes(library, scenario.shape, recorded)
     if len(spec.workers) > 1:
         notes.append(f"break-even is for {recorded[0].recording.workers} workers")
+    return notes
+
+
+def _period_notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
+    """Return what the rows are of that do not exchange every step."""
+    by_period: dict[int, list[Recorded]] = {}
+    for item in recorded:
+        by_period.setdefault(item.reducer.period, []).append(item)
+    notes = []
+    for period, items in by_period.items():
+        steps = 1 if spec.scaled else trace.steps
+        if period == 1:
+            continue
+        if steps == 1:
+            source = "the same gradients in all of them, as there is but one step"
+        elif steps < period:
+            source = f"the gradients of {steps} steps in turn, as there are no more"
+        else:
+            source = f"those of the trace's first {period} steps"
+        notes.append(
+            f"{names_of(items)}: time and bytes are means over {period} steps, the last of which exchanges the sum; "
+            f"{source}; that models drift apart in between shows in no error"
+        )
     return notes
 
 

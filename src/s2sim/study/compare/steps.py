@@ -11,8 +11,8 @@ import numpy as np
 from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import error_of, mean_float64, worst_error, worst_of
-from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
-from s2sim.reducers.wrappers.feedback import Feedback
+from s2sim.reducers.scripts.join import join
+from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.study.measuring.row_parts import StepRow
 from s2sim.units import PS_PER_S
 
@@ -34,12 +34,6 @@ _SETTLED = 0.05
 _ACCELERATION = 1.2
 """How much more residuals have to grow than a third of the steps earlier to be called diverging; those that will settle
 grow less and less."""
-
-
-def with_feedback(reducer: Reducer) -> Reducer:
-    """Return a reducer as training would run it: with error feedback, if it needs that and has none yet."""
-    needs = reducer.traits.feedback == "needed" and not isinstance(reducer, Feedback)
-    return ErrorFeedback(reducer) if needs else reducer
 
 
 def trend(residuals: Sequence[float]) -> str:
@@ -67,8 +61,11 @@ def follow(
     *,
     seed: int,
     on_step: Callable[[], None] = lambda: None,
-) -> tuple[tuple[StepRow, ...], Recording]:
-    """Run a reducer, a lossy one with error feedback, over the first steps of a trace; also of the median step.
+) -> tuple[tuple[StepRow, ...], Recording | None]:
+    """Run a reducer, with error feedback where it needs some, over the first steps of a trace.
+
+    Return also the scripts of the median step or, where not every one is exchanged, of the last whole period; None if
+    there is none.
 
     ``execute`` returns the replay of a recording, and the bytes that the busiest rank sends. Residuals are those of all
     ranks together, over the gradients of the first step.
@@ -107,6 +104,9 @@ def follow(
             )
         )
         on_step()
+    if reducer.period > 1:
+        whole = steps // reducer.period * reducer.period
+        return tuple(rows), join(recordings[whole - reducer.period : whole]) if whole else None
     times_s = [row.total_s for row in rows]
     return tuple(rows), recordings[times_s.index(median_low(times_s))]
 

@@ -63,7 +63,7 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
     """Return the verdict on the rows of one number of workers, ``dense`` among them."""
     candidates = candidates_of(rows, known.max_error)
     choice = choose(candidates, known.max_error)
-    dense = next(row for row in rows if row.reducer == "dense")
+    dense = next(row for row in rows if row.baseline)
     baseline = next(each for each in candidates if each.baseline)
     if dense.workers == 1:
         lines: tuple[str, ...] = ("Do not compress: 1 worker communicates nothing.",)

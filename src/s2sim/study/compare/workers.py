@@ -9,7 +9,7 @@ from s2sim.study.extrapolate.beyond import record_as_asked
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.make_row import make_row
 from s2sim.study.measuring.record import baseline_of
-from s2sim.study.scenario.asked import earlier_gradients
+from s2sim.study.scenario.asked import other_steps
 
 if TYPE_CHECKING:
     from s2sim.study.compare.found import Found
@@ -38,8 +38,7 @@ def run_workers(
         for rank in range(count):
             gradients.append(trace.gradient(0, rank))
             progress.advance()
-        earlier = earlier_gradients(trace, reducers, count)
-        records, refused = record_as_asked(scenario, gradients, earlier, on_reducer=progress.advance)
+        records, refused = record_as_asked(scenario, gradients, other_steps(trace, count), on_reducer=progress.advance)
         timer = scenario.timer(count)
         found.executed[count] = [Executed(item.recording, scenario, timer) for item in records]
         found.rows += _rows(records, found.executed[count], beyond, thorough=thorough)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from s2sim.gradients.extrapolation.scaling import Scaling
     from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.run import OtherSteps
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Row
     from s2sim.study.measuring.row_parts import Refused
@@ -47,19 +48,19 @@ def make_scaling(target: Model | int | None, like: Gradient, workers: int) -> Sc
 def record_as_asked(
     scenario: ReducerScenario,
     gradients: Sequence[Gradient],
-    earlier: Sequence[Gradient] | None,
+    others: OtherSteps | None,
     *,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[Recorded], list[Refused]]:
     """Run each reducer on the gradients, one a rank; its scripts have the size that is asked for.
 
-    Warm ones carry over from ``earlier``; where sizes are scaled, from the same gradients. Beside those that ran stand
+    Those that need other steps take ``others``; where sizes are scaled, the same gradients. Beside those that ran stand
     the optional ones that refuse.
     """
     reducers, seed = scenario.reducers_on(len(gradients)), scenario.seed
     scaling = make_scaling(scenario.target, gradients[0], len(gradients))
     if scaling is None:
-        return record(reducers, gradients, seed=seed, earlier=earlier, on_reducer=on_reducer)
+        return record(reducers, gradients, seed=seed, others=others, on_reducer=on_reducer)
     return record_scaled(reducers, gradients, scaling, seed=seed, on_reducer=on_reducer)
 
 

@@ -161,7 +161,7 @@ def scale_recording(reducer: str, base: Recording, grown: Sequence[tuple[Recordi
         )
     calls = tuple(_scale_call(same, times) for same in zip(*(recording.calls for recording in every), strict=True))
     scripts = tuple(_scale_script(same, times) for same in zip(*(each.scripts for each in every), strict=True))
-    return Recording(calls, scripts)
+    return Recording(calls, scripts, base.steps)
 
 
 def _scale_call(calls: Sequence[Call], times: Sequence[float]) -> Call:

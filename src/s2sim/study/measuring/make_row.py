@@ -12,7 +12,7 @@ from s2sim.reducers.scripts.traffic import payload_bytes
 from s2sim.study.measuring.communication_bound import communication_bound
 from s2sim.study.measuring.result import Row
 from s2sim.study.measuring.row_parts import CollectiveRow
-from s2sim.study.measuring.wire import ring_traffic, schedule_traffic
+from s2sim.study.measuring.wire import mean_bytes, ring_traffic, schedule_traffic
 from s2sim.units import PS_PER_S, format_rate
 
 if TYPE_CHECKING:
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
 
 
 def traffic(executed: Executed) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (sent, received) bytes of each rank over all that is launched, of ring algorithms or of what ran."""
+    """Return (sent, received) bytes of each rank over all that is launched, of ring algorithms or of what ran.
+
+    Where that is several steps', they are those of all of them.
+    """
     ranks = executed.recording.workers
     if executed.scenario.counts_as_ring:
         return ring_traffic(executed.plan.lowered, ranks)
     return schedule_traffic(executed.replay, ranks)
 
 
-def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
-    """Return which phase takes most of the time, and which link was busiest in it."""
+def bottleneck_text(replay: Replay, cluster: Cluster, steps: int = 1) -> str:
+    """Return which phase takes most of the time, and which link was busiest in it, of a replay of so many steps."""
     phases = {
         "encoding": replay.encode_ps,
         "transfers and waiting": replay.communication_ps,
@@ -51,7 +54,7 @@ def bottleneck_text(replay: Replay, cluster: Cluster) -> str:
     if replay.communication_ps == 0 or not busy_s.any():
         return text
     link = int(busy_s.argmax())
-    share = busy_s[link] * PS_PER_S / replay.communication_ps
+    share = busy_s[link] * PS_PER_S / (replay.communication_ps * steps)
     rate = format_rate(float(cluster.fabric.rate_Bps[link]))
     return f"{text}; the busiest link is {cluster.fabric.link_names[link]} ({rate}), busy {share:.0%} of communication"
 
@@ -73,6 +76,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         option_string=recorded.option_string,
         options=recorded.reducer.options(),
         workers=cluster.workers,
+        baseline=executed is dense,
         lossless=recorded.reducer.traits.lossless,
         agrees=recorded.reducer.traits.agrees,
         consensus_distance=recorded.consensus,
@@ -84,10 +88,11 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         encode_work_s=replay.encode_work_ps / PS_PER_S,
         decode_work_s=replay.decode_work_ps / PS_PER_S,
         iteration_s=None if scenario.compute_ps is None else (base + replay.total_ps) / PS_PER_S,
-        bytes_sent_per_rank=most_sent,
-        bytes_received_per_rank=int(received.max()),
-        payload_bytes_per_rank=int(payload_bytes(recorded.recording).max()),
-        ratio=dense_sent / most_sent if most_sent else None,
+        period=recorded.recording.steps,
+        bytes_sent_per_rank=mean_bytes(most_sent, recorded.recording),
+        bytes_received_per_rank=mean_bytes(int(received.max()), recorded.recording),
+        payload_bytes_per_rank=mean_bytes(int(payload_bytes(recorded.recording).max()), recorded.recording),
+        ratio=dense_sent * recorded.recording.steps / most_sent if most_sent else None,
         error=recorded.errors.whole,
         error_compressed=recorded.errors.compressed,
         error_per_layer=recorded.errors.layers,
@@ -97,7 +102,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         host_syncs=rounds.host_syncs + executed.plan.host_syncs,
         host_syncs_ideal=rounds.host_syncs + executed.ideal_plan.host_syncs,
         host_syncs_real=rounds.host_syncs + executed.real_plan.host_syncs,
-        lower_bound_s=bound.seconds,
+        lower_bound_s=bound.seconds / recorded.recording.steps,
         lower_bound_why=bound.derivation,
         speedup_vs_dense=_ratio(base + dense.replay.total_ps, base + replay.total_ps),
         collectives=tuple(
@@ -113,13 +118,13 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
             for launch in replay.launches
             for call, step in ((recorded.recording.calls[number], step) for number, step in launch.parts)
         ),
-        bottleneck=bottleneck_text(replay, cluster),
+        bottleneck=bottleneck_text(replay, cluster, recorded.recording.steps),
         lowering=executed.lowering() if thorough else (),
         total_ideal_s=executed.ideal.total_ps / PS_PER_S if thorough else None,
         order_gap_s=executed.order_gap_s() if thorough else None,
         real_library=scenario.machines.real_library.option_string,
         total_real_s=executed.real.total_ps / PS_PER_S if thorough else None,
-        bytes_sent_real_per_rank=executed.sent_real(),
+        bytes_sent_real_per_rank=mean_bytes(executed.sent_real(), recorded.recording),
         assumes=recorded.assumes,
     )
 

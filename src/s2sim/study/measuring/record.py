@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import hypot
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.errors import CodecError, S2SimError
-from s2sim.gradients.gradient import stored
+from s2sim.gradients.gradient import add, stored
 from s2sim.reducers.measure import consensus_distance, mean_float64, norm, share_within, worst_error
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.scripts.script import AwaitGradient
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.measure import Errors
     from s2sim.reducers.rank import Reducer
-    from s2sim.reducers.run import Ran
+    from s2sim.reducers.run import OtherSteps, Ran
     from s2sim.reducers.scripts.script import Recording
     from s2sim.study.scenario.asked import AskedReducer
 
@@ -59,7 +59,7 @@ _MOST_NAMES = 8
 
 def baseline_of(recorded: Sequence[Recorded]) -> Recorded:
     """Return what all are compared with: ``dense``, the first where several types of it were asked for."""
-    return next(item for item in recorded if item.reducer.traits.name == "dense")
+    return next(item for item in recorded if item.reducer.traits.baseline)
 
 
 def names_of(recorded: Sequence[Recorded]) -> str:
@@ -74,18 +74,19 @@ def record(
     gradients: Sequence[Gradient],
     *,
     seed: int,
-    earlier: Sequence[Gradient] | None = None,
+    others: OtherSteps | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[Recorded], list[Refused]]:
     """Run each reducer on the gradients, one a rank, with empty residuals; return also which optional ones refuse them.
 
-    A warm one carries over what it knows from ``earlier``, the gradients of another step, or from the same ones.
+    A warm one carries over what it knows from another step, one with a period takes those that follow as well; where
+    there are none, all steps have the same gradients.
     """
-    exact = mean_float64(gradients)
+    exact = _Exact(gradients, others)
     found, refused = [], []
     for asked in reducers:
         try:
-            found.append(_record_one(asked, gradients, exact, seed, earlier))
+            found.append(_record_one(asked, gradients, exact, seed, others))
         except S2SimError as error:
             text = asked.option_string
             if asked.optional:
@@ -98,11 +99,31 @@ def record(
     return found, refused
 
 
+class _Exact:
+    """Exact means over ranks, summed over periods of steps; each is computed once."""
+
+    def __init__(self, gradients: Sequence[Gradient], others: OtherSteps | None) -> None:
+        self._others = others
+        self._sums = {1: mean_float64(gradients)}
+
+    def over(self, period: int) -> Gradient:
+        """Return the sum over so many steps, float64."""
+        if period not in self._sums:
+            first = self._sums[1]
+            if self._others is None:
+                self._sums[period] = first.map(lambda values: values * period)
+            else:
+                rest = (mean_float64(self._others(step)) for step in range(1, period))
+                self._sums[period] = reduce(add, rest, first)
+        return self._sums[period]
+
+
 def _record_one(
-    asked: AskedReducer, gradients: Sequence[Gradient], exact: Gradient, seed: int, earlier: Sequence[Gradient] | None
+    asked: AskedReducer, gradients: Sequence[Gradient], means: _Exact, seed: int, others: OtherSteps | None
 ) -> Recorded:
     reducer = asked.reducer.fitted(gradients, seed)
-    ran = run_reducer(reducer, gradients, seed=seed, earlier=earlier)
+    exact = means.over(reducer.period)
+    ran = run_reducer(reducer, gradients, seed=seed, others=others)
     compressed = reducer.compresses(gradients[0])
     errors = worst_error(ran.results, exact, compressed)
     bound = _checked_bound(ran, exact, compressed)
@@ -112,23 +133,17 @@ def _record_one(
 def _checked_bound(ran: Ran, exact: Gradient, compressed: Sequence[int]) -> BoundRow | None:
     """Return the published bound, as a share of the norm, and for which share of the elements it holds."""
     bound = ran.instances[0].error_bound()
-    layers = [index for index in compressed if exact.layers[index].size]
-    if bound is None or not layers:
+    if bound is None or not compressed:
         return None
-    lengths = [norm(exact, [index]) for index in layers]
-    whole = hypot(*lengths)
-    limits = {}
-    for index, length, element in zip(layers, lengths, bound.element, strict=True):
-        # A sum and its quotient are rounded to float32.
-        rounding = _FLOAT32_ROUNDING * float(np.abs(stored(exact.layers[index])).max(initial=0.0))
-        limits[index] = (element * length if bound.relative else element) + rounding
-    law = None
-    if bound.relative_l2 is not None and whole:
-        law = hypot(*(each * length for each, length in zip(bound.relative_l2, lengths, strict=True))) / whole
+    mean = ran.results[0].mean
+    length = norm(exact, compressed)
+    # A sum and its quotient are rounded to float32.
+    largest = max(float(np.abs(stored(exact.layers[index])).max(initial=0.0)) for index in compressed)
+    limit = (bound.element * length if bound.relative else bound.element) + _FLOAT32_ROUNDING * largest
     return BoundRow(
-        element=max(limits.values()) / whole if whole else 0.0,
+        element=limit / length if length else 0.0,
         share=bound.share,
-        share_found=share_within(ran.results[0].mean, exact, limits),
-        relative_l2=law,
+        share_found=share_within(mean, exact, compressed, limit),
+        relative_l2=bound.relative_l2,
         source=bound.source,
     )

@@ -68,6 +68,8 @@ class Row(JsonForm):
         Every option with its value.
     workers : int
         Ranks.
+    baseline : bool
+        Whether it is the ``dense`` that the others are compared with.
     lossless : bool
         Whether the aggregate is exact but for rounding.
     agrees : bool
@@ -76,6 +78,9 @@ class Row(JsonForm):
         RMS over ranks of the distance of what each ends with to their average, over its L2 norm; None where undefined.
     estimates : {"mean", "sign", "weights"}
         What ranks end with: the mean gradient, its signs, or the mean of models that have drifted apart.
+    period : int
+        Steps over which times and bytes are means; most reducers do the same in every one. Rounds, host
+        synchronisations, ``collectives`` and ``lowering`` are those of all these steps together.
     encode_s, communication_s, decode_s, total_s : float
         Of the slowest rank; communication is the rest of the total, waiting included.
     encode_work_s, decode_work_s : float
@@ -137,10 +142,12 @@ class Row(JsonForm):
     option_string: str = field(metadata=key("reducer"))
     options: dict[str, Any]
     workers: int
+    baseline: bool
     lossless: bool
     agrees: bool
     consensus_distance: float | None
     estimates: str
+    period: int
     encode_s: float = field(metadata=key("time_s", "encode"))
     communication_s: float = field(metadata=key("time_s", "communication"))
     decode_s: float = field(metadata=key("time_s", "decode"))
@@ -212,8 +219,9 @@ class Row(JsonForm):
 
     @property
     def exact(self) -> bool:
-        """Whether all that is lost is rounding: an error that float32 sums have too."""
-        return self.lossless or (self.error.relative_l2 is not None and self.error.relative_l2 <= ROUNDING_ERROR)
+        """Whether ranks end with the mean but for rounding: an error that float32 sums have too."""
+        small = self.error.relative_l2 is not None and self.error.relative_l2 <= ROUNDING_ERROR
+        return self.lossless or (small and self.estimates == "mean")
 
     def more_json(self) -> _RowMore:
         """Return the option string by its name in Python, and errors, whose largest elements stand beside them."""

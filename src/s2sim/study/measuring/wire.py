@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from s2sim.collectives.libraries.launches import Lowered
     from s2sim.collectives.schedules.demand import Demand
+    from s2sim.reducers.scripts.script import Recording
     from s2sim.replay.run import Replay
 
 
@@ -34,6 +35,11 @@ def ring_traffic(lowered: Iterable[Lowered], ranks: int) -> tuple[NDArray[np.int
     """Return (sent, received) bytes of each rank over all that is launched."""
     sent, received = add_up(((each.ranks, demand_bytes(demand)) for each in lowered for demand in each.demands), ranks)
     return sent, received
+
+
+def mean_bytes(sent_bytes: int, recording: Recording) -> int:
+    """Return bytes of a whole recording as the mean over its steps, rounded up."""
+    return -(-sent_bytes // recording.steps)
 
 
 def schedule_traffic(replay: Replay, ranks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

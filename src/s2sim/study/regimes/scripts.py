@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from s2sim.errors import S2SimError
 from s2sim.replay.plan import make_plan
 from s2sim.study.measuring.record import record
-from s2sim.study.measuring.wire import ring_traffic
-from s2sim.study.regimes.spec import DENSE
-from s2sim.study.scenario.asked import earlier_gradients, placed_on
+from s2sim.study.measuring.wire import mean_bytes, ring_traffic
+from s2sim.study.scenario.asked import other_steps, placed_on
 
 if TYPE_CHECKING:
     from s2sim.gradients.traces.synthetic import SyntheticTrace
@@ -45,13 +44,13 @@ class Recorder:
         cluster = self.scenario.networks[0].scenario.healthy(trace.world_size)
         reducers = placed_on(cluster, self.scenario.reducers)
         gradients = [trace.gradient(0, rank) for rank in range(trace.world_size)]
-        earlier = earlier_gradients(trace, reducers, trace.world_size)
+        others = other_steps(trace, trace.world_size)
         scripts = []
         for asked in reducers:
             try:
-                ((found,), _) = record([asked], gradients, seed=trace.seed, earlier=earlier)
+                ((found,), _) = record([asked], gradients, seed=trace.seed, others=others)
             except S2SimError as error:
-                if asked.reducer.traits.name == DENSE:
+                if asked.reducer.traits.baseline:
                     raise
                 refusal = f"{asked.option_string} refuses some gradients and is left out there: {error}"
                 place = f"density {trace.options.density:g}, overlap {trace.options.overlap:g}"
@@ -64,8 +63,10 @@ class Recorder:
 
     def _script(self, found: Recorded) -> Script:
         plan = make_plan(found.recording, self.scenario.machines.library)
-        sent = int(ring_traffic(plan.lowered, found.recording.workers)[0].max())
+        sent = mean_bytes(int(ring_traffic(plan.lowered, found.recording.workers)[0].max()), found.recording)
         error = found.errors.whole.relative_l2
         # The limit is below 1, which no verdict allows; the only layer is compressed, or nothing is.
-        acceptable = found.reducer.traits.lossless or (error is not None and error <= self.max_error)
+        traits = found.reducer.traits
+        small = traits.lossless or (error is not None and error <= self.max_error)
+        acceptable = small and traits.estimates == "mean"
         return Script(found, plan, sent, acceptable)

@@ -1,4 +1,4 @@
-"""The reducers that an experiment asks for, and the gradients that they carry over from."""
+"""The reducers that an experiment asks for, and the steps beside the first that some of them need."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from s2sim.reducers.systems.presets import PRESETS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.gradients.gradient import Gradient
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Reducer
+    from s2sim.reducers.run import OtherSteps
     from s2sim.topology.cluster import Cluster
 
 
@@ -34,7 +34,7 @@ class AskedReducer:
 def reducers_asked(texts: Sequence[str]) -> tuple[AskedReducer, ...]:
     """Return the reducers of option strings, ``dense`` first where it is missing."""
     asked = tuple(AskedReducer(text, make_reducer(text)) for text in texts)
-    if not any(item.reducer.traits.name == "dense" for item in asked):
+    if not any(item.reducer.traits.baseline for item in asked):
         asked = (AskedReducer("dense", make_reducer("dense")), *asked)
     written: dict[tuple[str, str], str] = {}
     for item in asked:
@@ -64,8 +64,11 @@ def warn_of_later_options(reducers: Sequence[AskedReducer], *, what: str) -> Non
             )
 
 
-def earlier_gradients(trace: AnyTrace, reducers: Sequence[AskedReducer], ranks: int) -> list[Gradient] | None:
-    """Return the gradients of another step, from which warm reducers carry over; None if there is none, or no need."""
-    if trace.steps == 1 or not any(item.reducer.traits.warm for item in reducers):
+def other_steps(trace: AnyTrace, ranks: int) -> OtherSteps | None:
+    """Return what reads the gradients of other steps, in turn where there are fewer; None if there is but one.
+
+    Warm reducers carry over from the second, and those with a period take as many as that has.
+    """
+    if trace.steps == 1:
         return None
-    return [trace.gradient(1, rank) for rank in range(ranks)]
+    return lambda step: [trace.gradient(step % trace.steps, rank) for rank in range(ranks)]

@@ -106,5 +106,5 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
 
 def _as_held(asked: AskedReducer, dtype: Held, *, forgiving: bool) -> AskedReducer:
     """Return a reducer for gradients of a type; if ``forgiving``, one that a run can do without but for dense."""
-    optional = asked.optional or (forgiving and asked.reducer.traits.name != "dense")
+    optional = asked.optional or (forgiving and not asked.reducer.traits.baseline)
     return replace(asked, reducer=asked.reducer.held_in(dtype), optional=optional)

@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.gradients.gradient import Gradient, to_dense
 from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
+from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.testing.reducer_laws.examples import example_gradients
 from s2sim.testing.reducer_laws.outcome import LOSSLESS_ERROR, equal
 from s2sim.testing.require import require
@@ -56,8 +56,7 @@ def check_nothing_lost(reducer: Reducer, ranks: int) -> None:
     On each, sent + residual is its gradient + the residual of the step before.
     """
     traits = reducer.traits
-    wants_feedback = traits.feedback == "needed" and not isinstance(reducer, ErrorFeedback)
-    instances = make_instances(ErrorFeedback(reducer) if wants_feedback else reducer, ranks)
+    instances = make_instances(with_feedback(reducer), ranks)
     for step in range(_STEPS):
         gradients = example_gradients(ranks, seed=step)
         before = [instance.held_back() for instance in instances]
