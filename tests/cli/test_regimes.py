@@ -105,7 +105,7 @@ def test_every_option_reaches_the_spec(s2sim, monkeypatch):
     for field, (_, _, value) in options.items():
         assert getattr(spec, field) == value, field
     # What s2 is sized for follows the error that is allowed.
-    assert "s2:error=0.45,warm=true" in spec.reducers
+    assert "s2:error=0.5,warm=true" in spec.reducers
     assert "union:prefetch=true" not in spec.reducers
 
 

@@ -97,7 +97,7 @@ def test_every_rank_has_its_own_inner_reducer_and_residual():
     assert first.inner is not second.inner
     run_group([first, second], example_gradients(2))
     assert made.residual is None
-    assert made.inner.last_union is None
+    assert made.inner.known is None
     assert first.residual is not second.residual
 
 

@@ -57,7 +57,7 @@ def test_an_object_serves_as_well_and_keeps_its_state():
     assert reducer.residual is None
     sketch = S2(rows=1)
     reduce_once(sketch, arrays)
-    assert sketch.last_union is None
+    assert sketch.known is None
 
 
 def test_strided_and_read_only_input_is_left_alone():

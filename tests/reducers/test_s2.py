@@ -105,33 +105,33 @@ def test_cells_are_per_non_zero_of_the_union():
 
 @pytest.mark.parametrize("hash_kind", ["mix", "modulo", "product"])
 def test_the_mean_is_the_decoded_sum_of_encoded_arrays(hash_kind, monkeypatch):
-    """A naive oracle: keys of all layers in one sketch, read where any rank holds the row."""
+    """A naive oracle: a sketch of each layer, read where any rank holds the row."""
     gradients = example_gradients(3)
     reducer = make_reducer(f"s2:rows=3,columns=60,hash={hash_kind}")
     results, _ = run_group(make_instances(reducer, 3), gradients, seed=9)
-    # The sketch of the program, caught by the seed it must have derived.
-    seeds = []
+    # The sketches of the program, caught by what it must have made them with.
+    made = []
     original = CountSketch.__post_init__
-    monkeypatch.setattr(CountSketch, "__post_init__", lambda self: seeds.append(self.seed) or original(self))
+    monkeypatch.setattr(CountSketch, "__post_init__", lambda self: made.append(self) or original(self))
     run_group(make_instances(reducer, 3), gradients, seed=9)
     monkeypatch.undo()
-    assert len(set(seeds)) == 1
-    sketch = CountSketch(3, 60, seeds[0], hash_kind)
-    tables = [i for i, layer in enumerate(gradients[0].layers) if isinstance(layer, RowSparse)]
-    joined = [np.concatenate([g.layers[i].to_dense().reshape(-1) for i in tables]) for g in gradients]
-    keys = np.arange(len(joined[0]), dtype=np.uint32)
-    cells = sum(sketch.encode_keys(keys[array != 0], array[array != 0]) for array in joined)
-    estimates = sketch.decode_keys(cells, keys) / np.float32(3)
-    offset = 0
-    for index in tables:
+    # Columns are shared by size: 1,015 and 101 elements.
+    assert [sketch.columns for sketch in made] == [54, 6]
+    for index, sketch in zip(tables_of(gradients[0]), made, strict=True):
         layer = gradients[0].layers[index]
+        arrays = [gradient.layers[index].to_dense().reshape(-1) for gradient in gradients]
+        keys = np.arange(layer.size, dtype=np.uint32)
+        cells = sum(sketch.encode_keys(keys[array != 0], array[array != 0]) for array in arrays)
+        expected = (sketch.decode_keys(cells, keys) / np.float32(3)).reshape(layer.shape)
         held = np.zeros(layer.shape[0], bool)
         for gradient in gradients:
             held[gradient.layers[index].rows] = True
-        expected = estimates[offset : offset + layer.size].reshape(layer.shape).copy()
         expected[~held] = 0
         np.testing.assert_allclose(results[0].mean.layers[index].to_dense(), expected, rtol=1e-5, atol=1e-6)
-        offset += layer.size
+
+
+def tables_of(gradient):
+    return [i for i, layer in enumerate(gradient.layers) if isinstance(layer, RowSparse) and layer.size]
 
 
 def calls_of(text, gradients, steps=1):
@@ -150,7 +150,7 @@ def union_keys(gradients):
 def test_the_first_step_estimates_the_union_and_later_ones_take_the_last():
     gradients = example_gradients(5)
     first, second = calls_of("s2:rows=3,cells=2,margin=1.25", gradients, steps=2)
-    tables = [i for i, layer in enumerate(gradients[0].layers) if isinstance(layer, RowSparse)]
+    tables = tables_of(gradients[0])
     counter = HyperLogLog()
     estimate = 0.0
     for index in tables:
@@ -159,16 +159,17 @@ def test_the_first_step_estimates_the_union_and_later_ones_take_the_last():
         estimate += min(counter.estimate(merged), shape.shape[0]) * shape.width
     assert [(call.label, call.op) for call in first.calls] == [
         ("union estimate", "max"),
+        ("energies of tables", "sum"),
         ("cells", "sum"),
         ("support", "or"),
         ("dense layers", "sum"),
     ]
-    assert first.calls[0].bytes_by_rank[0] == 4096 * len(tables)
-    assert first.calls[1].elements[0] == 3 * ceil(2 * estimate / 3)
+    assert [call.bytes_by_rank[0] for call in first.calls[:2]] == [4096 * len(tables), 8 * len(tables)]
+    assert first.calls[2].elements[0] == 3 * ceil(2 * estimate / 3)
     assert [call.label for call in second.calls] == ["cells", "support", "dense layers"]
     assert second.calls[0].elements[0] == 3 * ceil(2 * 1.25 * union_keys(gradients) / 3)
     # Only the estimate makes the host wait for data.
-    assert [call.size_from_data for call in first.calls] == [False, True, False, False]
+    assert [call.size_from_data for call in first.calls] == [False, False, True, False, False]
     assert not any(call.size_from_data for call in second.calls)
 
 
@@ -208,7 +209,7 @@ def test_presets_have_the_published_sizes_and_order(preset, density, multiplier)
         for rank in range(4)
     ]
     (recording,) = calls_of(f"s2:preset={preset}", gradients)
-    columns = sum(int(rows * width * density * multiplier) for rows, width in shapes)
+    columns = sum(max(1, int(rows * width * density * multiplier)) for rows, width in shapes)
     assert [(call.label, call.op, call.bytes_by_rank[0]) for call in recording.calls] == [
         ("cells", "sum", 4 * columns),
         ("support", "sum", 4 * (3000 + 777)),
@@ -266,6 +267,7 @@ def test_options_show_what_is_in_effect():
         "hash": "mix",
         "layers": "sparse",
         "margin": 1.1,
+        "floor": 0.9,
         "preset": None,
         "error": None,
     }
@@ -277,6 +279,7 @@ def test_options_show_what_is_in_effect():
         "hash": "modulo",
         "layers": "sparse",
         "margin": None,
+        "floor": None,
         "preset": "authors-gnmt",
         "error": None,
     }
@@ -288,6 +291,9 @@ def test_options_show_what_is_in_effect():
         # Also with the value that is the default.
         ("s2:columns=9,cells=2", "cells changes nothing"),
         ("s2:columns=9,margin=1.1", "margin changes nothing"),
+        ("s2:columns=9,floor=0.9", "floor changes nothing"),
+        ("s2:floor=1.5", "floor=1.5"),
+        ("s2:floor=-0.1", "floor=-0.1"),
         ("s2:preset=authors-gnmt,rows=3", "fixes rows"),
         ("s2:preset=authors-gnmt,hash=modulo,bitmap=packed", "fixes bitmap, hash"),
         ("s2:preset=authors-lstm,columns=9", "fixes columns"),

@@ -39,7 +39,7 @@ def test_wrappers_nest():
     run_group(instances, example_gradients(2))
     state = instances[0].state()
     assert set(state) == {"residual", "inner"}
-    assert set(state["inner"]) == {"last_union", "last_columns"}
+    assert set(state["inner"]) == {"known", "last_columns"}
     assert set(state["residual"]) == set(example_gradients(1)[0].names)
 
 
@@ -56,8 +56,8 @@ def test_the_check_can_fail():
 
 
 def test_the_state_of_something_else_is_refused():
-    with pytest.raises(S2SimError, match="topk carries nothing from step to step, and the state has last_union"):
-        make_reducer("topk").restore({"last_union": 3})
+    with pytest.raises(S2SimError, match="topk carries nothing from step to step, and the state has known"):
+        make_reducer("topk").restore({"known": 3})
     with pytest.raises(S2SimError, match="carries residual from step to step, and the state has nothing"):
         make_reducer("topk:ef=true").restore({})
 

@@ -50,12 +50,12 @@ def regimes():
 
 def test_names_are_short_but_never_the_same():
     names = short_names([*default_reducers(0.1, prefetch=True), "topk:density=0.1"])
-    assert names["s2:error=0.09,warm=true"] == "s2 (warm)"
+    assert names["s2:error=0.1,warm=true"] == "s2 (warm)"
     assert names["s2-exact"] == "s2-exact"
     assert names["union:prefetch=true"] == "union (prefetch)"
     assert names["topk:density=0.1"] == "topk:density=0.1"
     assert len(set(names.values())) == len(names)
-    assert "s2 (warm) is s2:error=0.09,warm=true" in names_line(list(names))
+    assert "s2 (warm) is s2:error=0.1,warm=true" in names_line(list(names))
     assert names_line(["dense", "union"]) is None
 
 

@@ -242,12 +242,12 @@ def test_the_json_has_every_reducer_of_every_cell(result):
     assert not varied & set(value["provenance"]["inputs"]["topology"]["fields"])
 
 
-def test_every_default_can_be_made_and_s2_is_sized_for_nine_tenths_of_the_error_that_is_allowed():
+def test_every_default_can_be_made_and_s2_is_sized_for_the_error_that_is_allowed():
     for prefetch in (False, True):
         texts = default_reducers(0.25, prefetch=prefetch)
         assert [item.option_string for item in resolve_regimes(small(reducers=texts)).reducers] == list(texts)
         assert ("union:prefetch=true" in texts) == prefetch
-    assert make_reducer(texts[-2]).inner.error == pytest.approx(0.9 * 0.25)
+    assert make_reducer(texts[-2]).inner.error == 0.25
 
 
 def test_a_note_says_what_prefetch_presumes_or_that_it_is_left_out():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, comb, sqrt
 
 
-def rms_relative_error(keys: int, columns: int) -> float:
+def rms_relative_error(keys: float, columns: int) -> float:
     """Return the relative L2 error of a one-row sketch, as RMS over hash functions: sqrt(keys / columns).
 
     Every other element lands in an element's cell with probability 1 / columns and with a random sign, so the estimate

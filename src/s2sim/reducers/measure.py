@@ -13,7 +13,7 @@ from s2sim.codecs.bitmap import count_nonzero
 from s2sim.gradients.gradient import Gradient, RowSparse, stored, to_dense, union_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -116,13 +116,14 @@ def consensus_distance(results: Sequence[Reduced]) -> float | None:
     return None if None in distances else sqrt(fmean(each**2 for each in distances if each is not None))
 
 
-def share_within(mean: Gradient, exact: Gradient, compressed: Iterable[int], limit: float) -> float:
-    """Return which share of the compressed layers' elements in ``mean`` is within ``limit`` of ``exact``.
+def share_within(mean: Gradient, exact: Gradient, limits: Mapping[int, float]) -> float:
+    """Return which share of some layers' elements in ``mean`` is within their limits of ``exact``.
 
-    Elements that ``mean`` does not hold, in rows that no rank has sent, do not count, nor do zeros that are zero.
+    ``limits`` has that of each layer by its index. Elements that ``mean`` does not hold, in rows that no rank has sent,
+    do not count, nor do zeros that are zero.
     """
     held = within = 0
-    for index in compressed:
+    for index, limit in limits.items():
         layer, truth = mean.layers[index], exact.layers[index]
         wanted = _at(truth, layer.rows) if isinstance(layer, RowSparse) else to_dense(truth)
         found, wanted = stored(layer).reshape(-1), wanted.reshape(-1)

@@ -36,12 +36,15 @@ class ReducedOnce:
         Of each rank, under ring collectives.
     recording : Recording
         What every rank did.
+    notes : tuple of str
+        What the reducer says of its choices, such as the size that it has taken for an error.
     """
 
     values: list[Floats32]
     bytes_sent: list[int]
     bytes_received: list[int]
     recording: Recording
+    notes: tuple[str, ...] = ()
 
 
 def reduce_once(reducer: str | Reducer, gradients: Sequence[Floats32], *, seed: int = 0) -> ReducedOnce:
@@ -73,7 +76,7 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[Floats32], *, seed: 
         raise S2SimError(f"{reducer!r} exchanges once in {made.period} steps: give their arrays to reduce_steps")
     layers = _layers(gradients)
     ran = run_reducer(made.fitted(layers, seed), layers, seed=seed)
-    return _as_arrays(ran.results, ran.recording)
+    return _as_arrays(ran.results, ran.recording, ran.instances[0].notes())
 
 
 def reduce_steps(reducer: str | Reducer, steps: Sequence[Sequence[Floats32]], *, seed: int = 0) -> list[ReducedOnce]:
@@ -117,7 +120,8 @@ def reduce_steps(reducer: str | Reducer, steps: Sequence[Sequence[Floats32]], *,
                 f"{steps[0][0].shape}: all steps need the same"
             )
     instances = start(made.fitted(layers[0], seed), layers[0], seed=seed)
-    return [_as_arrays(*run_group(instances, gradients, seed=seed, step=step)) for step, gradients in enumerate(layers)]
+    ran = [run_group(instances, gradients, seed=seed, step=step) for step, gradients in enumerate(layers)]
+    return [_as_arrays(results, recording, instances[0].notes()) for results, recording in ran]
 
 
 def _made(reducer: Any, seed: Any) -> Reducer:
@@ -134,13 +138,14 @@ def _layers(gradients: Sequence[Floats32]) -> list[Gradient]:
     return [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
 
 
-def _as_arrays(results: Sequence[Reduced], recording: Recording) -> ReducedOnce:
+def _as_arrays(results: Sequence[Reduced], recording: Recording, notes: tuple[str, ...]) -> ReducedOnce:
     means = {id(result.mean): result.mean for result in results}
     dense = {key: to_dense(*mean.layers) for key, mean in means.items()}
     for array in dense.values():
         array.setflags(write=False)
     sent, received = recording_bytes(recording)
-    return ReducedOnce([dense[id(result.mean)] for result in results], sent.tolist(), received.tolist(), recording)
+    values = [dense[id(result.mean)] for result in results]
+    return ReducedOnce(values, sent.tolist(), received.tolist(), recording, notes)
 
 
 def _check(gradients: Any) -> None:

@@ -33,9 +33,9 @@ class Published:
     multiplier: float
     seed: int = 42
 
-    def columns(self, tables: Sequence[RowSparse]) -> int:
-        """Return the columns of one sketch of all tables: the sum over tables of floor(n m sigma rho), at least 1."""
-        return max(1, sum(floor(table.size * self.density * self.multiplier) for table in tables))
+    def columns(self, tables: Sequence[RowSparse]) -> list[int]:
+        """Return the columns of each table's sketch: floor(n m sigma rho), at least 1."""
+        return [max(1, floor(table.size * self.density * self.multiplier)) for table in tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,13 @@ class Settings:
     Attributes
     ----------
     cells : float or None
-        Cells of the sketch per non-zero of the union; None where the columns are fixed.
+        Cells of all tables' sketches per non-zero of the union; None where the columns are fixed.
     columns : int or None
-        Columns of the sketch, where they were set outright.
+        Columns of all of them together, where they were set outright.
     margin : float or None
         Headroom on the last step's union; None where nothing is estimated.
+    floor : float or None
+        The least that a table gets of its share of the columns by values; None where they are not shared.
     bitmap, hash : str
         Format of the support and family of the hash functions.
     published : Published or None
@@ -60,12 +62,17 @@ class Settings:
     cells: float | None = 2.0
     columns: int | None = None
     margin: float | None = 1.1
+    floor: float | None = 0.9
     bitmap: BitmapFormat = "packed"
     hash: HashKind = "mix"
     published: Published | None = None
 
+    def shares(self, tables: int) -> bool:
+        """Return whether so many tables share the columns otherwise than by their values."""
+        return tables > 1 and self.floor is not None and self.floor < 1
+
     def columns_for(self, union: float) -> int:
-        """Return the columns of a sketch for a union of so many non-zeros."""
+        """Return the columns of all tables' sketches together for a union of so many non-zeros."""
         assert self.cells is not None
         return max(1, ceil(self.cells * union / self.rows))
 
@@ -73,8 +80,10 @@ class Settings:
 # github.com/GeKeShi/Sparse_Sketch_Reducer at October 2021: sigma and rho from its two configuration files, one row,
 # float32 bitmaps, and the bucket hash of each of its two csvec.py.
 PRESETS: dict[str, Settings] = {
-    "authors-gnmt": Settings(1, None, None, None, "float32", "modulo", Published(density=0.02, multiplier=0.25)),
-    "authors-lstm": Settings(1, None, None, None, "float32", "product", Published(density=0.01, multiplier=0.001)),
+    "authors-gnmt": Settings(1, None, None, None, None, "float32", "modulo", Published(density=0.02, multiplier=0.25)),
+    "authors-lstm": Settings(
+        1, None, None, None, None, "float32", "product", Published(density=0.01, multiplier=0.001)
+    ),
 }
 
 
@@ -90,12 +99,12 @@ def make_settings(preset: str | None, given: dict[str, Any]) -> Settings:
             raise OptionError(f"s2: preset={preset} fixes {', '.join(given)}: leave out the preset or the option")
         return PRESETS[preset]
     if "columns" in given:
-        for key in ("cells", "margin"):
+        for key in ("cells", "margin", "floor"):
             if key in given:
                 raise OptionError(
                     f"s2: columns={given['columns']} sets the size outright, so {key} changes nothing: give one"
                 )
-        given = {**given, "cells": None, "margin": None}
+        given = {**given, "cells": None, "margin": None, "floor": None}
     settings = Settings(**given)
     _check(settings)
     return settings
@@ -109,3 +118,5 @@ def _check(settings: Settings) -> None:
     for key, value in (("cells", settings.cells), ("margin", settings.margin)):
         if value is not None and not (value > 0 and isfinite(value)):
             raise OptionError(f"s2: {key}={value} is not a number above 0")
+    if settings.floor is not None and not 0 <= settings.floor <= 1:
+        raise OptionError(f"s2: floor={settings.floor} is not between 0 and 1")

@@ -1,8 +1,10 @@
-"""How large a count sketch has to be for a relative error: a law for one row, a measured curve for more.
+"""How large count sketches have to be, so that nearly all hash seeds keep a relative error on the values at hand.
 
 With one row the relative L2 error of what is read back is sqrt(keys read / columns), as RMS over hash seeds, for any
 values. With more rows the median cuts off what large values leave in small ones, so that the error depends on the tail
-of the values and no law is known: it is measured on the values themselves, for several hash seeds.
+of the values and no law is known. And around either it scatters from seed to seed, on heavy tails by multiples. So it
+is measured on the values themselves: first the size is sought at which the median of some seeds has the error, then it
+grows until the error is one that 95 % of all seeds keep, as far as those tried can tell.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import numpy as np
 
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.errors import OptionError
+from s2sim.reducers.sketching.shares import shared_columns
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
@@ -27,78 +30,112 @@ if TYPE_CHECKING:
 ROW_CHOICES = (1, 3, 5)
 """Rows that are tried: an odd number, because an even one has two middle estimates."""
 
-SEEDS = 9
-"""Hash seeds that a band is measured over."""
-
 _SEARCH_SEEDS = 5
+_MOST_SEEDS = 59
+"""If one seed in 20 were above the error, so many would show one with a probability of 95 %."""
+_FEWEST_SEEDS = 9
+_MOST_HASHES = 1 << 24
+"""For all seeds together, above the fewest: with many values the error scatters little."""
+
 _MOST_KEYS = 1 << 20
-"""Values that a curve is measured on; of more, so many are drawn. With heavy tails the few largest decide: a fourth of
+"""Values that errors are measured on; of more, so many are drawn. With heavy tails the few largest decide: a fourth of
 the values of a language model's gradient are off by 15 %."""
+
+_SHORT = 0.97
+"""What a first step's estimate of the union may leave of the cells: two standard errors less."""
 
 _FEWEST_CELLS, _MOST_CELLS = 0.05, 4096.0
 _STRIDE = 1.0
-_PRECISION = 0.01
+_PRECISION = 0.03
 """Of the logarithm of the cells."""
+_SLOWEST, _FASTEST = 1.03, 1.25
+"""Growth from one size that is tried to the next."""
 
-_NO_ERROR = 1e-12
+_NORMAL_95 = 1.6449
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """A size, and the error that it is expected to have.
+    """A size, and what is known of its error.
 
     Attributes
     ----------
     rows, cells : int, float
-        Rows of the sketch, and cells of all rows together per key read.
-    expected : float
-        Relative L2 error: for one row the law's, for more the median over hash seeds.
-    low, high : float
-        Smallest and largest of the seeds that were tried: heavy tails scatter.
+        Rows of the sketches, and cells of all rows together per key read.
+    error : float
+        Relative L2 error of all values together that 95 % of all hash seeds keep.
+    low, median, high : float
+        Of the seeds that were tried.
+    seeds : int
+        How many they were.
+    median_cells : float
+        Cells at which half of the seeds keep the error.
     """
 
     rows: int
     cells: float
-    expected: float
-    low: float
-    high: float
+    error: float
+    low: float = 0.0
+    median: float = 0.0
+    high: float = 0.0
+    seeds: int = 0
+    median_cells: float = 0.0
+
+    def note(self) -> str:
+        """Return all of it in words."""
+        shape = f"{self.rows} row{'s' if self.rows > 1 else ''} and {self.cells:.3g} cells a value"
+        return (
+            f"sized to {shape}: 95 % of hash seeds keep an error of {self.error:g} on what is compressed ({self.seeds} "
+            f"gave {self.low:.3g} to {self.high:.3g}, half of them up to {self.median:.3g}); for half of the seeds to "
+            f"keep it, {self.median_cells:.3g} would do"
+        )
 
 
-def measured_errors(values: Floats32, rows: int, cells: float, seed: int, *, seeds: int = SEEDS) -> Floats:
-    """Return the relative L2 errors of all ``values``, float32 of shape (k,), read back, float64 of shape (seeds,).
+def measured_errors(
+    tables: Sequence[Floats32], rows: int, cells: float, seed: int, *, seeds: int, floor: float = 1.0
+) -> Floats:
+    """Return the relative L2 errors of all values of all tables together, read back, float64 of shape (seeds,).
 
-    The sketch has so many ``cells`` a value, of all rows; ``seed`` is the root of the hash seeds.
+    Each of ``tables`` is float32 of shape (k,), read from a sketch of its own; all have so many ``cells`` a value, of
+    all rows, which they share down to ``floor`` (see `s2sim.reducers.sketching.shares`). ``seed`` is the root of the
+    hash seeds.
     """
-    keys = np.arange(len(values), dtype=np.uint32)
-    columns = max(1, ceil(cells * len(values) / rows))
-    norm = _norm(values.astype(np.float64))
-    hash_seeds = named_generator(seed, "sketch sizing").integers(2**62, size=seeds)
+    values = [len(table) for table in tables]
+    energies = [_square(table.astype(np.float64)) for table in tables]
+    columns = shared_columns(max(1, ceil(cells * sum(values) / rows)), values, energies, rows=rows, floor=floor)
     errors = []
-    for hash_seed in hash_seeds.tolist():
-        sketch = CountSketch(rows, columns, hash_seed)
-        read = sketch.decode_keys(sketch.encode_keys(keys, values), keys)
-        errors.append(_norm(read.astype(np.float64) - values) / norm)
+    for hash_seed in named_generator(seed, "sketch sizing").integers(2**62, size=seeds).tolist():
+        square = 0.0
+        for table, count in zip(tables, columns, strict=True):
+            keys = np.arange(len(table), dtype=np.uint32)
+            sketch = CountSketch(rows, count, hash_seed)
+            read = sketch.decode_keys(sketch.encode_keys(keys, table), keys)
+            square += _square(read.astype(np.float64) - table)
+        errors.append(sqrt(square / sum(energies)))
     return np.array(errors)
 
 
-def _norm(values: Floats) -> float:
-    """Return the L2 norm, without a BLAS: its threads would spin for longer than they compute."""
-    return sqrt(float(np.square(values).sum()))
+def _square(values: Floats) -> float:
+    """Return the sum of the squares, without a BLAS: its threads would spin for longer than they compute."""
+    return float(np.square(values).sum())
 
 
-def size_for_error(values: Floats32, target: float, *, rows: Sequence[int] = ROW_CHOICES, seed: int = 0) -> Sizing:
-    """Return the smallest sketch whose expected relative L2 error is ``target``, above 0 and below 1.
+def size_for_error(
+    tables: Sequence[Floats32], target: float, *, rows: Sequence[int] = ROW_CHOICES, floor: float = 1.0, seed: int = 0
+) -> Sizing:
+    """Return the smallest sketches whose relative L2 error 95 % of all hash seeds keep below ``target``.
 
-    ``values`` are those of the sum that is read back which are not zero, float32 of shape (k,), at least one; ``rows``
-    are to be chosen among. `OptionError` for a target that no sketch of sensible size reaches.
+    ``tables`` are the values of the sums that are read back, float32 of shape (k,), not all of them zero; ``target`` is
+    above 0 and below 1, ``rows`` are to be chosen among, and ``floor`` is what each table gets at least. `OptionError`
+    for a target that no sketch of sensible size reaches.
     """
     if not 0 < target < 1:
         raise OptionError(f"a relative error of {target} was asked for: it must be above 0 and below 1")
-    if len(values) > _MOST_KEYS:
-        chosen = named_generator(seed, "values for sizing").choice(len(values), _MOST_KEYS, replace=False)
-        values = values[np.sort(chosen)]
-    found = [_size_with(values, target, count, seed) for count in rows]
-    best = min((each for each in found if each is not None), key=lambda each: each.cells, default=None)
+    search = _Search(_drawn(tables, seed), target, floor, seed)
+    halves = {count: cells for count in rows if (cells := search.median_cells(count)) is not None}
+    best: Sizing | None = None
+    for count, cells in sorted(halves.items(), key=lambda item: item[1]):
+        best = search.grown(count, cells, _MOST_CELLS if best is None else best.cells) or best
     if best is None:
         raise OptionError(
             f"a relative error of {target} was asked for: it takes more than {_MOST_CELLS:.0f} cells a value; "
@@ -107,36 +144,73 @@ def size_for_error(values: Floats32, target: float, *, rows: Sequence[int] = ROW
     return best
 
 
-def _size_with(values: Floats32, target: float, rows: int, seed: int) -> Sizing | None:
-    """Return the size with so many rows, None where it is beyond reason."""
-    from scipy.optimize import brentq
+def _drawn(tables: Sequence[Floats32], seed: int) -> list[Floats32]:
+    """Return as many values of each table as errors can be measured on."""
+    total = sum(map(len, tables))
+    if total <= _MOST_KEYS:
+        return list(tables)
+    generator = named_generator(seed, "values for sizing")
+    return [
+        table[np.sort(generator.choice(len(table), ceil(len(table) * _MOST_KEYS / total), replace=False))]
+        for table in tables
+    ]
 
-    if rows == 1:
-        cells = 1 / target**2
-        if cells > _MOST_CELLS:
-            return None
-        errors = measured_errors(values, 1, cells, seed)
-        return Sizing(1, cells, target, float(errors.min()), float(errors.max()))
 
-    @cache
-    def excess(log_cells: float) -> float:
-        """Return by what factor the error is too large, as a logarithm; errors are nearly a power of the cells."""
-        median = float(np.median(measured_errors(values, rows, exp(log_cells), seed, seeds=_SEARCH_SEEDS)))
-        return log(max(median, _NO_ERROR) / target)
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Where the error of some tables is the one asked for."""
 
-    low, high, guess = log(_FEWEST_CELLS), log(_MOST_CELLS), -log(target)
-    if excess(guess) > 0:
-        low = guess
-        while excess(guess) > 0:
-            low, guess = guess, guess + _STRIDE
-            if guess > high:
+    tables: list[Floats32]
+    target: float
+    floor: float
+    seed: int
+
+    def errors(self, rows: int, cells: float, seeds: int) -> Floats:
+        return measured_errors(self.tables, rows, cells, self.seed, seeds=seeds, floor=self.floor)
+
+    def median_cells(self, rows: int) -> float | None:
+        """Return the cells at which half of the seeds keep the error, None where that is beyond reason."""
+
+        @cache
+        def too_few(log_cells: float) -> bool:
+            return float(np.median(self.errors(rows, exp(log_cells), _SEARCH_SEEDS))) > self.target
+
+        # Errors are nearly a power of the cells.
+        low = high = -log(self.target)
+        while too_few(high):
+            low, high = high, high + _STRIDE
+            if high > log(_MOST_CELLS):
                 return None
-        high = guess
-    else:
-        high = guess
-        while guess > low and excess(guess) <= 0:
-            high, guess = guess, max(low, guess - _STRIDE)
-        low = guess
-    found = high if excess(low) <= 0 else brentq(excess, low, high, xtol=_PRECISION, rtol=_PRECISION)
-    errors = measured_errors(values, rows, exp(found), seed)
-    return Sizing(rows, exp(found), float(np.median(errors)), float(errors.min()), float(errors.max()))
+        while not too_few(low) and low > log(_FEWEST_CELLS):
+            low, high = low - _STRIDE, low
+        while high - low > _PRECISION:
+            middle = (low + high) / 2
+            low, high = (middle, high) if too_few(middle) else (low, middle)
+        return exp(high)
+
+    def grown(self, rows: int, median_cells: float, most_cells: float) -> Sizing | None:
+        """Return the size from there on that 95 % of all seeds keep the error with, None if it is ``most_cells``."""
+        keys = sum(map(len, self.tables))
+        seeds = min(_MOST_SEEDS, max(_FEWEST_SEEDS, _MOST_HASHES // (rows * keys)))
+        cells = median_cells
+        while cells / _SHORT < most_cells:
+            errors = self.errors(rows, cells, seeds)
+            over = _kept_by_95_percent(errors) / self.target
+            if over <= 1:
+                low, median, high = np.quantile(errors, [0, 0.5, 1]).tolist()
+                return Sizing(rows, cells / _SHORT, self.target, low, median, high, seeds, median_cells)
+            # One row errs by the root of the cells, more on heavy tails by nearly the cells.
+            cells *= min(_FASTEST, max(_SLOWEST, over**2 if rows < 3 else over))
+        return None
+
+
+def _kept_by_95_percent(errors: Floats) -> float:
+    """Return an error that 95 % of all seeds keep, with a confidence of about 95 %, from those of some.
+
+    All of them must, and so must a normal distribution with their mean and deviation (M. G. Natrella, "Experimental
+    Statistics", NBS Handbook 91, 1963, section 2-2.3), which is what counts where seeds are few.
+    """
+    count, square = len(errors), _NORMAL_95**2
+    a, b = 1 - square / (2 * (count - 1)), square - square / count
+    factor = (_NORMAL_95 + sqrt(square - a * b)) / a
+    return max(float(errors.max()), float(errors.mean() + factor * errors.std(ddof=1)))

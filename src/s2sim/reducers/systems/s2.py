@@ -11,17 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hashing import HashKind  # noqa: TC001  (options are built from annotations)
 from s2sim.errors import OptionError
 from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
 from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
-from s2sim.reducers.sketching import cost, union_size
+from s2sim.reducers.sketching import cost
 from s2sim.reducers.sketching import sketch_tables as sketched
+from s2sim.reducers.sketching.agreement import Known, estimate, known_from, learn, sketches_for
 from s2sim.reducers.sketching.settings import Preset, Settings, make_settings
-from s2sim.reducers.sketching.sizing import ROW_CHOICES, SEEDS, Sizing, size_for_error
+from s2sim.reducers.sketching.sizing import ROW_CHOICES, Sizing, size_for_error
 from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:
@@ -34,19 +34,22 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class S2(Sparse):
-    """A joint count sketch of all compressed layers, read where the merged bitmap says; one round, lossy.
+    """A count sketch of each compressed layer, read where the merged bitmap says; one round, lossy.
 
     None stands for "not given": options that another one fixes or makes idle are refused.
 
     Attributes
     ----------
     rows : int, optional
-        Rows of the sketch, of which decoding takes the median; 3 unless given.
+        Rows of the sketches, of which decoding takes the median; 3 unless given.
     cells : float, optional
-        Cells of the sketch, all rows together, per non-zero of the union; 2 unless given. A step takes the last one's
+        Cells of all sketches, all rows together, per non-zero of the union; 2 unless given. A step takes the last one's
         union times ``margin``; the first exchanges an estimate of its own.
     columns : int, optional
-        Columns of the sketch, set outright; then nothing is estimated.
+        Columns of all sketches together, set outright; then nothing is estimated, and tables share them by size.
+    floor : float, optional
+        The least that a table gets of its share of the cells by values; 0.9 unless given. The rest goes where it
+        lessens the error of the whole most, see `s2sim.reducers.sketching.shares`.
     bitmap : {"packed", "byte", "float32"}, optional
         How the support travels, see `s2sim.reducers.row_sparse.support`; packed unless given.
     hash : {"mix", "modulo", "product"}, optional
@@ -57,8 +60,8 @@ class S2(Sparse):
         The settings and the order of collectives of the authors' published code. It zeroes its table before each
         step and uses the result, as that code was meant to.
     error : float, optional
-        Relative L2 error that the sketch is sized for, on the sums of the gradients at hand: by a law for one row, by a
-        measured curve for more, see `s2sim.reducers.sketching.sizing`. Rows too are chosen, unless they are given.
+        Relative L2 error that 95 % of hash seeds keep on the sums of the gradients at hand: the sketches are sized so,
+        see `s2sim.reducers.sketching.sizing`. Rows too are chosen, unless they are given.
     """
 
     rows: int | None = None
@@ -68,14 +71,15 @@ class S2(Sparse):
     hash: HashKind | None = None
     layers: Layers = "sparse"
     margin: float | None = None
+    floor: float | None = None
     preset: Preset | None = None
     error: float | None = None
 
     settings: Settings = field(init=False, repr=False)
-    last_union: int | None = field(init=False, repr=False, default=None)
-    """Non-zeros of the last step's union, the same on all ranks."""
-    last_columns: int | None = field(init=False, repr=False, default=None)
-    """Columns of the last step's sketch."""
+    known: Known | None = field(init=False, repr=False, default=None)
+    """What all ranks know from the last step, of each table."""
+    last_columns: list[int] | None = field(init=False, repr=False, default=None)
+    """Columns of the last step's sketches."""
     sizing: Sizing | None = field(init=False, repr=False, default=None, metadata={"fitted": True})
     """How ``error`` was turned into a size."""
 
@@ -98,54 +102,60 @@ class S2(Sparse):
                     raise OptionError(f"s2: error={self.error} chooses the size, so {key} changes nothing: give one")
             if not 0 < self.error < 1:
                 raise OptionError(f"s2: error={self.error} is not between 0 and 1")
-        options = {key: getattr(self, key) for key in ("rows", "cells", "columns", "margin", "bitmap", "hash")}
+        options = {key: getattr(self, key) for key in ("rows", "cells", "columns", "margin", "floor", "bitmap", "hash")}
         self.settings = make_settings(self.preset, {key: value for key, value in options.items() if value is not None})
 
     def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Sketch, sum the sketches and merge the supports at once, read the sum where the support says."""
         if self.error is not None and self.sizing is None:
             raise OptionError(f"s2: error={self.error} is sized on gradients first: see Reducer.fitted")
-        tables, bitmap = split.tables, self.settings.bitmap
+        tables, settings = [table for table in split.tables if table.size], self.settings
         # Posted at once, cells, support and dense layers are one launch; the authors' code waits for each in turn and
         # decodes while the dense layers travel.
-        one_by_one = self.settings.published is not None
-        sketch, estimated = yield from self._agree_on_sketch(rank, tables)
+        one_by_one = settings.published is not None
+        known, headroom = self.known, settings.margin or 1.0
+        estimated = known is None and settings.margin is not None
+        if estimated:
+            known, headroom = (yield from estimate(rank, tables, settings)), 1.0
+        sketches = sketches_for(rank, tables, settings, known, headroom)
 
-        rank.work(cost.encode(tables, sketch, self.settings))
+        rank.work(cost.encode(tables, sketches, settings))
         # The cells are handed over at once: those of all ranks need not be alive together.
-        cells = rank.all_reduce(sketched.encode(sketch, tables), label="cells", size_from_data=estimated)
+        cells = rank.all_reduce(sketched.encode(sketches, tables), label="cells", size_from_data=estimated)
         if one_by_one:
             yield cells
-        support = post_support(rank, tables, bitmap)
+        support = post_support(rank, tables, settings.bitmap)
         if one_by_one:
             yield support
         dense = split.post_dense(rank)
         yield cells & support
 
-        union = rank.replicated(lambda: union_rows(support.value, tables, bitmap))
-        self.last_union = sketched.values_in(union, tables)
-        self.last_columns = sketch.columns
-        rank.work(cost.decode(tables, union, sketch, self.settings))
-        sums = rank.replicated(lambda: sketched.decode(sketch, cells.value, tables, union))
+        union = rank.replicated(lambda: union_rows(support.value, tables, settings.bitmap))
+        rank.work(cost.decode(tables, union, sketches, settings))
+        sums = rank.replicated(lambda: sketched.decode(sketches, cells.value, tables, union))
+        self.last_columns = [sketch.columns for sketch in sketches]
+        self.known = known_from(rank, tables, settings, union, sketches, cells.value)
         if dense is not None:
             yield dense
-        mean = rank.replicated(lambda: split.mean(sums, dense, rank.size))
+
+        def joined(found: Sequence[RowSparse]) -> list[RowSparse]:
+            left = iter(found)
+            return [next(left) if table.size else table for table in split.tables]
 
         def sent() -> Gradient:
-            rank.work(cost.decode_own(tables, sketch))
+            rank.work(cost.decode_own(tables, sketches))
             own_rows = [table.rows for table in tables]
-            return split.join(sketched.decode(sketch, sketched.encode(sketch, tables), tables, own_rows), split.dense)
+            own = sketched.decode(sketches, sketched.encode(sketches, tables), tables, own_rows)
+            return split.join(joined(own), split.dense)
 
-        return Reduced(mean, sent)
+        return Reduced(rank.replicated(lambda: split.mean(joined(sums), dense, rank.size)), sent)
 
     def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
-        """Merge the supports: later steps are sized by the union alone."""
-        tables = split_layers(rank, gradient, self.layers).tables
+        """Merge the supports: later steps are sized by the union, and by the tables' energies as a first step is."""
+        split = split_layers(rank, gradient, self.layers)
+        tables = [table for table in split.tables if table.size]
         if tables:
-            support = post_support(rank, tables, self.settings.bitmap)
-            yield support
-            union = rank.replicated(lambda: union_rows(support.value, tables, self.settings.bitmap))
-            self.last_union = sketched.values_in(union, tables)
+            self.known = yield from learn(rank, tables, self.settings)
 
     @property
     def traits(self) -> Traits:
@@ -156,14 +166,13 @@ class S2(Sparse):
         """Return the sketch that has the error asked for on the sum of these gradients."""
         if self.error is None:
             return self
-        values = sketched.union_sums(gradients, compressed_layers(gradients[0], self.layers))
-        sized = self.fresh()
-        if len(values) and values.any():
+        tables = sketched.union_sums(gradients, compressed_layers(gradients[0], self.layers))
+        settings, sized = self.settings, self.fresh()
+        sized.sizing = Sizing(settings.rows, settings.cells or 1.0, self.error)
+        if any(table.any() for table in tables):
             rows = ROW_CHOICES if self.rows is None else (self.rows,)
-            sized.sizing = size_for_error(values, self.error, rows=rows, seed=seed)
-            sized.settings = replace(self.settings, rows=sized.sizing.rows, cells=sized.sizing.cells)
-        else:
-            sized.sizing = Sizing(self.settings.rows, self.settings.cells or 1.0, 0.0, 0.0, 0.0)
+            sized.sizing = size_for_error(tables, self.error, rows=rows, floor=settings.floor or 0.0, seed=seed)
+            sized.settings = replace(settings, rows=sized.sizing.rows, cells=sized.sizing.cells)
         return sized
 
     def fresh(self) -> S2:
@@ -175,19 +184,13 @@ class S2(Sparse):
 
     def notes(self) -> tuple[str, ...]:
         """Return what a size was chosen for."""
-        if self.sizing is None:
-            return ()
-        size = self.sizing
-        shape = f"{size.rows} row{'s' if size.rows > 1 else ''} and {size.cells:.3g} cells a value"
-        what = "as RMS over hash seeds, by the law for one row" if size.rows == 1 else "as the median over hash seeds"
-        band = f"{SEEDS} seeds gave {size.low:.3g} to {size.high:.3g}"
-        return (f"sized to {shape}; expected an error of {size.expected:.3g} on what is compressed, {what} ({band})",)
+        return () if self.sizing is None or not self.sizing.seeds else (self.sizing.note(),)
 
     def error_bound(self) -> ErrorBound | None:
         """Return the theorem of the sketch; None for the authors' hash functions, which do not meet its conditions."""
-        if self.last_union is None or self.last_columns is None or self.settings.hash != "mix":
+        if self.known is None or self.last_columns is None or self.settings.hash != "mix":
             return None
-        return count_sketch_bound(self.settings.rows, self.last_columns, self.last_union)
+        return count_sketch_bound(self.settings.rows, self.last_columns, self.known.values)
 
     def later_options(self) -> tuple[str, ...]:
         """Return ``margin`` if it was given: a first step estimates the union."""
@@ -195,27 +198,8 @@ class S2(Sparse):
 
     def options(self) -> dict[str, Any]:
         """Return every option with the value it has in effect."""
-        effective = {key: getattr(self.settings, key) for key in ("rows", "cells", "columns", "bitmap", "hash")}
+        effective = {
+            key: getattr(self.settings, key) for key in ("rows", "cells", "columns", "floor", "bitmap", "hash")
+        }
         chosen = {"layers": self.layers, "margin": self.settings.margin, "preset": self.preset, "error": self.error}
         return effective | chosen
-
-    def _agree_on_sketch(
-        self, rank: Rank, tables: Sequence[RowSparse]
-    ) -> Generator[Pending, None, tuple[CountSketch, bool]]:
-        """Return the sketch that all ranks use in this step, and whether its size had to be estimated from data."""
-        settings = self.settings
-        if settings.published is not None:
-            columns = settings.published.columns(tables)
-            return CountSketch(settings.rows, columns, settings.published.seed, settings.hash), False
-        seed = rank.replicated(lambda: sketched.seed_of(rank.seed, rank.step))
-        estimated = False
-        if settings.columns is not None:
-            columns = settings.columns
-        elif self.last_union is not None and settings.margin is not None:
-            columns = settings.columns_for(self.last_union * settings.margin)
-        else:
-            estimated = True
-            rows = yield from union_size.estimate_rows(rank, tables)
-            columns = settings.columns_for(sum(count * table.width for count, table in zip(rows, tables, strict=True)))
-        hashes = rank.size * settings.rows * sum(table.values.size for table in tables)
-        return sketched.make_sketch(settings, columns, seed, hashes), estimated

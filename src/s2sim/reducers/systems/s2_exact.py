@@ -189,7 +189,7 @@ class S2Exact(Sparse):
         if self.last_error_bounds is None or self.last_again:
             return None
         return ErrorBound(
-            element=max(self.last_error_bounds, default=0.0),
+            element=tuple(self.last_error_bounds),
             relative=False,
             share=1.0,
             relative_l2=None,

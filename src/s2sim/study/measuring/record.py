@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from math import hypot
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -133,17 +134,23 @@ def _record_one(
 def _checked_bound(ran: Ran, exact: Gradient, compressed: Sequence[int]) -> BoundRow | None:
     """Return the published bound, as a share of the norm, and for which share of the elements it holds."""
     bound = ran.instances[0].error_bound()
-    if bound is None or not compressed:
+    layers = [index for index in compressed if exact.layers[index].size]
+    if bound is None or not layers:
         return None
-    mean = ran.results[0].mean
-    length = norm(exact, compressed)
-    # A sum and its quotient are rounded to float32.
-    largest = max(float(np.abs(stored(exact.layers[index])).max(initial=0.0)) for index in compressed)
-    limit = (bound.element * length if bound.relative else bound.element) + _FLOAT32_ROUNDING * largest
+    lengths = [norm(exact, [index]) for index in layers]
+    whole = hypot(*lengths)
+    limits = {}
+    for index, length, element in zip(layers, lengths, bound.element, strict=True):
+        # A sum and its quotient are rounded to float32.
+        rounding = _FLOAT32_ROUNDING * float(np.abs(stored(exact.layers[index])).max(initial=0.0))
+        limits[index] = (element * length if bound.relative else element) + rounding
+    law = None
+    if bound.relative_l2 is not None and whole:
+        law = hypot(*(each * length for each, length in zip(bound.relative_l2, lengths, strict=True))) / whole
     return BoundRow(
-        element=limit / length if length else 0.0,
+        element=max(limits.values()) / whole if whole else 0.0,
         share=bound.share,
-        share_found=share_within(mean, exact, compressed, limit),
-        relative_l2=bound.relative_l2,
+        share_found=share_within(ran.results[0].mean, exact, limits),
+        relative_l2=law,
         source=bound.source,
     )

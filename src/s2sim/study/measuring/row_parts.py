@@ -82,7 +82,7 @@ class BoundRow:
     Attributes
     ----------
     element : float
-        The bound, as a share of the L2 norm of the compressed layers' exact mean.
+        The bound, as a share of the L2 norm of the compressed layers' exact mean; that of the layer with the largest.
     share, share_found : float
         Share of these layers' elements for which it holds: in expectation at least, and as measured.
     relative_l2 : float or None

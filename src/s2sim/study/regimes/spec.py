@@ -11,8 +11,7 @@ from s2sim.study.spec import BASELINES, PREFETCH
 
 DENSE = "dense"
 
-# S2 is sized for nine tenths of the error that is allowed: single hash seeds scatter about what is expected. Reducers
-# that carry a size over stand as they run in all steps but the first; exact S2 as in its first step too.
+# Reducers that carry a size over stand as they run in all steps but the first; exact S2 as in its first step too.
 _DEFAULTS = (
     DENSE,
     "fp16",
@@ -20,10 +19,8 @@ _DEFAULTS = (
     *BASELINES,
     "s2-exact",
     "s2-exact:warm=true",
-    "s2:error={sized_error:g},warm=true",
+    "s2:error={max_error:g},warm=true",
 )
-
-_SIZED_FOR = 0.9
 
 DENSITIES = (0.001, 0.01, 0.05, 0.2)
 OVERLAPS = (0.0, 0.5, 1.0)
@@ -42,9 +39,9 @@ def default_reducers(max_error: float = MAX_ERROR, *, prefetch: bool = False) ->
     """Return the option strings that are compared unless others are asked for.
 
     >>> default_reducers(0.05, prefetch=True)[-2:]
-    ('s2:error=0.045,warm=true', 'union:prefetch=true')
+    ('s2:error=0.05,warm=true', 'union:prefetch=true')
     """
-    texts = tuple(text.format(sized_error=_SIZED_FOR * max_error) for text in _DEFAULTS)
+    texts = tuple(text.format(max_error=max_error) for text in _DEFAULTS)
     return (*texts, PREFETCH) if prefetch else texts
 
 
