@@ -19,11 +19,23 @@ CARRIED = {
     "union:prefetch=true": {"values", "dense layers"},
     "owner-reduce": {"dense layers"},
     "gather-rows": {"dense layers"},
+    "ag-sparse": {"values", "dense layers"},
+    "parallax": {"dense layers"},
+    "topka2a:density=0.2": {"values to their owners", "dense sums"},
+    "random-k:density=0.2": {"values of the same elements"},
+    "random-block:density=0.2": {"values of the same elements"},
     "s2:rows=3,cells=2": {"dense layers"},
     "s2-exact": {"dense layers"},
     "s2-exact:warm=true": {"dense layers"},
 }
-PACKED = {"owner-reduce": ("rows to their owners", "sums"), "gather-rows": ("rows",), "topk": ("largest elements",)}
+PACKED = {
+    "owner-reduce": ("rows to their owners", "sums"),
+    "gather-rows": ("rows",),
+    "topk": ("largest elements",),
+    "random-k:seed=own": ("drawn elements",),
+    "sparcml:density=0.2,algorithm=split": ("pairs to their owners", "sums"),
+    "omnireduce": ("blocks to aggregators", "sums of blocks"),
+}
 
 
 def ran(text, held, gradients):

@@ -52,7 +52,6 @@ class OmniReduce(Reducer):
         summary="blocks of 256 elements that are not all zero to aggregators on the ranks, their sums to all: exact",
         source="Fei et al., OmniReduce, SIGCOMM 2021; github.com/sands-lab/omnireduce",
         lossless=True,
-        granularity="block of elements, with its number",
         formula="4n(1+1/256)(D+D_union)(P-1)/P, D the share of non-zero blocks",
         certainty="code read",
     )

@@ -15,7 +15,7 @@ from s2sim.reducers.elements.doubling import sum_by_doubling
 from s2sim.reducers.elements.flat import from_flat_vector
 from s2sim.reducers.elements.owners import gather_dense_sums, gather_sparse_sums, send_to_owners
 from s2sim.reducers.elements.pairs import Pairs, add_pairs
-from s2sim.reducers.elements.selection import Selecting, count_kept, select_largest
+from s2sim.reducers.elements.selection import Selecting, count_kept, least_share, select_largest
 from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.scripts.traffic import chunk_bounds
 
@@ -68,7 +68,7 @@ class SparCML(Selecting):
     algorithm: Literal["auto", "rec-dbl", "split", "dense-split"] = "auto"
     small: int = _SMALL
 
-    chosen: Algorithm | None = field(init=False, repr=False, compare=False, default=None)
+    chosen: Algorithm | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """What auto is for the gradients at hand."""
 
     about = Traits(
@@ -124,6 +124,10 @@ class SparCML(Selecting):
         again = replace(self)
         again.held, again.chosen = self.held, self.chosen
         return again
+
+    def contraction(self, gradient: Gradient) -> float | None:
+        """Return k/n, as of top-k."""
+        return least_share(gradient, self.density, "global")
 
     def notes(self) -> tuple[str, ...]:
         """Return what was chosen."""

@@ -55,7 +55,7 @@ class TopKA2A(Selecting):
     density: float = 0.01
     calls: Literal["separate", "together"] = "separate"
 
-    ranks: int | None = field(init=False, repr=False, compare=False, default=None)
+    ranks: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """Ranks of the run that its notes are about."""
 
     about = Traits(

@@ -72,9 +72,7 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
             if kind not in able
         ]
     notes += _granularity(trace, recorded)
-    notes += [
-        f"{item.option_string}: {note}; found {_error_text(item)}" for item in recorded for note in item.reducer.notes()
-    ]
+    notes += [f"{item.option_string}: {note}{_found(item)}" for item in recorded for note in item.reducer.notes()]
     notes += [
         f"{item.option_string}: ranks do not end alike; the consensus distance, the RMS of their distances to their "
         f"average over its L2 norm, is {item.consensus:.3g} after the first step, and errors are those of the worst"
@@ -158,6 +156,9 @@ def _missing_rivals(recorded: Sequence[Recorded]) -> list[str]:
     return [f"S2 is compared without all that is exact and simpler: {asked} makes it fair"]
 
 
-def _error_text(item: Recorded) -> str:
+def _found(item: Recorded) -> str:
+    """Return what came out of a size that an error was asked for with."""
+    if item.reducer.options().get("error") is None:
+        return ""
     error = item.errors.compressed.relative_l2
-    return "no error that is defined" if error is None else f"{error:.3g}"
+    return f"; found {'no error that is defined' if error is None else f'{error:.3g}'}"
