@@ -49,7 +49,7 @@ class Drawn(Selecting):
     granularity: Granularity
 
     scattered: ClassVar[bool] = True
-    """Whether elements are drawn one by one, so that memory is read at random addresses."""
+    """Whether elements are drawn one by one, by the GPU, and memory is read at random addresses."""
 
     @abstractmethod
     def draw(self, word: int, parts: Segments) -> Ints:
@@ -76,10 +76,6 @@ class Drawn(Selecting):
         """Return k/n, the chance of an element to be sent, unless it is sent larger than it is."""
         sent_as_is = np.isscalar(self.factors(segments(gradient, self.granularity)))
         return least_share(gradient, self.density, self.granularity) if sent_as_is else None
-
-    def draws(self, parts: Segments) -> int:
-        """Return how many random numbers one draw takes."""
-        return sum(self.counts(parts))
 
     def counts(self, parts: Segments) -> list[int]:
         """Return how many elements each segment sends."""
@@ -114,7 +110,7 @@ class Drawn(Selecting):
         gathered = rank.all_gather(message, label="drawn elements")
         yield gathered
         if self.redraws:
-            rank.work(cost.draw(rank.size * self.draws(parts), rank.size * len(parts), "decode"))
+            rank.work(cost.draw(rank.size * len(chosen), rank.size * len(parts), "decode"))
         rank.work(cost.put_back(gradient.nbytes, rank.size * len(chosen), scattered=self.scattered))
 
         def mean() -> Gradient:
@@ -126,7 +122,8 @@ class Drawn(Selecting):
         return Reduced(rank.replicated(mean), sent=lambda: self.sent_alone(rank, gradient, Pairs(chosen, own)))
 
     def _values(self, rank: Rank, gradient: Gradient, chosen: Ints, parts: Segments) -> Floats32:
-        rank.work(cost.draw(self.draws(parts), len(parts), "encode"))
+        if self.scattered:
+            rank.work(cost.draw(len(chosen), len(parts), "encode"))
         rank.work(cost.copy_out(len(chosen), scattered=self.scattered))
         own: Floats32 = flat_vector(gradient)[chosen] * self.factors(parts)
         return own

@@ -29,7 +29,7 @@ class RandomBlock(Drawn):
     ``granularity=`` and ``ef=true``.
 
     Every element is in the block with probability k/n: E ||x - C(x)||^2 = (1 - k/n) ||x||^2, as of random-k, but memory
-    is copied in one run.
+    is copied in one run, and the host draws where it begins.
 
     Attributes
     ----------
@@ -70,10 +70,6 @@ class RandomBlock(Drawn):
     def addressed(self, address: NDArray[Any], parts: Segments) -> Ints:
         """Read where each block begins."""
         return self._blocks(address.tolist(), parts)
-
-    def draws(self, parts: Segments) -> int:
-        """Return one for each segment."""
-        return len(parts)
 
     def _start(self, generator: np.random.Generator, n: int, k: int) -> int:
         """Return the first element of the block: any, or of ranks' own blocks a multiple of k."""
