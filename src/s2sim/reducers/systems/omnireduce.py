@@ -31,13 +31,14 @@ class OmniReduce(Reducer):
     """An all-to-all of non-zero blocks to their aggregators, and an all-gather of the union's; exact.
 
     All layers are one vector, cut into blocks. Block b belongs to aggregator b mod P, and the ranks are the aggregators
-    (colocated): the paper's own run on other machines, of which a group of ranks has none, so that a worker there sends
-    its blocks, 4nD bytes, and receives the union, but does not send it on. There aggregators also ask for one block
-    after the other, while others are in flight: about one latency for all, in place of two rounds and two waits for
-    sizes. A block's number takes 4 bytes beside its 4 x ``block``: the paper's packets tell the next block instead.
+    (colocated). The paper's own run on other machines, of which a group of ranks has none: a worker there sends its
+    share D of non-zero blocks, 4nD bytes, and receives the union, but does not send it on. There aggregators also ask
+    for one block after the other, while others are in flight: about one latency for all, in place of two rounds and two
+    waits for sizes. A block's number takes 4 bytes beside its 4 x ``block``: the paper's packets tell the next block
+    instead.
 
     Where elements are not zero at random, hardly any block of 256 is all zero: `expected_block_density`. It pays for
-    tables, whose rows are zero as a whole, and after a block-wise sparsifier (``random-block``).
+    tables, whose rows are zero as a whole, and after a sparsifier of blocks.
 
     Attributes
     ----------
@@ -52,7 +53,7 @@ class OmniReduce(Reducer):
         summary="blocks of 256 elements that are not all zero to aggregators on the ranks, their sums to all: exact",
         source="Fei et al., OmniReduce, SIGCOMM 2021; github.com/sands-lab/omnireduce",
         lossless=True,
-        formula="4n(1+1/256)(D+D_union)(P-1)/P, D the share of non-zero blocks",
+        formula="4n(1+1/256)(D+D_union)(P-1)/P",
         certainty="code read",
     )
 

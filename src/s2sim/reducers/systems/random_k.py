@@ -25,9 +25,10 @@ class RandomK(Drawn):
     C(x) keeps k of n elements: E ||x - C(x)||^2 = (1 - k/n) ||x||^2, a contraction, so that error feedback mends what
     is lost (Stich et al., section 2). Times n/k, C(x) is unbiased and has n/k times the second moment.
 
-    As implemented: GRACE shares the seed but draws with replacement, and sends what is drawn twice twice; MLBench gives
-    ranks seeds of their own and sends indices as float32. Here draws are without replacement, which both papers mean,
-    and indices are uint32. ``seed=shared`` with ``granularity=layer`` is ``RandomSparseReducer`` of epfml/powersgd.
+    As implemented: GRACE shares the seed but draws with replacement, so that an element may travel twice; MLBench gives
+    ranks seeds of their own and sends indices as float32. Here draws are without replacement, as Stich et al. define
+    them, and indices are uint32. ``seed=shared`` with ``granularity=layer`` is ``RandomSparseReducer`` of
+    epfml/powersgd.
 
     Attributes
     ----------

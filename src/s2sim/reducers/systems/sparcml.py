@@ -30,7 +30,12 @@ Algorithm: TypeAlias = Literal["rec-dbl", "split", "dense-split"]
 _SMALL = 10_000
 _PAIR_BYTES = cost.INDEX_BYTES + cost.VALUE_BYTES
 
-_BYTES = {"rec-dbl": "8k log2 P ... 8k(P-1)", "split": "16k(P-1)/P ... 8kP", "dense-split": "(8k+4n)(P-1)/P"}
+_BYTES = {
+    "auto": "8k log2 P to 8kP, or (8k+4n)(P-1)/P",
+    "rec-dbl": "8k log2 P to 8k(P-1)",
+    "split": "16k(P-1)/P to 8kP",
+    "dense-split": "(8k+4n)(P-1)/P",
+}
 
 
 def expected_union(n: int, k: int, ranks: int) -> float:
@@ -76,7 +81,7 @@ class SparCML(Selecting):
         summary="the largest elements as streams of pairs, summed by doubling, by owners, or densely by owners",
         source="Renggli et al., SparCML, SC 2019",
         feedback="needed",
-        formula=_BYTES["split"],
+        formula=_BYTES["auto"],
         certainty="recalled",
     )
 
@@ -140,8 +145,5 @@ class SparCML(Selecting):
     @property
     def traits(self) -> Traits:
         """Bytes are those of the algorithm; a sum of all that is not zero is exact."""
-        algorithm = self.chosen or ("split" if self.algorithm == "auto" else self.algorithm)
-        exact = self.density == 1
-        return replace(
-            self.about, formula=_BYTES[algorithm], lossless=exact, feedback="no" if exact else self.about.feedback
-        )
+        formula, exact = _BYTES[self.chosen or self.algorithm], self.density == 1
+        return replace(self.about, formula=formula, lossless=exact, feedback="no" if exact else self.about.feedback)

@@ -46,6 +46,9 @@ class TopKA2A(Selecting):
     not read. It takes the largest by MSTopK, a search for a threshold that finds about as many; here they are exactly
     the largest, k/n of each shard and at least one.
 
+    It sends less than an all-gather of as many pairs where k/n > 1/(2(P-1)), and less than a dense all-reduce where
+    k/n < 1/2; the notes of a run say on which side it is.
+
     Attributes
     ----------
     calls : {"separate", "together"}
