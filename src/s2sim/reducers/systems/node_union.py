@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 class NodeUnion(Sparse):
     """Bitmaps ahead, then values to shards in the node, to owners between nodes, and back; exact.
 
-    No publication of it is known to us: owners are those of SparCML's split all-gather (Renggli et al., SC 2019), the
-    union's bitmap is that of the S2 authors' emulation of OmniReduce, and two levels are usual for dense arrays.
+    Of R bytes of rows that a rank holds, N that the L ranks of its node hold and U of the union, on M nodes, a rank
+    sends (R + U)(L - 1)/L in the node and (N + U)(M - 1)/LM between nodes. No publication of it is known to us: owners
+    are those of SparCML's split all-gather (Renggli et al., SC 2019), the union's bitmap is that of the S2 authors'
+    emulation of OmniReduce, and two levels are usual for dense arrays.
 
     Attributes
     ----------
@@ -59,6 +61,7 @@ class NodeUnion(Sparse):
         source="this project; owners after Renggli et al., SparCML, SC 2019, bitmaps after the S2 authors' code",
         lossless=True,
         granularity="row, with a bit of a bitmap for each",
+        formula="(R+U)(L-1)/L + (N+U)(M-1)/LM + bitmaps",
         certainty="code read",
     )
 

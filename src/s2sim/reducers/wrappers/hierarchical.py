@@ -168,7 +168,9 @@ class Hierarchical(Wrapper):
         """The inner reducer's, with what is added."""
         about = self.inner.traits
         return replace(
-            about, summary=f"{about.summary}; inside nodes first, then shard by shard between them", formula=""
+            about,
+            summary=f"{about.summary}; inside nodes first, then shard by shard between them",
+            formula=f"{about.formula}, of a shard by M nodes; and both ways in the node" if about.formula else "",
         )
 
     def _nodes(self, rank: Rank) -> Nodes:
