@@ -42,7 +42,6 @@ def test_all_that_is_known_stands_in_json(capsys):
         assert item["measured"] is not None, item["name"]
         assert item["summary"], item["name"]
         assert item["source"], item["name"]
-        assert item["formula"], item["name"]
         assert all(option["text"] and option["type"] for option in item["options"]), item["name"]
 
 
