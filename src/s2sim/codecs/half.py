@@ -10,24 +10,23 @@ import numpy as np
 
 from s2sim.codecs.base import Combination, float32_vector
 from s2sim.codecs.payload import Payload
+from s2sim.codecs.small_floats import SmallFloat
 from s2sim.errors import CodecError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.arrays import Floats32, Words
+    from s2sim.arrays import Floats32
 
 LARGEST = 65504.0
 """Largest finite value in half precision; float32 values from 65520 on round to infinity."""
 
-# Bits of float32 numbers: of the smallest normal half, of the first magnitude that rounds to infinity, and of the
-# factor 2^13, by which float32 numbers are finer than halves.
-_SMALLEST_NORMAL = np.uint32(0x38800000)
+# Bits of the first float32 magnitude that rounds to infinity.
 _OVERFLOWING = np.uint32(0x477FF000)
-_FINER = np.uint32(13 << 23)
-_EXPONENT = np.uint32(0x7F800000)
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _HALF_SIGN = np.uint32(0x8000)
+
+_HALF = SmallFloat(mantissa_bits=10, bias=15)
 
 _CHUNK_ELEMENTS = 1 << 15
 
@@ -52,15 +51,7 @@ def _half_bits(values: Floats32) -> NDArray[Any]:
     if magnitudes.max() >= _OVERFLOWING:
         _refuse_overflow(values)
         return values.astype(np.float16).view(np.uint16)
-    # Added to a number 2^13 times its leading bit (subnormal halves: that of the smallest normal one), a magnitude is
-    # rounded to a whole number of the half's last places, which the sum's last bits then are.
-    leading = np.maximum(magnitudes & _EXPONENT, _SMALLEST_NORMAL)
-    larger = leading + _FINER
-    rounded: Words = np.add(magnitudes.view(np.float32), larger.view(np.float32)).view(np.uint32)
-    rounded -= larger
-    leading -= _SMALLEST_NORMAL
-    leading >>= np.uint32(13)
-    rounded += leading
+    rounded = _HALF.round_magnitudes(magnitudes)
     signs = bits >> np.uint32(16)
     signs &= _HALF_SIGN
     rounded |= signs

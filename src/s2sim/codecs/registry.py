@@ -19,6 +19,7 @@ CODECS = Registry(
         "peeled-sketch": "s2sim.codecs.peel_codec:PeeledSketch",
         "top-k": "s2sim.codecs.top_k:TopK",
         "fp16": "s2sim.codecs.half:Half",
+        "fp8": "s2sim.codecs.float8:FloatEight",
     },
 )
 

@@ -20,6 +20,7 @@ REDUCERS = Registry(
     {
         "dense": "s2sim.reducers.systems.dense:Dense",
         "fp16": "s2sim.reducers.systems.fp16:Fp16",
+        "fp8": "s2sim.reducers.systems.fp8:Fp8",
         "topk": "s2sim.reducers.systems.topk:TopK",
         "random-k": "s2sim.reducers.systems.random_k:RandomK",
         "random-block": "s2sim.reducers.systems.random_block:RandomBlock",
@@ -28,6 +29,8 @@ REDUCERS = Registry(
         "ag-sparse": "s2sim.reducers.systems.ag_sparse:AgSparse",
         "parallax": "s2sim.reducers.systems.parallax:Parallax",
         "omnireduce": "s2sim.reducers.systems.omnireduce:OmniReduce",
+        "powersgd": "s2sim.reducers.systems.powersgd:PowerSGD",
+        "acp-sgd": "s2sim.reducers.systems.acp_sgd:AcpSGD",
         "union": "s2sim.reducers.systems.union:Union",
         "node-union": "s2sim.reducers.systems.node_union:NodeUnion",
         "owner-reduce": "s2sim.reducers.systems.owner_reduce:OwnerReduce",

@@ -35,6 +35,11 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {
+    "bf16": Preset(
+        "dense:dtype=bf16",
+        "one all-reduce of the whole gradient in bfloat16",
+        "Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, 2019; PyTorch's bf16_compress_hook",
+    ),
     "mem-sgd": Preset(
         "topk:ef=true",
         "each rank's k largest elements, and a memory of all others",
