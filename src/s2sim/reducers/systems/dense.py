@@ -54,7 +54,8 @@ class Dense(Reducer):
     def traits(self) -> Traits:
         """Rounding to fewer bytes than gradients are held in is what it loses, if anything."""
         loses = self._sent in NARROW and self._sent != self.held
-        return replace(self.about, lossless=False, rounds_only=True) if loses else self.about
+        formula = "4n(P-1)/P" if self._sent in NARROW else self.about.formula
+        return replace(self.about, lossless=not loses, rounds_only=loses, formula=formula)
 
     @property
     def _sent(self) -> str:
