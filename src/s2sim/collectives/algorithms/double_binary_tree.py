@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.collectives.algorithms.over_groups import OverGroups
-from s2sim.collectives.schedules.groups import cut, group_of_all, schedule_of
+from s2sim.collectives.schedules.channels import channel_groups, channels_on
+from s2sim.collectives.schedules.groups import cut, schedule_of
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import check_options
+from s2sim.options import check_options, option_text
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -130,31 +131,36 @@ def _over_members(members: int) -> _Trees:
 class DoubleBinaryTree(OverGroups):
     """Two pipelined binary trees over nodes, chains inside: latency logarithmic in nodes.
 
-    ``chunks`` are the pieces that each half of the buffer is cut into; unless given, as many as the closed form makes
-    fastest.
+    Attributes
+    ----------
+    channels : int or None
+        Pairs of trees that run side by side, each with its part of the buffer, and in every node led by other GPUs;
+        None takes one for each network interface of a node, where there are several nodes.
+    chunks : int or None
+        Pieces that each half of a channel's part is cut into; None as many as the closed form makes fastest.
     """
 
     name: ClassVar[str] = "double-binary-tree"
     source: ClassVar[str] = "Sanders, Speck and Träff, Parallel Computing 35(12), 2009"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
     auto: ClassVar[tuple[str, ...]] = ("all_reduce",)
+    channels: int | None = None
     chunks: int | None = None
 
     def __post_init__(self) -> None:
-        check_options(self, self.name, chunks=1)
+        check_options(self, self.name, channels=1, chunks=1)
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule; the cluster tells which ranks share a node, and the rates that choose the chunks."""
+        channels = channels_on(cluster, self.channels)
+        groups = channel_groups(demand, cluster, channels)
         tree = _binary_tree(len(np.unique(cluster.node_of_rank)))
-        trees = _trees(
-            [
-                _over_nodes(tree, cluster.node_of_rank, last=False),
-                _over_nodes(_second_tree(tree), cluster.node_of_rank, last=True),
-            ]
-        )
-        groups = group_of_all(demand)
+        # Nodes follow each other alike in the order of every channel.
+        node = cluster.node_of_rank[groups.ranks[0]]
+        trees = _trees([_over_nodes(tree, node, last=False), _over_nodes(_second_tree(tree), node, last=True)])
         chunks = self._chunks(groups, trees, cluster)
-        return schedule_of(demand, f"{self.name}:chunks={chunks}", _pipelined(groups, trees, chunks))
+        text = option_text(replace(self, channels=channels if channels > 1 else None, chunks=chunks))
+        return schedule_of(demand, text, _pipelined(groups, trees, chunks))
 
     def fitted(self, groups: Groups, cluster: Cluster) -> DoubleBinaryTree:
         """Return it with the chunks that the rates of the cluster choose."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from s2sim.collectives.algorithms.over_groups import OverGroups
-from s2sim.collectives.schedules.groups import Groups, cut, even_groups, group_of_all, joined, schedule_of
+from s2sim.collectives.schedules.channels import channel_groups, channels_on
+from s2sim.collectives.schedules.groups import Groups, cut, joined, schedule_of
 from s2sim.collectives.schedules.schedule import (
     LazySteps,
     Pattern,
@@ -81,10 +82,9 @@ class Ring(OverGroups):
         chunks on, in P - 1 rounds; an all-reduce does one after the other on chunks [i·n//P, (i+1)·n//P). With several
         channels each does so with its part of the buffer, or of every contribution.
         """
-        channels = self.channels or (cluster.shape.nics_per_node if len(np.unique(cluster.node_of_rank)) > 1 else 1)
-        orders = np.stack([_order(cluster.node_of_rank, channel, channels) for channel in range(channels)])
+        channels = channels_on(cluster, self.channels)
         text = option_text(replace(self, channels=channels if channels > 1 else None))
-        return schedule_of(demand, text, self.stage(demand.kind, _cut_for(demand, orders)))
+        return schedule_of(demand, text, self.stage(demand.kind, channel_groups(demand, cluster, channels)))
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part: one ring a group, all at once."""
@@ -155,29 +155,6 @@ def _once_round(kind: Kind, groups: Groups) -> Stage:
         between = Groups(groups.ranks, begin, end, np.roll(groups.bytes, -1, axis=1))
         return joined([_passing(between, pattern, adding=True), _passing(between, pattern, adding=False)])
     return _passing(groups, pattern, adding=kind == "reduce_scatter")
-
-
-def _order(node_of_rank: Ints, channel: int, channels: int) -> Ints:
-    """Return the ranks in a channel's order: rank order, with each run of ranks of one node turned by its share."""
-    ranks = len(node_of_rank)
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(node_of_rank) != 0]))
-    lengths = np.diff(np.concatenate([starts, [ranks]]))
-    start, length = np.repeat(starts, lengths), np.repeat(lengths, lengths)
-    # Interface i serves GPUs from ceil(i·gpus/interfaces) on: each channel enters through the first GPU of another one.
-    first = -(-channel * length // channels)
-    order: Ints = start + (np.arange(ranks) - start + first) % length
-    return order
-
-
-def _cut_for(demand: Demand, orders: Ints) -> Groups:
-    """Return a group a channel: even parts of a shared buffer, or of every rank's stretch."""
-    channels = len(orders)
-    if demand.shared:
-        cuts = np.arange(channels + 1, dtype=np.int64) * demand.buffer_elements // channels
-        return even_groups(orders, cuts[:-1], cuts[1:], demand.buffer_bytes / channels)
-    own = group_of_all(demand)
-    begin, end = cut(own.begin[0][orders], own.end[0][orders], np.arange(channels)[:, None], channels)
-    return Groups(orders, begin, end, own.bytes[0][orders] / channels)
 
 
 def _part(groups: Groups, piece: int, pieces: int) -> Groups:
