@@ -45,15 +45,20 @@ class S2SimWarning(UserWarning):
     """Something was done differently from what one might assume; the text says what and why."""
 
 
+_MOST_LISTED = 16
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` for a close name, else the list of what there is.
+    """Return `` (did you mean 'x'?)`` for a close name, and what there is: all of a few, else those that are closest.
 
     >>> nearest("rnig", ["ring", "tree"])
     " (did you mean 'ring'? known: ring, tree)"
     """
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
-    listed = f"known: {', '.join(names)}" if names else "none is known"
+    more = len(names) - _MOST_LISTED
+    shown = names if more <= 0 else sorted(difflib.get_close_matches(name, names, _MOST_LISTED, cutoff=0))
+    listed = f"known: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}" if names else "none is known"
     return f" (did you mean {close[0]!r}? {listed})" if close else f" ({listed})"
 
 
