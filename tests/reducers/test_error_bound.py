@@ -68,7 +68,7 @@ def test_no_element_of_an_exact_sketch_is_further_off_than_half_a_unit(dtype):
 
 def test_rows_that_are_sent_again_are_float32_sums_of_which_no_bound_is_known():
     few, many = gaussian(keys=40), gaussian(keys=4000)
-    ran = run_reducer(make_reducer("s2-exact:warm=true"), many, earlier=few)
+    ran = run_reducer(make_reducer("s2-exact:warm=true"), many, others=lambda _: few)
     assert ran.recording.calls[-1].label == "rows sent again"
     assert ran.instances[0].error_bound() is None
     assert run_reducer(make_reducer("s2-exact:warm=true"), many).instances[0].error_bound() is not None

@@ -130,3 +130,21 @@ def test_a_sum_that_overflows_is_refused_whatever_the_reducer(text):
     huge = np.array([3e38, -3e38, 0], np.float32)
     with pytest.raises(S2SimError, match="overflows float32: scale the gradients down"):
         reduce_once(text, [huge, huge])
+
+
+@pytest.mark.parametrize(
+    "text", ["s2", "s2:rows=4,cells=1", "s2:ef=true", "s2:preset=authors-gnmt", "s2-exact:dtype=float32"]
+)
+@pytest.mark.parametrize("signs", [(1,), (1, -1)])
+def test_cells_that_overflow_on_a_rank_are_refused_without_a_warning_or_a_word_of_ranks(text, signs):
+    """Values collide: with one rank too, and although the sums over ranks are zero."""
+    huge = np.full(40, 3.4e38, np.float32)
+    with pytest.raises(S2SimError, match=r"^a sum overflows float32: scale the gradients down$"):
+        reduce_once(text, [sign * huge for sign in signs])
+
+
+def test_a_size_for_an_error_is_found_for_huge_values_too():
+    values = np.random.default_rng(0).standard_normal(500).astype(np.float32)
+    once, huge = (reduce_once("s2:error=0.3", [values * scale] * 2) for scale in np.float32([1, 2.0**120]))
+    assert once.bytes_sent == huge.bytes_sent != [0, 0]
+    assert once.notes == huge.notes

@@ -13,7 +13,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.gradients.load import load_trace
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64, worst_error
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.once import reduce_once, reduce_steps
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.scripts.script import HostSync, Post, Wait, Work
 from s2sim.testing.reducers import check_reducer, example_gradients
@@ -335,14 +335,40 @@ def test_feedback_keeps_what_rounding_lost():
         assert np.abs(left).max() <= instance.inner.last_error_bounds[0]
 
 
-def test_only_int64_counts_as_lossless():
-    assert [make_reducer(f"s2-exact:dtype={dtype}").traits.lossless for dtype in ("int32", "int64", "float32")] == [
-        False,
-        True,
-        False,
-    ]
-    with pytest.raises(OptionError, match="would change nothing"):
-        make_reducer("s2-exact:dtype=int64,ef=true")
+def wide_range():
+    """Return values that no cell holds together: the small ones are below half a unit of the largest."""
+    return np.array([1e20, 1, 1e-5, 3], np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_a_rank_claims_to_have_sent_only_what_arrived(dtype):
+    (gradient,) = (Gradient(("t",), (as_row_sparse(wide_range()),)),)
+    results, _ = run_group(make_instances(make_reducer(f"s2-exact:dtype={dtype}"), 1), [gradient])
+    for layer in (results[0].mean.layers[0], results[0].sent().layers[0]):
+        assert layer.to_dense().tolist() == [np.float32(1e20), 0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_what_rounding_takes_from_small_values_feedback_delivers(dtype):
+    other = np.array([1, 0, 0, 0], np.float32)
+    once, later = reduce_steps(f"s2-exact:dtype={dtype},ef=true", [[wide_range()], [other]])
+    assert once.values[0].tolist()[1:] == [0, 0, 0]
+    assert later.values[0].tolist() == [1, 1, np.float32(1e-5), 3]
+    assert "off by at most" in once.notes[0]
+    assert float(once.notes[0].split("at most ")[1].split(",")[0]) >= 3
+
+
+def test_int64_loses_nothing_of_values_within_its_range():
+    rng = np.random.default_rng(7)
+    values = np.ldexp(rng.uniform(1, 2, 500), rng.integers(-36, 0, 500)).astype(np.float32)
+    assert np.array_equal(reduce_once("s2-exact:dtype=int64", [values]).values[0], values)
+    assert not np.array_equal(reduce_once("s2-exact", [values]).values[0], values)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+def test_it_rounds_and_says_so(dtype):
+    traits = make_reducer(f"s2-exact:dtype={dtype}").traits
+    assert (traits.lossless, traits.rounds_only) == (False, True)
 
 
 def test_without_a_row_sparse_layer_all_goes_densely_and_a_warning_says_so():

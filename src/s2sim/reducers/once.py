@@ -120,8 +120,10 @@ def reduce_steps(reducer: str | Reducer, steps: Sequence[Sequence[Floats32]], *,
                 f"{steps[0][0].shape}: all steps need the same"
             )
     instances = start(made.fitted(layers[0], seed), layers[0], seed=seed)
-    ran = [run_group(instances, gradients, seed=seed, step=step) for step, gradients in enumerate(layers)]
-    return [_as_arrays(results, recording, instances[0].notes()) for results, recording in ran]
+    return [
+        _as_arrays(*run_group(instances, gradients, seed=seed, step=step), instances[0].notes())
+        for step, gradients in enumerate(layers)
+    ]
 
 
 def _made(reducer: Any, seed: Any) -> Reducer:

@@ -62,7 +62,7 @@ def _rebuilt(payload: Contribution, leaves: Iterator[Any]) -> Any:
     return next(leaves)
 
 
-OVERFLOW = "a sum over ranks overflows float32: scale the gradients down"
+OVERFLOW = "a sum overflows float32: scale the gradients down"
 
 
 def _refuse_wrapped(total: NDArray[Any], before: NDArray[Any], added: NDArray[Any]) -> None:

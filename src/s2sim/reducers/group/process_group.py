@@ -40,8 +40,8 @@ def run_group(
         for reducer, rank, gradient in zip(reducers, ranks, gradients, strict=True)
     }
     results: dict[int, Reduced] = {}
-    # Sums that overflow show in the mean.
-    with np.errstate(over="ignore"):
+    # Sums that overflow, and what becomes of infinities, show in the mean.
+    with np.errstate(over="ignore", invalid="ignore"):
         while running:
             free = [index for index in running if not _missing(world, ranks[index])]
             if not free:

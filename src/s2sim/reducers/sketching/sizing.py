@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import ceil, exp, log, sqrt
+from math import ceil, exp, frexp, log, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -145,10 +145,12 @@ def size_for_error(
 
 
 def _drawn(tables: Sequence[Floats32], seed: int) -> list[Floats32]:
-    """Return as many values of each table as errors can be measured on."""
+    """Return as many values of each table as errors can be measured on, at most 1 so that no sum of them overflows."""
+    largest = max(float(np.abs(table).max(initial=0.0)) for table in tables)
+    tables = [np.ldexp(table, -frexp(largest)[1]) for table in tables]
     total = sum(map(len, tables))
     if total <= _MOST_KEYS:
-        return list(tables)
+        return tables
     generator = named_generator(seed, "values for sizing")
     return [
         table[np.sort(generator.choice(len(table), ceil(len(table) * _MOST_KEYS / total), replace=False))]

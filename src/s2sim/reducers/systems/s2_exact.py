@@ -12,7 +12,7 @@ known to all ranks alike, and go in a second message, as `s2sim.reducers.systems
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -59,9 +59,9 @@ class S2Exact(Sparse):
     cells : float
         Cells for each row of the union, times the row's width; small tables get more. Above 1.222.
     dtype : {"int32", "int64", "float32"}
-        Type of the cells. With int64 the aggregate is exact but for the float32 it is returned in. int32 rounds to
-        units of about 2^-31 of the largest sum in a group of 32,768 values, which few large values make coarse for all
-        others, and float32 rounds as it peels: both count as lossy.
+        Type of the cells. int32 and int64 round to units of about 2^-31 or 2^-63 of the largest sum in a group of
+        32,768 values, which few large values make coarse for all others; with int64 a value loses nothing as long as it
+        is not below 2^-38 of that sum. float32 rounds as it peels.
     margin : float
         Headroom on the union of the last step, and on a first step's estimate of its own.
     bitmap : {"packed", "byte", "float32"}
@@ -98,11 +98,6 @@ class S2Exact(Sparse):
             raise OptionError(f"s2-exact: margin={self.margin} is not a number above 0")
         Sparse.__post_init__(self)
         PeelTable.for_keys(0, cells_per_key=self.cells)
-
-    @property
-    def traits(self) -> Traits:
-        """With int64 cells nothing is lost but the rounding of float32 sums."""
-        return replace(self.about, lossless=self.dtype == "int64")
 
     def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Agree on sizes and units, add rows to cells, sum these and merge the supports, peel, send the rest again."""
@@ -156,8 +151,6 @@ class S2Exact(Sparse):
             return split.mean([next(sums) if table.size else table for table in split.tables], dense, rank.size)
 
         def sent() -> Gradient:
-            if self.traits.lossless:
-                return split.gradient
             own_rows = [table.rows for table in tables]
             own_cells = [to_dense(cells) for cells in exact.encode(sketches, tables, exponents)]
             own = exact.decode(sketches, own_cells, own_rows, exponents)
@@ -180,6 +173,14 @@ class S2Exact(Sparse):
             yield support
             union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
             self.carried, self.last_error_bounds = units.carry(union, maxima, exponents, None, ())
+
+    def notes(self) -> tuple[str, ...]:
+        """Return, after a step, what rounding may have taken from its elements."""
+        bound = self.error_bound()
+        if bound is None:
+            return ()
+        most = max(bound.element, default=0.0)
+        return (f"rounded to {self.dtype} units: elements are off by at most {most:.2g}, float32's rounding aside",)
 
     def error_bound(self) -> ErrorBound | None:
         """Return half a unit of the coarsest group.
