@@ -52,6 +52,7 @@ REDUCERS = Registry(
         "scalecom": "s2sim.reducers.systems.scalecom:ScaleCom",
         "sketched-sgd": "s2sim.reducers.systems.sketched_sgd:SketchedSGD",
         "fetchsgd": "s2sim.reducers.systems.fetchsgd:FetchSGD",
+        "deepreduce": "s2sim.reducers.systems.deepreduce:DeepReduce",
     },
 )
 

@@ -36,3 +36,16 @@ def merge(pairs: int, merged: int, lists: int) -> Work:
     passes = max(lists - 1, 0).bit_length()
     moved = ((2 * passes + 1) * pairs + merged) * (INDEX_BYTES + VALUE_BYTES)
     return Work("encode", moved, launches=(passes + 1) * SELECT_LAUNCHES)
+
+
+def insert_keys(keys: int, hashes: int, bits: int) -> Work:
+    """Return the cost of a Bloom filter: it is cleared, and each hash of each key sets a bit."""
+    return Work("encode", bits // 8 + keys * (INDEX_BYTES + hashes * SCATTER_BYTES), launches=2)
+
+
+def test_keys(keys: int, filters: int, phase: Phase) -> Work:
+    """Return the cost of testing keys for Bloom filters of which half the bits are set: two bits are read on average.
+
+    Those that pass are found by a stream compaction.
+    """
+    return Work(phase, filters * keys * 2 * GATHER_BYTES, launches=filters * SELECT_LAUNCHES)
