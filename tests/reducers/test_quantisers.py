@@ -1,11 +1,11 @@
-"""QSGD, TernGrad and natural compression: oracles, unbiasedness, bytes."""
+"""Systems that round at random: oracles, unbiasedness, bytes."""
 
 import numpy as np
 import pytest
 
 from s2sim.codecs.elias import encode_signed
 from s2sim.codecs.powers_of_two import to_powers
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.elements.flat import flat_vector
 from s2sim.reducers.group.process_group import make_instances, run_group
@@ -59,11 +59,22 @@ def test_elias_codes_change_bytes_and_nothing_else():
     assert alone.recording.calls[0].bytes_by_rank == (8 + len(stream),)
 
 
-@pytest.mark.parametrize("text", ["qsgd:bits=3", "terngrad", "natural", "qsgd:bits=3,aggregate=two-phase"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "qsgd:bits=3",
+        "qsgd:bits=3,aggregate=two-phase",
+        "terngrad",
+        "terngrad:shared=true",
+        "natural",
+        "dorefa:bits=3",
+        "int8",
+    ],
+)
 def test_unbiased_over_seeds(text):
     gradients = arrays(40)
     exact = np.mean(gradients, axis=0, dtype=np.float64)
-    drawn = np.stack([reduce_once(text, gradients, seed=seed).values[0] for seed in range(400)]).astype(np.float64)
+    drawn = np.stack([reduce_once(text, gradients, seed=seed).values[0] for seed in range(150)]).astype(np.float64)
     spread = drawn.std(axis=0) / np.sqrt(len(drawn))
     assert (np.abs(drawn.mean(axis=0) - exact) <= 5 * spread + 1e-7).all()
     assert spread.max() > 0
@@ -124,9 +135,119 @@ def test_a_server_gets_and_sends_one_message_a_rank():
         ("qsgd:bits=17", "bits=17 is not from 2"),
         ("qsgd:bucket=0", "bucket=0 must be at least 1"),
         ("terngrad:clip=-1", "clip=-1.0 is no number"),
+        ("terngrad:shared=true,wire=byte", "leave wire and aggregate out"),
+        ("dorefa:bits=0", "bits=0 is not from 1 to 16"),
+        ("wangni:density=0", "density=0.0 is not above 0"),
         ("natural:exponent=half", "exponent=half is not one of full, clipped"),
     ],
 )
 def test_options_out_of_range(text, complaint):
     with pytest.raises(OptionError, match=complaint):
         make_reducer(text)
+
+
+@pytest.mark.parametrize("rounding", ["stochastic", "nearest"])
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_int8_is_a_sum_of_whole_multiples_of_a_shared_step(rounding, dtype):
+    gradients = arrays()
+    once = reduce_once(f"int8:rounding={rounding},dtype={dtype}", gradients, seed=3)
+    levels = {"int8": 127, "int16": 32767}[dtype] // RANKS
+    scale = np.float32(max(np.abs(each).max() for each in gradients))
+    total = np.zeros(600)
+    for rank, gradient in enumerate(gradients):
+        draws = named_generator(3, "shared scale", 0, rank).random(600, dtype=np.float32)
+        shift = draws if rounding == "stochastic" else 0.5
+        total += np.clip(np.floor(gradient / scale * np.float32(levels) + shift), -levels, levels)
+    assert once.values[0] == pytest.approx(total * (scale / levels / RANKS), abs=1e-6)
+    # The scale, and then one integer an element; each rank sends nearly all of both twice.
+    scales, sums = once.recording.calls
+    assert scales.bytes_by_rank == (4,) * RANKS
+    assert (sums.dtype, sums.bytes_by_rank) == (dtype, (600 * np.dtype(dtype).itemsize,) * RANKS)
+
+
+def test_int8_of_many_ranks_has_few_levels_and_then_none():
+    rng = np.random.default_rng(0)
+    gradients = [rng.standard_normal(5).astype(np.float32) for _ in range(128)]
+    scale = np.max(np.abs(gradients[:127]))
+    found = reduce_once("int8", gradients[:127]).values[0].astype(np.float64) / scale * 127
+    assert found == pytest.approx(np.rint(found), abs=1e-3)
+    with pytest.raises(S2SimError, match="int8: a sum over 128 ranks has no room in int8"):
+        reduce_once("int8", gradients)
+    reduce_once("int8:dtype=int16", gradients)
+
+
+@pytest.mark.parametrize(("ranks", "dtype"), [(127, "int8"), (128, "int16")])
+def test_terngrad_with_a_shared_scale_sums_whole_numbers(ranks, dtype):
+    gradients = arrays(50, ranks)
+    once = reduce_once("terngrad:shared=true", gradients)
+    step = np.max(np.abs(gradients)) / ranks
+    assert once.values[0] / step == pytest.approx(np.rint(once.values[0] / step), abs=1e-3)
+    assert [call.dtype for call in once.recording.calls] == ["float32", dtype]
+
+
+@pytest.mark.parametrize("bits", [1, 6, 12])
+def test_dorefa_is_its_formula(bits):
+    (gradient,) = arrays(999, ranks=1)
+    once = reduce_once(f"dorefa:bits={bits}", [gradient], seed=5)
+    most, last = float(np.abs(gradient).max()), 2**bits - 1
+    draws = named_generator(5, "dorefa", 0, 0, "own").random(999, dtype=np.float32)
+    # The paper's noise is within half a step, before rounding.
+    unit = gradient / (2 * most) + 0.5 + (draws - 0.5) / last
+    exact = 2 * most * (np.clip(np.round(unit * last), 0, last) / last - 0.5)
+    # Where float32 and float64 round to different sides, one step lies between.
+    off = np.abs(once.values[0] - exact)
+    assert (off > 1e-5).mean() < 0.01
+    assert off.max() < 2.01 * most / last
+    assert once.recording.calls[0].bytes_by_rank == (-(-999 * bits // 8) + 4,)
+
+
+def naive_probabilities(vector, density, rounds):
+    """J. Wangni et al., algorithm 3, as recalled: probabilities, and what is cut at 1 given to the others."""
+    magnitudes = np.abs(vector.astype(np.float64))
+    kept = density * len(vector)
+    p = np.minimum(kept * magnitudes / magnitudes.sum(), 1)
+    for _ in range(rounds):
+        free = p < 1
+        factor = (kept - (~free).sum()) / p[free].sum()
+        if factor <= 1:
+            break
+        p[free] = np.minimum(factor * p[free], 1)
+    return p
+
+
+@pytest.mark.parametrize(("density", "rounds"), [(0.02, 2), (0.2, 0), (0.5, 2), (0.9, 5)])
+def test_wangni(density, rounds):
+    rng = np.random.default_rng(6)
+    vector = (rng.standard_normal(2000) ** 3).astype(np.float32)
+    p = naive_probabilities(vector, density, rounds)
+    once = reduce_once(f"wangni:density={density},rounds={rounds}", [vector])
+    found = once.values[0].astype(np.float64)
+    kept = found != 0
+    certain = p >= 1
+    assert np.array_equal(found[certain], vector[certain])
+    assert found[kept] == pytest.approx(vector[kept] / p[kept], rel=1e-4)
+    spread = np.sqrt((p * (1 - p)).sum())
+    assert kept.sum() == pytest.approx(p.sum(), abs=5 * spread + 1e-9)
+    assert p.sum() <= density * 2000 * (1 + 1e-9)
+    # Eleven bits of index: with a value of 32 where certain, else with a sign; and 1 / lambda.
+    drawn = kept.sum() - certain.sum()
+    expected = -(-certain.sum() * 11 // 8) + 4 * certain.sum() + -(-drawn * 12 // 8) + 4
+    assert once.recording.calls[0].bytes_by_rank == (expected,)
+
+
+def test_wangni_is_unbiased_and_its_variance_is_that_of_its_probabilities():
+    rng = np.random.default_rng(6)
+    vector = rng.standard_normal(30).astype(np.float32)
+    p = naive_probabilities(vector, 0.3, 2)
+    drawn = np.stack([reduce_once("wangni:density=0.3", [vector], seed=seed).values[0] for seed in range(300)])
+    exact = vector.astype(np.float64)
+    spread = np.sqrt(np.where(p < 1, exact**2 * (1 / p - 1), 0))
+    assert (np.abs(drawn.mean(axis=0, dtype=np.float64) - exact) <= 5 * spread / np.sqrt(300) + 1e-6).all()
+    moment = np.square(drawn, dtype=np.float64).sum(axis=1).mean()
+    assert moment == pytest.approx((exact**2 / p).sum(), rel=0.1)
+
+
+@pytest.mark.parametrize("text", ["wangni", "wangni:density=1", "dorefa", "int8", "terngrad"])
+def test_values_of_every_size(text):
+    for values in ([0.0] * 9, [1e-45], [3e38] * 9, [-1.0], [5.0, 0.0]):
+        assert np.isfinite(reduce_once(text, [np.array(values, np.float32)]).values[0]).all()

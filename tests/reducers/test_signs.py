@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from s2sim.errors import S2SimError
 from s2sim.reducers.once import reduce_once
 from s2sim.reducers.scripts.traffic import chunk_bounds
 
@@ -82,3 +83,32 @@ def test_values_of_every_size(text):
         found = reduce_once(text, [vector]).values[0]
         assert np.isfinite(found).all()
         assert found.sum(dtype=np.float64) == pytest.approx(vector.sum(dtype=np.float64), rel=1e-5)
+
+
+@pytest.mark.parametrize("aggregate", ["two-phase", "server", "gather"])
+@pytest.mark.parametrize("ranks", [1, 4, 5])
+def test_majority_vote(aggregate, ranks):
+    gradients = [np.round(each) for each in arrays(ranks=ranks)]
+    once = reduce_once(f"signsgd-vote:aggregate={aggregate}", gradients)
+    # A bit has no third value: zeros vote for 1, and ties are 1.
+    votes = np.sum([np.where(each >= 0, 1, -1) for each in gradients], axis=0)
+    assert np.array_equal(once.values[0], np.where(votes >= 0, 1, -1))
+
+
+def test_bits_of_a_vote():
+    gradients = arrays(8000, ranks=4)
+    assert reduce_once("signsgd-vote", gradients).bytes_sent == [2 * 250 * 3] * 4
+    # A bit up and a bit down; the server sends down alone, and the last of the ring does not pass it on.
+    assert reduce_once("signsgd-vote:aggregate=server", gradients).bytes_sent == [1000, 2000, 2000, 1000]
+    assert reduce_once("signsgd-vote:wire=int8", gradients).bytes_sent == [2 * 6000] * 4
+
+
+def test_a_vote_of_bytes_knows_zeros_and_ties():
+    gradients = [np.array(values, np.float32) for values in ([1, -2, 0, 0], [-3, -1, 4, 0])]
+    assert reduce_once("signsgd-vote:wire=int8", gradients).values[0].tolist() == [0, -1, 1, 0]
+    assert reduce_once("signsgd-vote", gradients).values[0].tolist() == [1, -1, 1, 1]
+
+
+def test_a_vote_of_more_bytes_than_int8_holds_is_refused():
+    with pytest.raises(S2SimError, match="overflows int8"):
+        reduce_once("signsgd-vote:wire=int8", [np.ones(3, np.float32)] * 128)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from s2sim.codecs.golomb import encode_positions
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.once import reduce_once, reduce_steps
 from s2sim.reducers.registry import make_reducer
 
 RANKS = 5
@@ -60,7 +60,77 @@ def test_the_paper_s_low_bits():
     assert sizes == pytest.approx([8.108, 8.382], rel=0.01)
 
 
-@pytest.mark.parametrize("text", ["sbc:density=0", "sbc:density=2", "sbc:low_bits=-1"])
+def naive_ternary(vector, density):
+    """Return what a tensor becomes, and where it is not zero."""
+    k = elements_kept(len(vector), density)
+    ordered = sorted(range(len(vector)), key=lambda place: (-abs(float(vector[place])), place))
+    chosen = sorted(place for place in ordered[:k] if vector[place])
+    decoded = np.zeros(len(vector))
+    decoded[chosen] = np.sign(vector[chosen]) * np.abs(vector[chosen].astype(np.float64)).mean() if chosen else 0
+    return decoded, chosen
+
+
+@pytest.mark.parametrize(("density", "low_bits"), [(0.01, 6), (0.2, 2)])
+def test_stc_gathered(density, low_bits):
+    gradients = arrays()
+    once = reduce_once(f"stc:density={density},aggregate=gather", gradients)
+    naive = [naive_ternary(gradient, density) for gradient in gradients]
+    assert once.values[0] == pytest.approx(np.mean([decoded for decoded, _ in naive], axis=0), abs=1e-6)
+    (call,) = once.recording.calls
+    assert call.bytes_by_rank == tuple(
+        len(encode_positions(np.array(chosen), low_bits)) + -(-len(chosen) // 8) + 4 for _, chosen in naive
+    )
+
+
+def test_stc_compresses_both_ways():
+    gradients = arrays()
+    once = reduce_once("stc:density=0.05", gradients)
+    total = sum(naive_ternary(gradient, 0.05)[0] for gradient in gradients)
+    decoded, chosen = naive_ternary(total.astype(np.float32), 0.05)
+    assert once.values[0] == pytest.approx(decoded / RANKS, abs=1e-6)
+    down = once.recording.calls[1]
+    assert down.bytes_by_rank[0] == len(encode_positions(np.array(chosen), 4)) + -(-len(chosen) // 8) + 4
+    assert once.bytes_sent[0] == down.bytes_by_rank[0]
+
+
+@given(st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.5, 1e-45, 3e38]), min_size=1, max_size=30))
+def test_stc_of_few_and_equal_values(values):
+    vector = np.array(values, np.float32)
+    decoded, _ = naive_ternary(vector, 0.2)
+    assert reduce_once("stc:density=0.2,aggregate=gather", [vector]).values[0] == pytest.approx(decoded, rel=1e-6)
+
+
+def test_strom_with_a_threshold_for_all():
+    gradients = arrays()
+    once = reduce_once("strom:threshold=1.5", gradients)
+    expected = np.mean([1.5 * np.sign(each) * (np.abs(each) > 1.5) for each in gradients], axis=0)
+    assert once.values[0] == pytest.approx(expected, abs=1e-6)
+    (call,) = once.recording.calls
+    assert call.bytes_by_rank == tuple(4 * int((np.abs(each) > 1.5).sum()) for each in gradients)
+    assert call.size_from_data
+
+
+def test_strom_with_a_share_of_the_elements():
+    gradients = arrays()
+    once = reduce_once("strom:density=0.01", gradients)
+    taus = [np.sort(np.abs(each))[-20] for each in gradients]
+    expected = np.mean(
+        [tau * np.sign(each) * (np.abs(each) >= tau) for tau, each in zip(taus, gradients, strict=True)], axis=0
+    )
+    assert once.values[0] == pytest.approx(expected, abs=1e-6)
+    assert once.recording.calls[0].bytes_by_rank == (4 * 20 + 4,) * RANKS
+
+
+def test_strom_sends_the_rest_of_a_large_element_in_later_steps():
+    gradients = [[np.array([5.0, -0.5, 0.0], np.float32)], *[[np.zeros(3, np.float32)]] * 3]
+    steps = reduce_steps("strom:threshold=2,ef=true", gradients)
+    assert [step.values[0].tolist() for step in steps] == [[2, 0, 0], [2, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sbc:density=0", "sbc:density=2", "sbc:low_bits=-1", "stc:density=0", "strom:threshold=0", "strom:density=2"],
+)
 def test_options_out_of_range(text):
-    with pytest.raises(OptionError, match="sbc: "):
+    with pytest.raises(OptionError, match=r"(sbc|stc|strom): "):
         make_reducer(text)

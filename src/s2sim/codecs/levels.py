@@ -44,13 +44,13 @@ def largest_magnitude(vector: Floats32) -> np.float32:
 
 
 def to_levels(
-    vector: Floats32, scales: Floats32, bucket: int, levels: int, random: np.random.Generator
+    vector: Floats32, scales: Floats32, bucket: int, levels: int, random: np.random.Generator | None
 ) -> NDArray[Any]:
     """Return the number of the level that each element is rounded to, from 0 for -scale to 2 * levels for +scale.
 
     It is uint8, or uint16 if there are many levels, of shape (n,). No element exceeds the scale of its bucket, float32
     of shape (ceil(n / bucket),); where that is 0, elements get the number of zero. The number of ``levels`` on either
-    side of zero is at most `MOST_LEVELS`.
+    side of zero is at most `MOST_LEVELS`. Without ``random``, elements go to the nearest level.
 
     >>> to_levels(np.array([-3, 0, 1.5, 3], np.float32), np.array([3], np.float32), 4, 2, np.random.default_rng(0))
     array([0, 2, 3, 4], dtype=uint8)
@@ -63,7 +63,7 @@ def to_levels(
         # Elements of a bucket whose scale is 0 are 0: any other scale will do.
         rounded = values / np.where(own > 0, own, np.float32(1))
         rounded *= np.float32(levels)
-        rounded += random.random(rounded.shape, dtype=np.float32)
+        rounded += np.float32(0.5) if random is None else random.random(rounded.shape, dtype=np.float32)
         np.floor(rounded, out=rounded)
         # A scale or a draw that was rounded may have led beyond the last level.
         np.minimum(rounded, np.float32(levels), out=rounded)

@@ -72,6 +72,16 @@ def keep_pairs(result_bytes: int, pairs: int) -> Work:
     return Work("encode", result_bytes + pairs * (INDEX_BYTES + GATHER_BYTES), launches=2)
 
 
+def find_scale(values: int) -> Work:
+    """Return the cost of one pass that reads float32 values and finds a scale of them."""
+    return Work("encode", VALUE_BYTES * values)
+
+
+def write_codes(values: int, code_bytes: int) -> Work:
+    """Return the cost of one pass over float32 values that writes their codes."""
+    return Work("encode", VALUE_BYTES * values + code_bytes)
+
+
 def encode_values(values: int, code_bytes: int) -> Work:
     """Return the cost of a pass that finds a scale of float32 values and one that writes their codes."""
     return Work("encode", 2 * VALUE_BYTES * values + code_bytes, launches=2)

@@ -60,6 +60,15 @@ class Gathered(Reducer):
     def decode(self, message: Message, elements: int) -> Floats32:
         """Return what a message for so many elements stands for, float32 of shape (elements,)."""
 
+    def decided(self, total: Floats32, ranks: int) -> Floats32:
+        """Return what a tensor's sum over ranks comes to: the mean."""
+        return total / np.float32(ranks)
+
+    def lost_again(self, messages: Sequence[Message], sums: Sequence[Floats32]) -> list[Floats32]:
+        """Return what an owner's sums have more than their messages."""
+        kept = self._decode_all(messages, [len(total) for total in sums])
+        return [total - decoded for total, decoded in zip(sums, kept, strict=True)]
+
     @property
     def known_size(self) -> bool:
         """Whether the length of a message follows from that of the vector; if not, the host waits for it."""
@@ -84,7 +93,7 @@ class Gathered(Reducer):
         gathered = rank.all_gather(own, label="codes", size_from_data=not self.known_size)
         yield gathered
         self._charge_decode(rank, gathered.value, sizes)
-        mean = rank.replicated(lambda: _mean(self._sum(gathered.value, sizes), rank.size, gradient))
+        mean = rank.replicated(lambda: self._result(self._sum(gathered.value, sizes), rank.size, gradient))
         return Reduced(mean, sent=lambda: from_layer_vectors(self._decode_all(own, sizes), gradient))
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
@@ -107,7 +116,7 @@ class Gathered(Reducer):
         self._charge_decode(rank, first.value, sizes[rank.index])
         totals = self._sum(first.value, sizes[rank.index])
         again = self._encode_all(rank, totals, "sum")
-        lost = self._lost(again, totals)
+        lost = self.lost_again(again, totals)
         second = rank.all_gather(again, label="codes of the sums", size_from_data=not self.known_size)
         yield second
         self._charge_decode(rank, [second.value[rank.index]], [layer.size for layer in gradient.layers])
@@ -120,7 +129,7 @@ class Gathered(Reducer):
             parts[rank.index] = [part - loss for part, loss in zip(parts[rank.index], lost, strict=True)]
             return from_layer_vectors(_joined(parts), gradient)
 
-        return Reduced(rank.replicated(lambda: _mean(_joined(decoded(second.value)), rank.size, gradient)), sent)
+        return Reduced(rank.replicated(lambda: self._result(_joined(decoded(second.value)), rank.size, gradient)), sent)
 
     def _through_server(self, rank: Rank, gradient: Gradient) -> Program:
         sizes = [layer.size for layer in gradient.layers]
@@ -136,11 +145,11 @@ class Gathered(Reducer):
             self._charge_decode(rank, messages, sizes)
             totals = self._sum(messages, sizes)
             again = self._encode_all(rank, totals, "sum")
-            lost = self._lost(again, totals)
+            lost = self.lost_again(again, totals)
         second = rank.broadcast(again, root=_SERVER, label="codes of the sum", size_from_data=not self.known_size)
         yield second
         self._charge_decode(rank, [second.value], sizes)
-        mean = rank.replicated(lambda: _mean(self._decode_all(second.value, sizes), rank.size, gradient))
+        mean = rank.replicated(lambda: self._result(self._decode_all(second.value, sizes), rank.size, gradient))
 
         def sent() -> Gradient:
             parts = self._decode_all(own, sizes)
@@ -177,19 +186,13 @@ class Gathered(Reducer):
                     np.add(total, decoded, out=total)
         return totals
 
-    def _lost(self, messages: Sequence[Message], vectors: Sequence[Floats32]) -> list[Floats32]:
-        """Return what vectors have more than their messages."""
-        kept = self._decode_all(messages, [len(vector) for vector in vectors])
-        return [vector - decoded for vector, decoded in zip(vectors, kept, strict=True)]
+    def _result(self, totals: Sequence[Floats32], ranks: int, like: Gradient) -> Gradient:
+        return from_layer_vectors([self.decided(total, ranks) for total in totals], like)
 
 
 def _joined(parts: Sequence[Sequence[Floats32]]) -> list[Floats32]:
     """Return each tensor's chunks as one vector."""
     return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
-
-
-def _mean(totals: Sequence[Floats32], ranks: int, like: Gradient) -> Gradient:
-    return from_layer_vectors([total / np.float32(ranks) for total in totals], like)
 
 
 def _bytes_of(messages: Sequence[Message]) -> int:

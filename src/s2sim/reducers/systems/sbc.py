@@ -11,11 +11,13 @@ from s2sim.codecs.golomb import decode_positions, encode_positions, rice_bits
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.options import check_options
+from s2sim.reducers.elements import coded_cost
 from s2sim.reducers.elements.gathered import Gathered, Message
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats32, Ints
+    from s2sim.reducers.scripts.script import Work
 
 
 @dataclass(slots=True)
@@ -78,6 +80,14 @@ class Sbc(Gathered):
     def known_size(self) -> bool:
         """How long a Golomb stream is, data decide."""
         return False
+
+    def encode_work(self, elements: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
+        """Return the cost of two selections, and of coding one's positions."""
+        return coded_cost.encode_positions(elements, elements_kept(elements, self.density), selections=2)
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
+        """Return the cost of reading all positions."""
+        return coded_cost.decode_positions(elements, messages, elements_kept(elements, self.density))
 
 
 def _largest(magnitudes: Floats32, k: int) -> Ints:

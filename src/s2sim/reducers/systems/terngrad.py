@@ -10,12 +10,16 @@ import numpy as np
 from s2sim.codecs.levels import from_levels, largest_magnitude, to_levels
 from s2sim.errors import OptionError
 from s2sim.options import check_options
+from s2sim.reducers.elements.flat import layer_vectors
 from s2sim.reducers.elements.gathered import Aggregate, Gathered, Message
+from s2sim.reducers.elements.shared_scale import Signed, reduce_shared
 from s2sim.reducers.elements.wire import Wire, read_numbers, write_numbers
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats32
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.rank import Program, Rank
 
 
 @dataclass(slots=True)
@@ -30,6 +34,9 @@ class TernGrad(Gathered):
     clip : float
         Standard deviations of a tensor that elements are cut to first; 0 (default) for none. The paper's training and
         GRACE have 2.5, with which it is not unbiased any more.
+    shared : bool
+        Whether ranks first agree on the largest scale of all, so that levels are summed by an all-reduce of integers:
+        of one byte up to 127 ranks, else of two. ``wire`` and ``aggregate`` then have no effect, and are refused.
     wire : {"packed", "byte"}
         Two bits an element, or a byte, as implemented in GRACE.
     aggregate : {"gather", "two-phase", "server"}
@@ -37,6 +44,7 @@ class TernGrad(Gathered):
     """
 
     clip: float = 0.0
+    shared: bool = False
     wire: Wire = "packed"
     aggregate: Aggregate = "gather"
 
@@ -52,17 +60,25 @@ class TernGrad(Gathered):
         check_options(self, "terngrad")
         if not 0 <= self.clip < np.inf:
             raise OptionError(f"terngrad: clip={self.clip} is no number of standard deviations from 0 on")
+        if self.shared and (self.wire, self.aggregate) != ("packed", "gather"):
+            raise OptionError("terngrad: shared=true sums bytes by an all-reduce: leave wire and aggregate out")
 
     @property
     def traits(self) -> Traits:
         """What is clipped is not unbiased, and wants feedback."""
         return replace(self.about, feedback="needed") if self.clip else self.about
 
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Encode and gather; or agree on scales first, and sum levels."""
+        if not self.shared:
+            return (yield from Gathered.reduce(self, rank, gradient))
+        vectors = [self._clipped(vector) for vector in layer_vectors(gradient)]
+        dtype: Signed = "int8" if rank.size <= np.iinfo(np.int8).max else "int16"
+        return (yield from reduce_shared(rank, gradient, vectors, levels=1, dtype=dtype))
+
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the scale and the signs of what is drawn."""
-        if self.clip:
-            limit = np.float32(self.clip * vector.std(dtype=np.float64))
-            vector = np.clip(vector, -limit, limit)
+        vector = self._clipped(vector)
         scale = np.array([largest_magnitude(vector)], np.float32)
         numbers = to_levels(vector, scale, len(vector), 1, random)
         return scale, write_numbers(numbers, 2, self.wire)
@@ -71,3 +87,9 @@ class TernGrad(Gathered):
         """Return the scale with every sign, and zeros."""
         scale, codes = message
         return from_levels(read_numbers(codes, 2, self.wire, elements), scale, elements, 1)
+
+    def _clipped(self, vector: Floats32) -> Floats32:
+        if not self.clip or not len(vector):
+            return vector
+        limit = np.float32(self.clip * vector.std(dtype=np.float64))
+        return np.clip(vector, -limit, limit)

@@ -1,0 +1,86 @@
+"""Sparse Ternary Compression: where the largest elements are, their signs, and one magnitude; both ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.codecs.bit_packing import pack_integers, unpack_integers
+from s2sim.codecs.golomb import decode_positions, encode_positions, rice_bits
+from s2sim.codecs.top_k import elements_kept, select_top_k
+from s2sim.errors import OptionError
+from s2sim.options import check_options
+from s2sim.reducers.elements import coded_cost
+from s2sim.reducers.elements.gathered import Aggregate, Gathered, Message
+from s2sim.reducers.rank import Traits
+
+if TYPE_CHECKING:
+    from s2sim.arrays import Floats32
+    from s2sim.reducers.scripts.script import Work
+
+
+@dataclass(slots=True)
+class Stc(Gathered):
+    """Of every tensor, the k elements of largest magnitude as plus or minus their mean magnitude.
+
+    F. Sattler, S. Wiedemann, K.-R. Mueller, W. Samek, "Robust and Communication-Efficient Federated Learning from
+    Non-IID Data", IEEE TNNLS 2019, algorithm 1; read in the first author's github.com/felisat/federated-learning.
+    Clients send to a server, which compresses the sum the same way and sends it to all; both keep residuals
+    (``ef=true``). Positions are a Golomb stream, with a bit less each than the authors' code counts.
+
+    Attributes
+    ----------
+    density : float
+        k as a fraction of each tensor's elements, in (0, 1]; 0.001 in the authors' code.
+    aggregate : {"server", "gather", "two-phase"}
+        See `Gathered`.
+    """
+
+    density: float = 0.01
+    aggregate: Aggregate = "server"
+
+    about = Traits(
+        name="stc",
+        summary="where each tensor's largest elements are, as a Golomb stream, their signs and mean; both ways",
+        source="Sattler et al., Robust and Communication-Efficient Federated Learning, IEEE TNNLS 2019",
+        feedback="needed",
+        formula="k(b + 1/(1 - (1 - density)^(2^b)) + 1)/8 + 4L up, and as much down",
+        certainty="code read",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, "stc")
+        if not 0 < self.density <= 1:
+            raise OptionError(f"stc: density={self.density} is not above 0 and at most 1")
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
+        """Return positions, signs and the mean magnitude."""
+        chosen = select_top_k(vector, elements_kept(len(vector), self.density))
+        values = vector[chosen]
+        chosen, values = chosen[values != 0], values[values != 0]
+        mean = np.abs(values).mean(dtype=np.float64) if len(values) else 0
+        signs = pack_integers((values > 0).view(np.uint8), 1)
+        return encode_positions(chosen, rice_bits(self.density)), signs, np.array([mean], np.float32)
+
+    def decode(self, message: Message, elements: int) -> Floats32:
+        """Return the mean magnitude with its signs at the positions, and zeros."""
+        stream, signs, (mean,) = message
+        chosen = decode_positions(stream, rice_bits(self.density))
+        vector = np.zeros(elements, np.float32)
+        vector[chosen] = np.where(unpack_integers(signs, 1, len(chosen)), mean, -mean)
+        return vector
+
+    @property
+    def known_size(self) -> bool:
+        """How long a Golomb stream is, data decide."""
+        return False
+
+    def encode_work(self, elements: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
+        """Return the cost of selecting, and of coding positions."""
+        return coded_cost.encode_positions(elements, elements_kept(elements, self.density))
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
+        """Return the cost of reading all positions."""
+        return coded_cost.decode_positions(elements, messages, elements_kept(elements, self.density))

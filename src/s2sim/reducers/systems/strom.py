@@ -1,0 +1,100 @@
+"""Strom's threshold: what exceeds it travels as the threshold, with its place and sign in one word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.codecs.top_k import elements_kept, select_top_k
+from s2sim.errors import OptionError, S2SimError
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.elements.gathered import Gathered, Message
+from s2sim.reducers.rank import Traits
+
+if TYPE_CHECKING:
+    from s2sim.arrays import Floats32, Ints, Words
+    from s2sim.reducers.scripts.script import Work
+
+_SIGN = np.uint32(1 << 31)
+
+
+@dataclass(slots=True)
+class Strom(Gathered):
+    """Every element above a threshold in magnitude is sent as the threshold; all else belongs into a residual.
+
+    N. Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech 2015, recalled: a
+    word of 31 bits of index and a sign. What exceeds the threshold stays in the residual too (``ef=true``), so that a
+    large element is sent in several steps. The rate depends on the data.
+
+    Attributes
+    ----------
+    threshold : float or None
+        tau, in the gradients' own unit, the same in all tensors and on all ranks.
+    density : float
+        Without a threshold: the share of a tensor's elements that each rank sends. The smallest of them is its tau,
+        and travels along.
+    """
+
+    threshold: float | None = None
+    density: float = 0.01
+
+    aggregate = "gather"
+
+    about = Traits(
+        name="strom",
+        summary="elements above a threshold as the threshold: 31 bits of place and a sign",
+        source="Strom, Scalable Distributed DNN Training, Interspeech 2015",
+        feedback="needed",
+        formula="4k(P-1), and 4L(P-1) where k is given",
+        certainty="recalled",
+    )
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None and not 0 < self.threshold < np.inf:
+            raise OptionError(f"strom: threshold={self.threshold} is not a number above 0")
+        if not 0 < self.density <= 1:
+            raise OptionError(f"strom: density={self.density} is not above 0 and at most 1")
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
+        """Return words, and the threshold where it is not known to all."""
+        if len(vector) > _SIGN:
+            raise S2SimError(f"strom: a tensor of {len(vector)} elements has more than 31 bits of index can tell apart")
+        if self.threshold is not None:
+            chosen = np.flatnonzero(np.abs(vector) > np.float32(self.threshold))
+            return (_words(vector, chosen),)
+        chosen = select_top_k(vector, elements_kept(len(vector), self.density))
+        chosen = chosen[vector[chosen] != 0]
+        tau = np.abs(vector[chosen]).min() if len(chosen) else 0
+        return _words(vector, chosen), np.array([tau], np.float32)
+
+    def decode(self, message: Message, elements: int) -> Floats32:
+        """Return the threshold with every sign, and zeros."""
+        words, *threshold = message
+        (tau,) = threshold[0] if threshold else [np.float32(self.threshold)]
+        vector = np.zeros(elements, np.float32)
+        vector[words & ~_SIGN] = np.where(words >= _SIGN, -tau, tau)
+        return vector
+
+    @property
+    def known_size(self) -> bool:
+        """How many elements exceed a threshold, data decide."""
+        return False
+
+    def encode_work(self, elements: int, code_bytes: int) -> Work:
+        """Return the cost of a pass that picks the elements, or of selecting them."""
+        if self.threshold is not None:
+            return cost.compact(cost.VALUE_BYTES * elements, code_bytes // cost.INDEX_BYTES)
+        return cost.select(elements, code_bytes // cost.INDEX_BYTES)
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:  # noqa: ARG002  (words alone count)
+        """Return the cost of adding every word's element where it belongs."""
+        return cost.add_pairs(cost.VALUE_BYTES * elements, code_bytes // cost.INDEX_BYTES)
+
+
+def _words(vector: Floats32, chosen: Ints) -> Words:
+    """Return the words of some elements: where each is, and whether it is negative."""
+    words = chosen.astype(np.uint32)
+    words[vector[chosen] < 0] |= _SIGN
+    return words

@@ -1,0 +1,108 @@
+"""Wangni's sparsification: each element with its own probability, larger by as much as it is rarer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.codecs.bit_packing import pack_integers, unpack_integers
+from s2sim.errors import OptionError
+from s2sim.options import check_options
+from s2sim.reducers.elements.gathered import Gathered, Message
+from s2sim.reducers.rank import Traits
+
+if TYPE_CHECKING:
+    from s2sim.arrays import Floats32
+
+# With fewer bits than a byte has, the number of indices would not follow from their bytes.
+_LEAST_INDEX_BITS = 8
+
+
+@dataclass(slots=True)
+class Wangni(Gathered):
+    """Element i is kept with probability p_i = min(lambda |g_i|, 1), and then sent as g_i / p_i: unbiased.
+
+    J. Wangni, J. Wang, J. Liu, T. Zhang, "Gradient Sparsification for Communication-Efficient Distributed
+    Optimization", NeurIPS 2018, algorithm 3, recalled but for its number of rounds: lambda is such that ``density`` of
+    the elements are kept on average, found by giving what is cut at 1 to the others, a few times. Elements that are
+    certain travel as index and value; all others have the magnitude 1 / lambda, so that an index and a sign will do.
+    Indices have ceil(log2 n) bits.
+
+    Attributes
+    ----------
+    density : float
+        Expected share of a tensor's elements that is kept, in (0, 1]; fewer where many are cut at 1.
+    rounds : int
+        How often what is cut is given to the others.
+    """
+
+    density: float = 0.02
+    rounds: int = 2
+
+    aggregate = "gather"
+
+    about = Traits(
+        name="wangni",
+        summary="each element kept with a probability that suits its magnitude, and scaled to be unbiased",
+        source="Wangni et al., Gradient Sparsification, NeurIPS 2018",
+        formula="(A(4 + log2(n)/8) + B(log2(n) + 1)/8 + 4L)(P-1), A certain and B drawn",
+        certainty="recalled",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, "wangni", rounds=0)
+        if not 0 < self.density <= 1:
+            raise OptionError(f"wangni: density={self.density} is not above 0 and at most 1")
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return indices and values of what is certain, and of what is drawn indices with signs, and 1 / lambda."""
+        inverse = self.inverse_lambda(vector)
+        draws = random.random(len(vector), dtype=np.float32)
+        draws *= inverse
+        kept = np.flatnonzero(np.abs(vector) > draws)
+        values = vector[kept]
+        certain = np.abs(values) >= inverse
+        drawn = kept[~certain].astype(np.uint64) << np.uint64(1) | (values[~certain] < 0)
+        bits = _index_bits(len(vector))
+        return (
+            pack_integers(kept[certain].astype(np.uint32), bits),
+            values[certain],
+            pack_integers(drawn, bits + 1),
+            np.array([inverse], np.float32),
+        )
+
+    def decode(self, message: Message, elements: int) -> Floats32:
+        """Return the values of what is certain, 1 / lambda with the signs of what was drawn, and zeros."""
+        indices, values, packed, (inverse,) = message
+        bits = _index_bits(elements)
+        drawn = unpack_integers(packed, bits + 1, 8 * len(packed) // (bits + 1))
+        vector = np.zeros(elements, np.float32)
+        vector[unpack_integers(indices, bits, len(values))] = values
+        vector[drawn >> 1] = np.where(drawn & 1, -inverse, inverse)
+        return vector
+
+    def inverse_lambda(self, vector: Floats32) -> np.float32:
+        """Return 1 / lambda, the magnitude from which on elements are certain; 0 where all that are not zero are."""
+        magnitudes = np.abs(vector)
+        kept = self.density * len(vector)
+        inverse = magnitudes.sum(dtype=np.float64) / kept
+        for _ in range(self.rounds):
+            free = magnitudes < inverse
+            # What is left for those that are not certain, and their magnitudes, which share it.
+            left = kept - (len(vector) - np.count_nonzero(free))
+            total = magnitudes.sum(dtype=np.float64, where=free)
+            if left <= 0 or total / left >= inverse:
+                break
+            inverse = total / left
+        return np.float32(min(inverse, np.finfo(np.float32).max))
+
+    @property
+    def known_size(self) -> bool:
+        """How many elements are drawn, chance decides."""
+        return False
+
+
+def _index_bits(elements: int) -> int:
+    return max(_LEAST_INDEX_BITS, (elements - 1).bit_length())
