@@ -192,6 +192,8 @@ class Traits:
     adds_up : bool
         Whether what all ranks have sent is together as many times the mean as there are ranks; where it is not, as with
         medians of sums, feedback keeps what each rank alone has lost.
+    conserves : bool
+        Whether what it sends and what it holds back are the gradient and what was held back before.
     """
 
     name: str
@@ -210,6 +212,7 @@ class Traits:
     formula: str = ""
     certainty: Certainty = "recalled"
     adds_up: bool = True
+    conserves: bool = True
 
 
 @dataclass(slots=True)

@@ -46,6 +46,17 @@ PRESETS: dict[str, Preset] = {
         "Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018; github.com/epfml/sparsifiedSGD",
         "code read",
     ),
+    "ef21": Preset(
+        "topk:ef=ef21",
+        "each rank's k largest elements of how far its gradient has moved from what all know of it",
+        "Richtárik, Sokolov and Fatkhullin, EF21, NeurIPS 2021",
+        "summary read",
+    ),
+    "gmc": Preset(
+        "topk:gmc=0.9",
+        "each rank's k largest elements, and a memory that follows the momentum of the model, which all share",
+        "Shi et al., Global Momentum Compression, arXiv:1905.12948",
+    ),
     "local-sgd": Preset(
         "dense:h=10",
         "ten steps of each rank by itself, then the mean of the models",

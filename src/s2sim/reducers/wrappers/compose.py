@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
 from s2sim.options import build, non_default, value_text
+from s2sim.reducers.wrappers.density_warmup import DensityWarmup
+from s2sim.reducers.wrappers.ef21 import EF21
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
+from s2sim.reducers.wrappers.filtered_feedback import FilteredFeedback
+from s2sim.reducers.wrappers.global_momentum import GlobalMomentum
 from s2sim.reducers.wrappers.hierarchical import Hierarchical
 from s2sim.reducers.wrappers.local_steps import LocalSteps
+from s2sim.reducers.wrappers.momentum import MomentumCorrection
 from s2sim.reducers.wrappers.warm import Warm
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
@@ -17,10 +22,16 @@ if TYPE_CHECKING:
     from s2sim.reducers.rank import Reducer
 
 WRAPPERS: tuple[type[Wrapper], ...] = (
+    # How much it sends.
+    DensityWarmup,
     # Among whom it runs.
     Hierarchical,
     # What it gets beside the gradient, of what it failed to send.
     ErrorFeedback,
+    FilteredFeedback,
+    EF21,
+    MomentumCorrection,
+    GlobalMomentum,
     # Which steps it runs in.
     LocalSteps,
     Warm,

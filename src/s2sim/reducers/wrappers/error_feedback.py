@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s2sim.gradients.gradient import add, stored, subtract
-from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.wrappers.feedback import Feedback
+from s2sim.gradients.gradient import add, subtract
+from s2sim.reducers.wrappers.feedback import Feedback, charge_passes
 
 if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
-    from s2sim.reducers.rank import Program, Rank, Traits
+    from s2sim.reducers.rank import Program, Rank
 
 
 @dataclass(slots=True)
@@ -23,20 +22,15 @@ class ErrorFeedback(Feedback):
     """
 
     key = "ef"
+    adds = "error feedback"
     ef: bool = True
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Add the residual, reduce, keep what was not sent."""
         corrected = gradient if self.residual is None else add(gradient, self.residual)
-        values = sum(stored(layer).size for layer in corrected.layers)
         if self.residual is not None:
-            rank.work(cost.add(values))
+            charge_passes(rank, corrected)
         reduced = yield from self.inner.reduce(rank, corrected)
         self.residual = subtract(corrected, reduced.sent())
-        rank.work(cost.add(values))
+        charge_passes(rank, corrected)
         return reduced
-
-    @property
-    def traits(self) -> Traits:
-        """The inner reducer's, with what is added."""
-        return replace(self.inner.traits, summary=f"{self.inner.traits.summary}; with error feedback", feedback="own")

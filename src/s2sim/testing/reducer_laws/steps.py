@@ -65,7 +65,7 @@ def check_nothing_lost(reducer: Reducer, ranks: int) -> None:
             _check_sum(results, step, _ROUNDED if traits.rounds_only else 10 * LOSSLESS_ERROR)
         for instance, gradient, old, result in zip(instances, gradients, before, results, strict=True):
             new = instance.held_back()
-            if new is not None:
+            if new is not None and instance.traits.conserves:
                 given = _added([gradient, old] if old is not None else [gradient])
                 kept = _added([result.sent(), new])
                 text = f"sent + residual is not the gradient + the residual before, in {{}} in step {step}"
