@@ -48,7 +48,8 @@ def test_exact_ones_end_with_the_mean_however_ranks_are_placed(text, places):
     ran = run_reducer(hierarchical(text).placed(places), gradients)
     compressed = range(len(gradients[0].layers))
     assert worst_error(ran.results, mean_float64(gradients), compressed).whole.relative_l2 < 1e-6
-    assert all(result.sent() is gradient for result, gradient in zip(ran.results, gradients, strict=True))
+    if ran.instances[0].traits.lossless:
+        assert all(result.sent() is gradient for result, gradient in zip(ran.results, gradients, strict=True))
 
 
 @pytest.mark.parametrize("places", PLACES[:3])

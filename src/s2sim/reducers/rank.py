@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAl
 
 from s2sim.errors import S2SimError
 from s2sim.gradients.plain import from_plain, to_plain
+from s2sim.options import non_default
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -223,6 +224,8 @@ class Reducer(ABC):
     """
 
     about: ClassVar[Traits]
+    takes_reducers: ClassVar[bool] = False
+    """Whether its options are patterns of layer names with option strings of reducers."""
     # No option, and unset until `held_in`.
     _held: Any = field(init=False, repr=False, compare=False)
 
@@ -330,6 +333,10 @@ class Reducer(ABC):
     def later_options(self) -> tuple[str, ...]:
         """Return the options that were given and act only from the second step on."""
         return ()
+
+    def written(self) -> dict[str, str]:
+        """Return the options as people write them, defaults left out."""
+        return non_default(self)
 
     def options(self) -> dict[str, Any]:
         """Return every option with the value it has in effect."""

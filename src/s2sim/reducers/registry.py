@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from s2sim.errors import OptionError, nearest, unknown_name
 from s2sim.options import build, join_option_string, split_option_string
+from s2sim.reducers.systems.per_layer import Part
 from s2sim.reducers.systems.presets import PRESETS
 from s2sim.reducers.wrappers.compose import wrap, wrapper_options, written_options
 from s2sim.registry import Registry
@@ -35,6 +36,7 @@ REDUCERS = Registry(
         "node-union": "s2sim.reducers.systems.node_union:NodeUnion",
         "owner-reduce": "s2sim.reducers.systems.owner_reduce:OwnerReduce",
         "gather-rows": "s2sim.reducers.systems.gather_rows:GatherRows",
+        "per-layer": "s2sim.reducers.systems.per_layer:PerLayer",
         "s2": "s2sim.reducers.systems.s2:S2",
         "s2-exact": "s2sim.reducers.systems.s2_exact:S2Exact",
         "qsgd": "s2sim.reducers.systems.qsgd:Qsgd",
@@ -97,13 +99,23 @@ def make_reducer(text: str) -> Reducer:
     name, options = resolved_options(text)
     cls = REDUCERS.get(name)
     added = wrapper_options(cls)
-    known = {field.name for field in fields(cls) if field.init} | added
-    for key in options:
-        if key not in known:
-            raise OptionError(f"{name} has no option {key!r}{nearest(key, known)}")
     own = {key: text for key, text in options.items() if key not in added}
-    reducer = cast("Reducer", build(cls, own, name))
+    reducer: Reducer
+    if cls.takes_reducers:
+        reducer = cls(tuple(_part(pattern, text) for pattern, text in own.items()))
+    else:
+        known = {field.name for field in fields(cls) if field.init} | added
+        for key in own:
+            if key not in known:
+                raise OptionError(f"{name} has no option {key!r}{nearest(key, known)}")
+        reducer = cast("Reducer", build(cls, own, name))
     return wrap(reducer, {key: text for key, text in options.items() if key in added})
+
+
+def _part(pattern: str, text: str) -> Part:
+    """Return a reducer that stands among the options of another one, with ``;`` between its own options."""
+    reducer = make_reducer(text.replace(";", ","))
+    return Part(pattern, option_string(reducer).replace(",", ";"), reducer)
 
 
 def option_string(reducer: Reducer) -> str:

@@ -4,14 +4,59 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from s2sim.reducers.rank import Pending
+    from s2sim.reducers.rank import Pending, Rank
 
 T = TypeVar("T")
+
+
+class Watched:
+    """A rank's handle that notes when a program has awaited the gradient."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self.awaited = False
+
+    @property
+    def rank(self) -> Rank:
+        """The handle, as the program takes it."""
+        return cast("Rank", self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rank, name)
+
+    def await_gradient(self) -> None:
+        """Await the gradient, and note it."""
+        self._rank.await_gradient()
+        self.awaited = True
+
+
+def ahead(
+    watched: Watched, program: Generator[Pending, None, T]
+) -> Generator[Pending, None, Generator[Pending, None, T]]:
+    """Run a program, which has the handle, until it waits for what needs the gradient; return the rest of it."""
+    while True:
+        try:
+            pending = next(program)
+        except StopIteration as stop:
+            return _ended(stop.value)
+        if watched.awaited:
+            return _resumed(pending, program)
+        yield pending
+
+
+def _ended(result: T) -> Generator[Pending, None, T]:
+    yield from ()
+    return result
+
+
+def _resumed(pending: Pending, program: Generator[Pending, None, T]) -> Generator[Pending, None, T]:
+    yield pending
+    return (yield from program)
 
 
 def side_by_side(programs: Sequence[Generator[Pending, None, T]]) -> Generator[Pending, None, list[T]]:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
-from s2sim.options import build, non_default, value_text
+from s2sim.options import build, value_text
 from s2sim.reducers.wrappers.density_warmup import DensityWarmup
 from s2sim.reducers.wrappers.ef21 import EF21
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
@@ -76,7 +76,7 @@ def with_feedback(reducer: Reducer) -> Reducer:
 
 def written_options(reducer: Reducer) -> dict[str, str]:
     """Return the options of a reducer and its wrappers as people write them, defaults left out."""
-    given = {key: _shortest(text) for key, text in non_default(reducer).items() if key != "inner"}
+    given = {key: _shortest(text) for key, text in reducer.written().items() if key != "inner"}
     if not isinstance(reducer, Wrapper):
         return given
     asked = {reducer.key: _shortest(value_text(getattr(reducer, reducer.key)))}
