@@ -12,10 +12,11 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.schedule import Pattern, Round
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import Timer, sent_by_pattern
-from s2sim.collectives.timing.ways import Ways
+from s2sim.collectives.timing.ways import Way, Ways
 from s2sim.network.together import deliver_together_ps
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.routes import Routes
 from s2sim.topology.shape import with_rate
 from s2sim.units import PS_PER_S
 
@@ -106,6 +107,33 @@ def test_what_every_message_to_a_node_crosses_leaves_its_wider_links_out():
     assert names == {"nic0"}
     assert (np.diff(kept.offsets) == 2).all()
     assert len(np.unique(way.routes.links)) > len(np.unique(kept.links))
+
+
+@pytest.mark.parametrize(
+    ("links", "weights", "capacity", "kept"),
+    [
+        # A link that is crossed twice by all that another one lets pass has less for each of them.
+        ([[0, 1, 0]], [[1, 1, 1]], [1.5, 1.0], [0, 1]),
+        ([[0, 1, 0]], [[1, 1, 1]], [2.5, 1.0], [0, 1]),
+        ([[0, 1, 0], [1]], [[1, 1, 1], [1]], [9.0, 1.0], [0, 1]),
+        # Two halves are a whole: of two links that are alike one is left.
+        ([[0, 1, 0]], [[0.5, 1, 0.5]], [1.0, 1.0], [0]),
+        ([[0, 1, 0]], [[0.5, 1, 0.5]], [2.0, 1.0], [1]),
+        ([[1, 0]], [[1, 1]], [1.0, 1.0], [0]),
+    ],
+)
+def test_a_link_that_a_message_crosses_twice_counts_twice(links, weights, capacity, kept):
+    lengths = [len(each) for each in links]
+    place = np.concatenate(links)
+    routes = Routes(np.cumsum([0, *lengths]), place, np.concatenate(weights).astype(float), np.zeros(len(links), int))
+    zeros = np.zeros(2, np.int64)
+    way = Way(routes, routes, np.zeros(0), np.arange(2), place, np.bincount(place, routes.weights), zeros)
+    rest = routes.crossing_only(way.binding(np.array(capacity)))
+    assert np.unique(rest.links).tolist() == kept
+    sizes = np.full(len(links), 1e6)
+    at_once = np.zeros(len(links), np.int64)
+    every = deliver_together_ps(routes, at_once, sizes, np.array(capacity))
+    np.testing.assert_array_equal(deliver_together_ps(rest, at_once, sizes, np.array(capacity)), every)
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)

@@ -73,6 +73,13 @@ def test_nothing_is_recommended_that_should_not_be(field, max_error):
     assert (choice.decision == "use") == (not choice.best.baseline)
 
 
+def test_a_lossy_baseline_is_not_second_to_itself():
+    dense = replace(DENSE, name="dense:dtype=bf16", exact=False, error=3e-3)
+    slower = Candidate("fp16", 1.2, 4e-4, exact=False)
+    assert choose([dense, slower], None).runner_up == slower
+    assert choose([dense], None).runner_up is None
+
+
 @given(field=fields())
 def test_who_comes_first_changes_nothing(field):
     one, other = choose(field, None), choose(field[::-1], None)

@@ -155,6 +155,12 @@ def test_what_is_not_replayed_is_told_by_what_is(seed):
     assert _signs([1.0], [5], lambda _: 5) == [0]
 
 
+def test_what_is_replayed_counts_whatever_other_rates_would_allow():
+    """On the network that is ten times as fast it takes longer, which no other time would let one think."""
+    own = [100, 150]
+    assert _signs([1.0, 10.0], [160, 120], lambda place: own[place]) == [1, -1]
+
+
 def test_same_spec_same_answer(result):
     again = s2sim.run(spec=result.spec)
     assert again.to_json()["results"] == result.to_json()["results"]

@@ -1,11 +1,14 @@
-"""What all answers share: a version of their JSON, and that they show as their first screen."""
+"""What all answers share: a version of their JSON, names that it has, and that they show as their first screen."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from s2sim.registry import Registry
 from s2sim.study.json_form import JsonForm
+
+if TYPE_CHECKING:
+    from s2sim.replay.faults.fault import Effect
 
 SCHEMA_VERSION = 1
 """Of the JSON of all results; raised when a key goes or comes to mean something else, not when one is added."""
@@ -18,12 +21,8 @@ _VIEWS = Registry(
     {
         "run as text": "s2sim.report.tables.screen:result_text",
         "run as html": "s2sim.report.tables.html:result_html",
-        "collective as text": f"{_SCREENS}:collective_text",
-        "collective as html": f"{_SCREENS}:collective_html",
-        "flows as text": f"{_SCREENS}:flows_text",
-        "flows as html": f"{_SCREENS}:flows_html",
-        "regimes as text": f"{_SCREENS}:regimes_text",
-        "regimes as html": f"{_SCREENS}:regimes_html",
+        **{f"{answer} as text": f"{_SCREENS}:screen_text" for answer in ("collective", "flows", "regimes")},
+        **{f"{answer} as html": f"{_SCREENS}:screen_html" for answer in ("collective", "flows", "regimes")},
     },
 )
 
@@ -34,6 +33,12 @@ class ResultForm(JsonForm):
     __slots__ = ()
     answers: ClassVar[str]
     schema_version: ClassVar[int] = SCHEMA_VERSION
+    headline: str
+
+    @property
+    def cluster(self) -> str:
+        """``headline``, as JSON calls it."""
+        return self.headline
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer with the keys that other programs rely on, and the version of these."""
@@ -46,3 +51,20 @@ class ResultForm(JsonForm):
     def _repr_html_(self) -> str:
         """Return the first screen for notebooks."""
         return str(_VIEWS.get(f"{self.answers} as html")(self))
+
+
+class FaultedForm(ResultForm):
+    """An answer that says what ``effects`` faults had."""
+
+    __slots__ = ()
+    effects: tuple[Effect, ...]
+
+    @property
+    def faults(self) -> list[str]:
+        """Option strings of the faults, as in JSON."""
+        return [effect.fault for effect in self.effects]
+
+    @property
+    def fault_effects(self) -> list[str]:
+        """What each of them did, in words, as in JSON."""
+        return [effect.did for effect in self.effects]

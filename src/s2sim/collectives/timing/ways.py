@@ -79,14 +79,18 @@ class Way:
         weight = np.zeros(row.shape)
         column = np.arange(len(flow)) - self.routes.offsets[flow]
         row[flow, column], weight[flow, column] = self.place, self.routes.weights
-        users = np.bincount(self.place)
+        # What a message that crosses a link twice has on it is the sum, and counts where it crosses it first.
+        own = row[flow] == self.place[:, None]
+        first = own.argmax(axis=1) == column
+        place, links, shares = self.place[first], row[flow[first]], weight[flow[first]]
+        needed = (shares * own[first]).sum(axis=1)
+        users = np.bincount(place)
         # Whatever holds a link lies on the way of its first message.
-        candidates = row[flow[np.unique(self.place, return_index=True)[1]]]
+        candidates = links[np.unique(place, return_index=True)[1]]
         inner, outer = [], []
         for candidate in candidates.T:
-            wanted = candidate[self.place]
-            also = (row[flow] == wanted[:, None]) & (weight[flow] >= self.routes.weights[:, None])
-            together = np.bincount(self.place, also.any(axis=1), len(users))
+            also = (shares * (links == candidate[place][:, None])).sum(axis=1) >= needed
+            together = np.bincount(place, also, len(users))
             found = np.flatnonzero((together == users) & (candidate >= 0) & (candidate != np.arange(len(users))))
             inner.append(found)
             outer.append(candidate[found])

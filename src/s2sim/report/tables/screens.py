@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s2sim.report.tables.faults import fault_lines
 from s2sim.report.tables.flows import flows_grid, flows_lines
@@ -13,10 +13,13 @@ from s2sim.report.tables.screen import lines_text
 from s2sim.report.tables.text import collective_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from s2sim.report.tables.grid import Grid
     from s2sim.study.collective.result import CollectiveResult
     from s2sim.study.flows.result import FlowsResult
     from s2sim.study.regimes.map import RegimeMap
+    from s2sim.study.result_form import ResultForm
 
 
 class Screen(NamedTuple):
@@ -50,31 +53,18 @@ def regimes_screen(result: RegimeMap) -> Screen:
     )
 
 
-def collective_text(result: CollectiveResult) -> str:
-    """Return one collective as plain text."""
-    return lines_text(*collective_screen(result))
+_SCREENS: dict[str, Callable[[Any], Screen]] = {
+    "collective": collective_screen,
+    "flows": flows_screen,
+    "regimes": regimes_screen,
+}
 
 
-def collective_html(result: CollectiveResult) -> str:
-    """Return one collective as a fragment of HTML."""
-    return lines_html(*collective_screen(result))
+def screen_text(result: ResultForm) -> str:
+    """Return the screen of an answer as plain text."""
+    return lines_text(*_SCREENS[result.answers](result))
 
 
-def flows_text(result: FlowsResult) -> str:
-    """Return traffic as plain text."""
-    return lines_text(*flows_screen(result))
-
-
-def flows_html(result: FlowsResult) -> str:
-    """Return traffic as a fragment of HTML."""
-    return lines_html(*flows_screen(result))
-
-
-def regimes_text(result: RegimeMap) -> str:
-    """Return a regime map as plain text."""
-    return lines_text(*regimes_screen(result))
-
-
-def regimes_html(result: RegimeMap) -> str:
-    """Return a regime map as a fragment of HTML."""
-    return lines_html(*regimes_screen(result))
+def screen_html(result: ResultForm) -> str:
+    """Return the screen of an answer as a fragment of HTML."""
+    return lines_html(*_SCREENS[result.answers](result))

@@ -108,11 +108,14 @@ def _signs(rates: Sequence[float], dense: Sequence[int], own_at: Callable[[int],
         own[place] = own_at(place)
         open_places: dict[int, float] = {}
         for each, dense_ps in enumerate(dense):
+            if each in own:
+                # Its own time counts, also where those at other rates would allow only others.
+                signs[each] = (dense_ps > own[each]) - (dense_ps < own[each])
+                continue
             shortest, longest = _bounds(rates, own, each)
-            if each not in own:
-                longest, shortest = longest * (1 + _ROUNDING), shortest * (1 - _ROUNDING)
+            longest, shortest = longest * (1 + _ROUNDING), shortest * (1 - _ROUNDING)
             signs[each] = (dense_ps > longest) - (dense_ps < shortest)
-            if each not in own and not signs[each]:
+            if not signs[each]:
                 # How far dense is from what is most likely.
                 open_places[each] = abs(dense_ps - sqrt(shortest * longest)) / max(dense_ps, 1)
         place = min(open_places, key=lambda each: open_places[each], default=None)

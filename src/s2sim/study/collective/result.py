@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict
 
 from s2sim.study.json_form import LEFT_OUT, key
-from s2sim.study.result_form import ResultForm
+from s2sim.study.result_form import FaultedForm
 
 if TYPE_CHECKING:
     from s2sim.replay.faults.fault import Effect
@@ -22,7 +22,7 @@ class _More(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CollectiveResult(ResultForm):
+class CollectiveResult(FaultedForm):
     """What `s2sim.run_collective` returns.
 
     Attributes
@@ -75,21 +75,6 @@ class CollectiveResult(ResultForm):
     rank_finish_s: tuple[float, ...]
     cross_check: CollectiveCheck | None = field(default=None, metadata=LEFT_OUT)
     effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
-
-    @property
-    def cluster(self) -> str:
-        """``headline``, as JSON calls it."""
-        return self.headline
-
-    @property
-    def faults(self) -> list[str]:
-        """Option strings of the faults, as in JSON."""
-        return [effect.fault for effect in self.effects]
-
-    @property
-    def fault_effects(self) -> list[str]:
-        """What each of them did, in words, as in JSON."""
-        return [effect.did for effect in self.effects]
 
     def more_json(self) -> _More:
         """Return what was not always asked for: the other network, and faults."""

@@ -143,7 +143,7 @@ def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
     sure = [each for each in best if each.baseline or each.time_s * each.doubt < baseline.time_s]
     exact, lossy, faster = _pick(sure, baseline, max_error)
     wished = _first(*_pick(best, baseline, max_error)[:2])
-    others = [each for each in able if not each.exact or each.time_s != baseline.time_s]
+    others = [each for each in able if not each.baseline and (not each.exact or each.time_s != baseline.time_s)]
     choice = Choice(
         "use",
         exact,

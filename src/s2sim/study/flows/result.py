@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict
 
 from s2sim.study.flows.transfers import COLUMNS
 from s2sim.study.json_form import LEFT_OUT, key
-from s2sim.study.result_form import ResultForm
+from s2sim.study.result_form import FaultedForm
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class _More(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class FlowsResult(ResultForm):
+class FlowsResult(FaultedForm):
     """What became of the transfers, in the order of the file.
 
     Attributes
@@ -69,21 +69,6 @@ class FlowsResult(ResultForm):
     network: str
     cross_check: CrossCheck | None = field(metadata=LEFT_OUT)
     effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
-
-    @property
-    def cluster(self) -> str:
-        """``headline``, as JSON calls it."""
-        return self.headline
-
-    @property
-    def faults(self) -> list[str]:
-        """Option strings of the faults, as in JSON."""
-        return [effect.fault for effect in self.effects]
-
-    @property
-    def fault_effects(self) -> list[str]:
-        """What each of them did, in words, as in JSON."""
-        return [effect.did for effect in self.effects]
 
     @property
     def flows(self) -> list[_Flow]:

@@ -377,8 +377,3 @@ class Result(ResultForm):
     def results(self) -> tuple[Row, ...]:
         """``rows``, as JSON calls them."""
         return self.rows
-
-    @property
-    def cluster(self) -> str:
-        """``headline``, as JSON calls it."""
-        return self.headline

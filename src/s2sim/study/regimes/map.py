@@ -198,11 +198,6 @@ class RegimeMap(ResultForm):
         """Whether no cell is missing."""
         return len(self.cells) == self.spec.cells
 
-    @property
-    def cluster(self) -> str:
-        """``headline``, as JSON calls it."""
-        return self.headline
-
     def more_json(self) -> _MapMore:
         """Return whether all of it is there."""
         return {"complete": self.complete}
