@@ -60,6 +60,7 @@ REDUCERS = Registry(
         "scalecom": "s2sim.reducers.systems.scalecom:ScaleCom",
         "sketched-sgd": "s2sim.reducers.systems.sketched_sgd:SketchedSGD",
         "fetchsgd": "s2sim.reducers.systems.fetchsgd:FetchSGD",
+        "ccss": "s2sim.reducers.systems.ccss:CCSS",
         "deepreduce": "s2sim.reducers.systems.deepreduce:DeepReduce",
     },
 )

@@ -67,6 +67,11 @@ PRESETS: dict[str, Preset] = {
         "every step exchanged until the learning rate first falls, here at step 1000, then one in 16",
         "Lin, Stich, Patel and Jaggi, Don't Use Large Mini-Batches, Use Local SGD, ICLR 2020",
     ),
+    "arc-topk": Preset(
+        "sketched-sgd:candidates=1",
+        "a sketch that all-reduces says which elements all ranks send, which then all-reduce without an index",
+        "ARC-Top-K, arXiv:2510.26709, by its abstract; its own sketch and EF21M around it were not read",
+    ),
     "authors-omnireduce": Preset(
         "union",
         "what the S2 authors' code compares with as OmniReduce: bitmaps merged, then the union's values",
