@@ -23,6 +23,7 @@ REDUCERS = Registry(
         "fp16": "s2sim.reducers.systems.fp16:Fp16",
         "fp8": "s2sim.reducers.systems.fp8:Fp8",
         "topk": "s2sim.reducers.systems.topk:TopK",
+        "dgc-select": "s2sim.reducers.systems.dgc_select:DgcSelect",
         "random-k": "s2sim.reducers.systems.random_k:RandomK",
         "random-block": "s2sim.reducers.systems.random_block:RandomBlock",
         "topka2a": "s2sim.reducers.systems.topka2a:TopKA2A",

@@ -19,9 +19,12 @@ from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.pairs import Pairs
+from s2sim.reducers.elements.sampled_threshold import STRIDE, select_sampled
 from s2sim.reducers.rank import Reducer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from s2sim.arrays import Floats32, Ints
     from s2sim.gradients.gradient import Layer
     from s2sim.reducers.rank import Rank
@@ -81,14 +84,29 @@ def select_largest(rank: Rank, gradient: Gradient, density: float, granularity: 
 
     They are `count_kept`, or fewer where fewer are stored.
     """
+    return _select(rank, gradient, density, granularity, _largest)
+
+
+def select_about(rank: Rank, gradient: Gradient, density: float, granularity: Granularity = "global") -> Pairs:
+    """Return at most as many elements of large magnitude, and charge the GPU for finding them by a sample."""
+    return _select(rank, gradient, density, granularity, _about_largest)
+
+
+def _select(
+    rank: Rank,
+    gradient: Gradient,
+    density: float,
+    granularity: Granularity,
+    select: Callable[[Rank, Gradient, int], Pairs],
+) -> Pairs:
     check_key_space(0, gradient.size)
     if granularity == "global":
-        return _largest(rank, gradient, elements_kept(gradient.size, density))
+        return select(rank, gradient, elements_kept(gradient.size, density))
     parts, offset = [Pairs(np.empty(0, np.int64), np.empty(0, np.float32))], 0
     for name, layer in gradient:
         if layer.size:
             alone = Gradient((name,), (layer,))
-            parts.append(_largest(rank, alone, elements_kept(layer.size, density)).shifted(offset))
+            parts.append(select(rank, alone, elements_kept(layer.size, density)).shifted(offset))
         offset += layer.size
     return Pairs(np.concatenate([part.indices for part in parts]), np.concatenate([part.values for part in parts]))
 
@@ -120,6 +138,15 @@ def _largest(rank: Rank, gradient: Gradient, k: int) -> Pairs:
     values = _stored(gradient)
     rank.work(cost.select(values.size, k))
     kept = select_top_k(values, min(k, len(values)))
+    return Pairs(_positions(gradient, kept), values[kept])
+
+
+def _about_largest(rank: Rank, gradient: Gradient, k: int) -> Pairs:
+    values = _stored(gradient)
+    kept, passes = select_sampled(values, k)
+    rank.work(cost.select(-(-values.size // STRIDE), len(kept)))
+    for _ in range(passes):
+        rank.work(cost.compact(values.nbytes, len(kept)))
     return Pairs(_positions(gradient, kept), values[kept])
 
 

@@ -46,6 +46,12 @@ PRESETS: dict[str, Preset] = {
         "Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018; github.com/epfml/sparsifiedSGD",
         "code read",
     ),
+    "dgc": Preset(
+        "dgc-select:momentum=0.9",
+        "a thousandth of the elements, residuals with momentum, masked where sent; warmup=5 for its warm-up",
+        "Lin, Han, Mao, Wang and Dally, Deep Gradient Compression, ICLR 2018",
+        "code read",
+    ),
     "ef21": Preset(
         "topk:ef=ef21",
         "each rank's k largest elements of how far its gradient has moved from what all know of it",
