@@ -1,0 +1,46 @@
+"""What every reducer keeps back stays bounded over twenty steps of real training."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import sqrt
+
+import numpy as np
+import pytest
+
+from s2sim.gradients.extrapolation.scaling import keep_rows
+from s2sim.gradients.gradient import stored
+from s2sim.gradients.load import load_trace
+from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.registry import make_reducer, reducer_names
+from s2sim.study.compare.steps import trend, with_feedback
+
+RANKS, STEPS = 4, 20
+# Every so many rows of each layer: what settles does so on a part as well.
+PART = 12
+
+
+@cache
+def gradients(step):
+    trace = load_trace("lstm-lm-steps", workers=RANKS)
+    whole = [trace.gradient(step, rank) for rank in range(RANKS)]
+    kept = [np.arange(0, layer.shape[0], PART) for layer in whole[0].layers]
+    return [keep_rows(gradient, kept) for gradient in whole]
+
+
+def norm(parts):
+    layers = [stored(layer) for gradient in parts for layer in gradient.layers]
+    return sqrt(sum(float(np.square(layer, dtype=np.float64).sum()) for layer in layers))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", reducer_names())
+def test_residuals_are_bounded(name):
+    instances = make_instances(with_feedback(make_reducer(name)), RANKS)
+    usual, residuals, given = norm(gradients(0)), [], 0.0
+    for step in range(STEPS):
+        run_group(instances, gradients(step), step=step)
+        given += norm(gradients(step)) / usual
+        residuals.append(norm([held for each in instances if (held := each.held_back()) is not None]) / usual)
+    assert trend(residuals) != "diverges", residuals
+    assert max(residuals) <= given, residuals
