@@ -187,6 +187,16 @@ def format_rate(rate_Bps: float) -> str:
     return _scaled(rate_Bps * 8, [(1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"), (1.0, "bps")])
 
 
+def format_ratio(ratio: float, digits: int) -> str:
+    """Return a ratio with few digits; what is below one never reads as one.
+
+    >>> format_ratio(0.01234, 3), format_ratio(1.236, 3), format_ratio(0.9997, 2)
+    ('0.0123', '1.24', '0.99')
+    """
+    text = f"{ratio:.{digits}g}"
+    return f"{1 - 10.0**-digits:g}" if ratio < 1 <= float(text) else text
+
+
 def format_count(number: int) -> str:
     """Return a number of things for reading, in powers of 1000.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import floor, isfinite
 from typing import TYPE_CHECKING
 
-from s2sim.units import format_bytes, format_rate, format_seconds
+from s2sim.units import format_bytes, format_rate, format_ratio, format_seconds
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def error_text(value: float | None) -> str:
     >>> error_text(0.012345), error_text(0.0)
     ('0.0123', '0')
     """
-    return UNDEFINED if value is None else f"{value:.3g}"
+    return UNDEFINED if value is None else format_ratio(value, 3)
 
 
 def row_error_text(row: Row) -> str:

@@ -11,7 +11,7 @@ from s2sim.study.break_even.scan import Scan
 from s2sim.study.compare.choice import choose
 from s2sim.study.compare.judge import candidates_of
 from s2sim.study.measuring.result import Verdict
-from s2sim.units import format_rate, format_seconds
+from s2sim.units import format_rate, format_ratio, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,11 +139,15 @@ def _with_reason(candidate: Candidate, max_error: float | None) -> str:
     if candidate.exact:
         loses = " (exact)"
     elif max_error is not None:
-        loses = f" (error {candidate.error:.2g}, allowed {max_error:g})"
+        loses = f" (error {_error_text(candidate)}, allowed {max_error:g})"
     else:
         loses = ""
-        conditions.insert(0, f"an error of {candidate.error:.2g} is acceptable")
+        conditions.insert(0, f"an error of {_error_text(candidate)} is acceptable")
     return f"{candidate.name}{loses}{' if ' if conditions else ''}{' and '.join(conditions)}"
+
+
+def _error_text(candidate: Candidate) -> str:
+    return format_ratio(candidate.loss, 2)
 
 
 def _how_much(choice: Choice, baseline: Candidate, dense: Row, known: Known) -> str:
@@ -207,7 +211,7 @@ def _what_changes(choice: Choice, known: Known) -> str:
         parts += [f"{name} {at_rates}" for name, at_rates in rates if at_rates is not None]
     if choice.faster is not None:
         more = choice.best.time_s / choice.faster.time_s
-        error = f"an error of {choice.faster.error:.2g}"
+        error = f"an error of {_error_text(choice.faster)}"
         parts.append(f"{error} allows {choice.faster.name}, {more:.2f}x as fast as {choice.best.name}")
     if not parts:
         parts.append("no rate changes that" if choice.runner_up is None else "other rates were not tried")
