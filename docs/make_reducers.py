@@ -27,9 +27,8 @@ same. Options are those of each system, with their defaults; each also takes tho
 """
 
 
-def page() -> str:
+def page(facts: Sequence[ReducerFacts]) -> str:
     """Return the page."""
-    facts = every_reducer(example_gradients(RANKS))
     grid = facts_grid(facts)
     titles = [*(column.title.replace("-\n", "") for column in grid.columns), "known by"]
     rows = [
@@ -80,4 +79,4 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page(every_reducer(example_gradients(RANKS))), encoding="utf-8")

@@ -6,26 +6,32 @@ import importlib.util
 import json
 from pathlib import Path
 
+import pytest
+
 from s2sim.cli.main import main
 from s2sim.reducers.registry import reducer_names
+from s2sim.report.tables.grid import split
+from s2sim.report.tables.reducers import reducers_grid
+from s2sim.study.catalogue.reducer_facts import every_reducer
+from s2sim.testing.reducers import example_gradients
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def test_the_page_of_reducers_is_up_to_date():
+@pytest.fixture(scope="module")
+def facts():
+    return every_reducer(example_gradients(8))
+
+
+def test_the_page_of_reducers_is_up_to_date(facts):
     spec = importlib.util.spec_from_file_location("make_reducers", DOCS / "make_reducers.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert (DOCS / "reducers.md").read_text("utf-8") == script.page(), "run python docs/make_reducers.py"
+    assert (DOCS / "reducers.md").read_text("utf-8") == script.page(facts), "run python docs/make_reducers.py"
 
 
-def listed(capsys, *arguments):
-    assert main(["list", "reducers", *arguments]) == 0
-    return capsys.readouterr().out
-
-
-def test_all_that_is_known_stands_in_json(capsys):
-    found = {item["name"]: item for item in json.loads(listed(capsys, "--json", "-"))["reducers"]}
+def test_all_that_is_known_stands_in_json(facts):
+    found = {item.name: item.to_json() for item in facts}
     assert list(found) == reducer_names()
     assert found["union"]["measured"] == {
         "linear": True,
@@ -45,18 +51,31 @@ def test_all_that_is_known_stands_in_json(capsys):
         assert all(option["text"] and option["type"] for option in item["options"]), item["name"]
 
 
-def test_the_table_fits_in_a_terminal(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = listed(capsys).splitlines()
-    assert max(map(len, lines)) <= 100
-    start = next(place for place, line in enumerate(lines) if line.startswith("union "))
-    assert lines[start].split() == ["union", "yes", "3", "all-reduce", "2", "1", "no"]
+def listed(capsys, *arguments):
+    assert main(["list", "reducers", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_table_fits_in_a_terminal(facts):
+    whole = reducers_grid(facts)
+    assert [part.columns[-1].title for part in split(whole, 80, 2)] == ["feed-\nback", "bytes"]
+    rows = {row[0]: row for row in whole.rows if row[0]}
+    assert list(rows) == reducer_names()
+    assert rows["union"][:6] == ("union", "yes", "3 all-reduce", "2", "1", "no")
+    assert rows["topka2a"][2:] == ("2 all-to-all, all-gather", "3", "0", "needed", "(8k+4n)(P-1)/P")
+
+
+def test_the_list_of_reducers_has_table_and_sources(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
-    (line,) = [line for line in listed(capsys).splitlines() if line.startswith("topka2a ")]
-    assert line.split() == ["topka2a", "no", "2", "all-to-all,", "all-gather", "3", "0", "needed", "(8k+4n)(P-1)/P"]
+    text = listed(capsys)
+    (line,) = [line for line in text.splitlines() if line.startswith("topk ")]
+    assert line.split() == ["topk", "no", "all-gather", "1", "0", "needed", "8k(P-1)"]
+    assert "EMNLP 2017; code read]" in " ".join(text.split())
 
 
 def test_one_reducer_has_a_page(capsys):
+    (item,) = json.loads(listed(capsys, "topk", "--json", "-"))["reducers"]
+    assert item["options"][0]["default"] == "0.01"
     text = listed(capsys, "topk")
     assert "density=0.01 (float): Fraction of the elements" in text
     assert "8k(P-1)" in text
