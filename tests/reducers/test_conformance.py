@@ -19,6 +19,8 @@ VARIANTS = [
     "sparcml:density=1,algorithm=rec-dbl",
     "sparcml:density=1,algorithm=split",
     "sparcml:density=1",
+    "sparcml:density=0.1,algorithm=dense-split,bits=4",
+    "sparcml:density=1,algorithm=dense-split,bits=8",
     "ag-sparse:layers=all",
     "parallax:as_coded=true",
     "parallax:as_coded=true,layers=all",

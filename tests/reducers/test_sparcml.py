@@ -101,6 +101,30 @@ def test_auto_knows_how_long_streams_are_that_are_sparse_already():
     assert fitted.traits.lossless
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_the_dense_sums_may_travel_in_few_bits(bits):
+    ranks, n = 4, 4 * 1024
+    arrays = [np.random.default_rng(rank).standard_normal(n, np.float32) for rank in range(ranks)]
+    text = "sparcml:density=0.25,algorithm=dense-split"
+    whole, once = reduce_once(text, arrays), reduce_once(f"{text},bits={bits}", arrays)
+    # A bucket of 1024 and its norm, in place of 1024 values, for three ranges of four.
+    assert [more - less for more, less in zip(whole.bytes_sent, once.bytes_sent, strict=True)] == [
+        3 * (4 * 1024 - 4 - 128 * bits)
+    ] * ranks
+    # Each element is off by less than a level of its range's norm.
+    ranges = whole.values[0].reshape(ranks, 1024)
+    level = np.linalg.norm(ranges, axis=1) / (2 ** (bits - 1) - 1)
+    off = np.abs(once.values[0].reshape(ranks, 1024) - ranges)
+    assert (off < 1.001 * level[:, np.newaxis]).all()
+    assert off.any()
+
+
+@pytest.mark.parametrize("options", ["bits=4", "algorithm=split,bits=8", "algorithm=dense-split,bits=3"])
+def test_bits_are_of_the_dense_sums(options):
+    with pytest.raises(OptionError, match="bits"):
+        make_reducer(f"sparcml:{options}")
+
+
 def test_a_threshold_that_nothing_is_compared_with_is_refused():
     with pytest.raises(OptionError, match="small=5 changes nothing"):
         make_reducer("sparcml:algorithm=split,small=5")

@@ -66,7 +66,7 @@ class Gathered(Reducer):
 
     def lost_again(self, messages: Sequence[Message], sums: Sequence[Floats32]) -> list[Floats32]:
         """Return what an owner's sums have more than their messages."""
-        kept = self._decode_all(messages, [len(total) for total in sums])
+        kept = self.decode_all(messages, [len(total) for total in sums])
         return [total - decoded for total, decoded in zip(sums, kept, strict=True)]
 
     @property
@@ -89,12 +89,12 @@ class Gathered(Reducer):
         if self.aggregate == "server":
             return (yield from self._through_server(rank, gradient))
         sizes = [layer.size for layer in gradient.layers]
-        own = self._encode_all(rank, layer_vectors(gradient), "own")
+        own = self.encode_all(rank, layer_vectors(gradient), "own")
         gathered = rank.all_gather(own, label="codes", size_from_data=not self.known_size)
         yield gathered
-        self._charge_decode(rank, gathered.value, sizes)
+        self.charge_decode(rank, gathered.value, sizes)
         mean = rank.replicated(lambda: self._result(self._sum(gathered.value, sizes), rank.size, gradient))
-        return Reduced(mean, sent=lambda: from_layer_vectors(self._decode_all(own, sizes), gradient))
+        return Reduced(mean, sent=lambda: from_layer_vectors(self.decode_all(own, sizes), gradient))
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return all layers."""
@@ -109,20 +109,20 @@ class Gathered(Reducer):
             for owner in range(rank.size)
         ]
         sizes = [list(map(len, chunk)) for chunk in chunks]
-        encoded = iter(self._encode_all(rank, [part for chunk in chunks for part in chunk], "own"))
+        encoded = iter(self.encode_all(rank, [part for chunk in chunks for part in chunk], "own"))
         own = [tuple(islice(encoded, len(vectors))) for _ in chunks]
         first = rank.all_to_all(own, label="codes to owners", size_from_data=not self.known_size)
         yield first
-        self._charge_decode(rank, first.value, sizes[rank.index])
+        self.charge_decode(rank, first.value, sizes[rank.index])
         totals = self._sum(first.value, sizes[rank.index])
-        again = self._encode_all(rank, totals, "sum")
+        again = self.encode_all(rank, totals, "sum")
         lost = self.lost_again(again, totals)
         second = rank.all_gather(again, label="codes of the sums", size_from_data=not self.known_size)
         yield second
-        self._charge_decode(rank, [second.value[rank.index]], [layer.size for layer in gradient.layers])
+        self.charge_decode(rank, [second.value[rank.index]], [layer.size for layer in gradient.layers])
 
         def decoded(messages: Iterable[Sequence[Message]]) -> list[list[Floats32]]:
-            return [self._decode_all(message, size) for message, size in zip(messages, sizes, strict=True)]
+            return [self.decode_all(message, size) for message, size in zip(messages, sizes, strict=True)]
 
         def sent() -> Gradient:
             parts = decoded(own)
@@ -133,7 +133,7 @@ class Gathered(Reducer):
 
     def _through_server(self, rank: Rank, gradient: Gradient) -> Program:
         sizes = [layer.size for layer in gradient.layers]
-        own = self._encode_all(rank, layer_vectors(gradient), "own")
+        own = self.encode_all(rank, layer_vectors(gradient), "own")
         serves = rank.index == _SERVER
         first = rank.exchange(
             {} if serves else {_SERVER: own}, label="codes to the server", size_from_data=not self.known_size
@@ -142,22 +142,22 @@ class Gathered(Reducer):
         again, lost = None, [np.zeros(1, np.float32)] * len(sizes)
         if serves:
             messages = [own, *first.value.values()]
-            self._charge_decode(rank, messages, sizes)
+            self.charge_decode(rank, messages, sizes)
             totals = self._sum(messages, sizes)
-            again = self._encode_all(rank, totals, "sum")
+            again = self.encode_all(rank, totals, "sum")
             lost = self.lost_again(again, totals)
         second = rank.broadcast(again, root=_SERVER, label="codes of the sum", size_from_data=not self.known_size)
         yield second
-        self._charge_decode(rank, [second.value], sizes)
-        mean = rank.replicated(lambda: self._result(self._decode_all(second.value, sizes), rank.size, gradient))
+        self.charge_decode(rank, [second.value], sizes)
+        mean = rank.replicated(lambda: self._result(self.decode_all(second.value, sizes), rank.size, gradient))
 
         def sent() -> Gradient:
-            parts = self._decode_all(own, sizes)
+            parts = self.decode_all(own, sizes)
             return from_layer_vectors([part - loss for part, loss in zip(parts, lost, strict=True)], gradient)
 
         return Reduced(mean, sent)
 
-    def _encode_all(self, rank: Rank, vectors: Sequence[Floats32], what: str) -> tuple[Message, ...]:
+    def encode_all(self, rank: Rank, vectors: Sequence[Floats32], what: str) -> tuple[Message, ...]:
         """Return the messages of some vectors, those of empty ones without a byte, and charge the GPU for them."""
         random = named_generator(rank.seed, self.about.name, rank.step, rank.index, what)
         nothing: Message = ()
@@ -167,10 +167,11 @@ class Gathered(Reducer):
         rank.work(self.encode_work(sum(map(len, vectors)), _bytes_of(messages)))
         return tuple(messages)
 
-    def _charge_decode(self, rank: Rank, messages: Sequence[Sequence[Message]], sizes: Sequence[int]) -> None:
+    def charge_decode(self, rank: Rank, messages: Sequence[Sequence[Message]], sizes: Sequence[int]) -> None:
+        """Charge the GPU for decoding and adding up some ranks' messages."""
         rank.work(self.decode_work(sum(sizes), len(messages), sum(map(_bytes_of, messages))))
 
-    def _decode_all(self, messages: Sequence[Message], sizes: Sequence[int]) -> list[Floats32]:
+    def decode_all(self, messages: Sequence[Message], sizes: Sequence[int]) -> list[Floats32]:
         """Return what all messages of one rank stand for."""
         return [
             self.decode(message, size) if size else np.empty(0, np.float32)
@@ -182,7 +183,7 @@ class Gathered(Reducer):
         totals = [np.zeros(size, np.float32) for size in sizes]
         with refuse_overflow():
             for own in messages:
-                for total, decoded in zip(totals, self._decode_all(own, sizes), strict=True):
+                for total, decoded in zip(totals, self.decode_all(own, sizes), strict=True):
                     np.add(total, decoded, out=total)
         return totals
 

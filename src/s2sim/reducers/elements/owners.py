@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from s2sim.arrays import Floats32, Ints
+    from s2sim.reducers.elements.gathered import Gathered
     from s2sim.reducers.elements.pairs import Pairs, PairsMessage
     from s2sim.reducers.rank import Held, Pending, Rank
 
@@ -46,11 +47,28 @@ def gather_dense_sums(
     rank: Rank, came: Sequence[PairsMessage], cuts: Ints, held: Held
 ) -> Generator[Pending, None, Floats32]:
     """Add what has come for the own one of the ranges between ``cuts``; return the sums of all, float32."""
-    own = add_pairs(np.zeros(int(np.diff(cuts)[rank.index]), np.float32), came)
-    rank.work(gpu_cost.add_pairs(own.nbytes, _count(came)))
+    own = _dense_sum(rank, came, cuts)
     sums = rank.all_gather(as_held(own, held), label="dense sums")
     yield sums
     return rank.replicated(lambda: widen(np.concatenate(sums.value)))
+
+
+def gather_coded_sums(
+    rank: Rank, came: Sequence[PairsMessage], cuts: Ints, coder: Gathered
+) -> Generator[Pending, None, tuple[Floats32, Floats32]]:
+    """Do as `gather_dense_sums`, the sums encoded; return those of all, and by how much the own ones are off."""
+    own = _dense_sum(rank, came, cuts)
+    gathered = rank.all_gather(coder.encode_all(rank, [own], "sums"), label="codes of the sums")
+    yield gathered
+    sizes = np.diff(cuts).tolist()
+    coder.charge_decode(rank, gathered.value, [len(own)])
+
+    def decoded() -> list[Floats32]:
+        ranges = zip(gathered.value, sizes, strict=True)
+        return [part for message, size in ranges for part in coder.decode_all(message, [size])]
+
+    sums = rank.replicated(decoded)
+    return rank.replicated(lambda: np.concatenate(sums)), sums[rank.index] - own
 
 
 def gather_sparse_sums(
@@ -71,6 +89,12 @@ def gather_sparse_sums(
     sums = rank.replicated(joined)
     rank.work(gpu_cost.add_pairs(sums.nbytes, _count(gathered.value)))
     return sums
+
+
+def _dense_sum(rank: Rank, came: Sequence[PairsMessage], cuts: Ints) -> Floats32:
+    own = add_pairs(np.zeros(int(np.diff(cuts)[rank.index]), np.float32), came)
+    rank.work(gpu_cost.add_pairs(own.nbytes, _count(came)))
+    return own
 
 
 def _count(messages: Sequence[PairsMessage]) -> int:

@@ -12,12 +12,18 @@ from s2sim.gradients.gradient import stored
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.doubling import sum_by_doubling
-from s2sim.reducers.elements.flat import from_flat_vector
-from s2sim.reducers.elements.owners import gather_dense_sums, gather_sparse_sums, send_to_owners
+from s2sim.reducers.elements.flat import flat_vector, from_flat_vector
+from s2sim.reducers.elements.owners import (
+    gather_coded_sums,
+    gather_dense_sums,
+    gather_sparse_sums,
+    send_to_owners,
+)
 from s2sim.reducers.elements.pairs import Pairs, add_pairs
 from s2sim.reducers.elements.selection import Selecting, count_kept, least_share, select_largest
 from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.scripts.traffic import chunk_bounds
+from s2sim.reducers.systems.qsgd import Qsgd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 Algorithm: TypeAlias = Literal["rec-dbl", "split", "dense-split"]
 
 _SMALL = 10_000
+_BUCKET = 1024
 _PAIR_BYTES = cost.INDEX_BYTES + cost.VALUE_BYTES
 
 _BYTES = {
@@ -53,7 +60,7 @@ class SparCML(Selecting):
 
     A stream holds the largest elements that are not zero, uint32 and float32 each; with ``density=1`` all that are not,
     and nothing is lost. Formats, costs and rule are recalled and were derived again; the summary that was read names
-    the algorithms. Of its low-bit quantisation of the dense all-gather there is nothing here.
+    the algorithms and the bits.
 
     Attributes
     ----------
@@ -67,11 +74,15 @@ class SparCML(Selecting):
     small : int
         Bytes of a stream up to which latency counts most. SparCML's constant was not read; this is the one below which
         Open MPI sums by recursive doubling (coll_tuned_decision_fixed.c).
+    bits : int
+        Of an element in dense-split's all-gather: 32, or 2, 4 or 8, rounded at random in buckets of 1024 as
+        `s2sim.reducers.systems.qsgd` does. What that loses counts to the range's owner.
     """
 
     density: float = 0.01
     algorithm: Literal["auto", "rec-dbl", "split", "dense-split"] = "auto"
     small: int = _SMALL
+    bits: int = 32
 
     chosen: Algorithm | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """What auto is for the gradients at hand."""
@@ -90,6 +101,10 @@ class SparCML(Selecting):
         check_options(self, "sparcml", small=0)
         if self.algorithm != "auto" and self.small != _SMALL:
             raise OptionError(f"sparcml: small={self.small} changes nothing with algorithm={self.algorithm}: give one")
+        if self.bits not in (2, 4, 8, 32):
+            raise OptionError(f"sparcml: bits={self.bits} is not one of 2, 4, 8, 32")
+        if self.bits < 32 and self.algorithm != "dense-split":
+            raise OptionError(f"sparcml: bits={self.bits} is of algorithm=dense-split: give that too")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Select, sum the streams of all ranks, divide."""
@@ -104,10 +119,23 @@ class SparCML(Selecting):
             total = rank.replicated(lambda: add_pairs(np.zeros(gradient.size, np.float32), [pairs.message()]))
         else:
             came = yield from send_to_owners(rank, stream.split(cuts), self.held, size_from_data=True)
-            gather = gather_dense_sums if algorithm == "dense-split" else gather_sparse_sums
-            total = yield from gather(rank, came, cuts, self.held)
+            if self.bits < 32:
+                coder = Qsgd(bits=self.bits, bucket=_BUCKET)
+                total, off = yield from gather_coded_sums(rank, came, cuts, coder)
+            else:
+                gather = gather_dense_sums if algorithm == "dense-split" else gather_sparse_sums
+                total = yield from gather(rank, came, cuts, self.held)
         mean = rank.replicated(lambda: from_flat_vector(total / np.float32(rank.size), gradient))
-        return Reduced(mean, sent=lambda: self.sent_alone(rank, gradient, stream))
+
+        def sent() -> Gradient:
+            own = self.sent_alone(rank, gradient, stream)
+            if self.bits == 32:
+                return own
+            vector = flat_vector(own)
+            vector[cuts[rank.index] : cuts[rank.index + 1]] += off
+            return from_flat_vector(vector, gradient)
+
+        return Reduced(mean, sent)
 
     def _choose(self, n: int, k: int, ranks: int) -> Algorithm:
         if self.algorithm != "auto":
@@ -132,7 +160,7 @@ class SparCML(Selecting):
 
     def contraction(self, gradient: Gradient) -> float | None:
         """Return k/n, as of top-k."""
-        return least_share(gradient, self.density, "global")
+        return None if self.bits < 32 else least_share(gradient, self.density, "global")
 
     def notes(self) -> tuple[str, ...]:
         """Return what was chosen."""
@@ -144,6 +172,9 @@ class SparCML(Selecting):
 
     @property
     def traits(self) -> Traits:
-        """Bytes are those of the algorithm; a sum of all that is not zero is exact."""
-        formula, exact = _BYTES[self.chosen or self.algorithm], self.density == 1
-        return replace(self.about, formula=formula, lossless=exact, feedback="no" if exact else self.about.feedback)
+        """Bytes are those of the algorithm; a sum of all that is not zero is exact, or unbiased where it is rounded."""
+        formula, whole = _BYTES[self.chosen or self.algorithm], self.density == 1
+        if self.bits < 32:
+            formula = f"(8k+{self.bits}n/8)(P-1)/P"
+        feedback: Literal["no", "needed"] = "no" if whole else "needed"
+        return replace(self.about, formula=formula, lossless=whole and self.bits == 32, feedback=feedback)
