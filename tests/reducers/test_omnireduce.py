@@ -6,9 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError
+from s2sim.reducers.elements.flat import flat_vector
 from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import run_reducer
 from s2sim.reducers.systems.omnireduce import expected_block_density
+from s2sim.testing.reducers import example_gradients
 
 
 def blocks_of(array, block):
@@ -62,6 +65,16 @@ def test_the_density_of_blocks_of_elements_at_random(density):
     held = np.random.default_rng(1).random((blocks, 256)) < density
     expected = expected_block_density(density, 256)
     assert abs(held.any(axis=1).mean() - expected) < 4 * np.sqrt(expected * (1 - expected) / blocks)
+
+
+def test_all_layers_are_cut_into_blocks_and_may_be_summed_in_nodes_first():
+    gradients = example_gradients(4)
+    reducer = make_reducer("omnireduce:hierarchical=true,node=2")
+    assert reducer.inner.compresses(gradients[0]) == tuple(range(len(gradients[0].layers)))
+    plain, nodes = (run_reducer(each, gradients) for each in (make_reducer("omnireduce"), reducer))
+    for one, other in zip(plain.results, nodes.results, strict=True):
+        np.testing.assert_allclose(flat_vector(one.mean), flat_vector(other.mean), atol=1e-6)
+    assert len(nodes.recording.calls) > len(plain.recording.calls)
 
 
 def test_a_block_has_an_element():

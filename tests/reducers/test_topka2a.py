@@ -52,7 +52,7 @@ def notes(text, ranks):
 def test_it_says_whether_its_density_is_one_to_use_it_at():
     assert notes("topka2a:density=0.02", 1) == ()
     (note,) = notes("topka2a:density=0.02", 16)
-    assert "above a density of 0.0333" in note
+    assert "above a density of 0.0333, 1/(2(P-1))," in note
     assert note.endswith("at 0.02 topk sends less")
     assert notes("topka2a:density=0.05", 16)[0].endswith("at 0.05 it does")
     assert notes("topka2a:density=0.5", 16)[0].endswith("at 0.5 dense sends less")

@@ -111,8 +111,8 @@ class TopKA2A(Selecting):
             return ()
         least = least_density(self.ranks)
         condition = (
-            f"with {self.ranks} ranks it sends fewer bytes than topk above a density of {least:.3g}, and than dense "
-            f"below {MOST_DENSITY:g}"
+            f"where {self.ranks} ranks take part, it sends fewer bytes than topk above a density of {least:.3g}, "
+            f"1/(2(P-1)), and than dense below {MOST_DENSITY:g}"
         )
         if self.density <= least:
             return (f"{condition}: at {self.density:g} topk sends less",)
