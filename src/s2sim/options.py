@@ -104,6 +104,14 @@ def check_options(instance: Any, owner: str, **least: int) -> None:
             raise OptionError(f"{owner}: {key}={value} must be at least {number}")
 
 
+def check_shares(instance: Any, owner: str, *keys: str) -> None:
+    """Refuse options of a dataclass instance that are not above 0 and at most 1."""
+    for key in keys:
+        value = getattr(instance, key)
+        if not 0 < value <= 1:
+            raise OptionError(f"{owner}: {key}={value} is not above 0 and at most 1")
+
+
 @cache
 def _literals(cls: type) -> dict[str, Any]:
     """Return the fields of a dataclass that have choices, with these."""

@@ -10,6 +10,7 @@ from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.reducers.once import reduce_once, reduce_steps
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.scripts.script import Work
 
 RANKS = 5
 
@@ -134,3 +135,18 @@ def test_strom_sends_the_rest_of_a_large_element_in_later_steps():
 def test_options_out_of_range(text):
     with pytest.raises(OptionError, match=r"(sbc|stc|strom): "):
         make_reducer(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [("sbc", [2 * 20, 2 * 20 * RANKS]), ("strom", [0, 0]), ("qsgd", [0, 0]), ("qsgd:bits=8", [0, 0])]
+)
+def test_positions_are_coded_on_the_host(text, steps):
+    script = reduce_once(text, arrays()).recording.scripts[0]
+    assert [step.host_steps for step in script if isinstance(step, Work)] == steps
+
+
+def test_elias_codes_are_coded_on_the_host_bit_by_bit():
+    once = reduce_once("qsgd:coding=elias", arrays())
+    sizes = once.recording.calls[0].bytes_by_rank
+    encode, decode = (step for step in once.recording.scripts[0] if isinstance(step, Work))
+    assert (encode.host_steps, decode.host_steps) == (2000 + 8 * sizes[0], 8 * sum(sizes))

@@ -119,7 +119,7 @@ class Gathered(Reducer):
         lost = self.lost_again(again, totals)
         second = rank.all_gather(again, label="codes of the sums", size_from_data=not self.known_size)
         yield second
-        self.charge_decode(rank, [second.value[rank.index]], [layer.size for layer in gradient.layers])
+        rank.work(self.decode_work(gradient.size, 1, sum(map(_bytes_of, second.value))))
 
         def decoded(messages: Iterable[Sequence[Message]]) -> list[list[Floats32]]:
             return [self.decode_all(message, size) for message, size in zip(messages, sizes, strict=True)]

@@ -14,9 +14,8 @@ import numpy as np
 from s2sim.codecs.bfloat16 import as_held, widen
 from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.top_k import elements_kept, select_top_k
-from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, stored
-from s2sim.options import check_options
+from s2sim.options import check_options, check_shares
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.pairs import Pairs
 from s2sim.reducers.elements.sampled_threshold import STRIDE, select_sampled
@@ -46,10 +45,8 @@ class Selecting(Reducer):
     density: float
 
     def __post_init__(self) -> None:
-        name = self.about.name
-        check_options(self, name)
-        if not 0 < self.density <= 1:
-            raise OptionError(f"{name}: density={self.density} is not above 0 and at most 1")
+        check_options(self, self.about.name)
+        check_shares(self, self.about.name, "density")
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return all layers."""

@@ -78,6 +78,21 @@ PRESETS: dict[str, Preset] = {
         "a sketch that all-reduces says which elements all ranks send, which then all-reduce without an index",
         "ARC-Top-K, arXiv:2510.26709, by its abstract; its own sketch and EF21M around it were not read",
     ),
+    "sbc-1": Preset(
+        "sbc:density=0.001,ef=true",
+        "sparse binary compression of one element in a thousand, every step",
+        "Sattler et al., Sparse Binary Compression, IJCNN 2019",
+    ),
+    "sbc-2": Preset(
+        "sbc:ef=true,h=10",
+        "sparse binary compression of one element in a hundred, once in ten steps",
+        "Sattler et al., Sparse Binary Compression, IJCNN 2019",
+    ),
+    "sbc-3": Preset(
+        "sbc:ef=true,h=100",
+        "sparse binary compression of one element in a hundred, once in a hundred steps",
+        "Sattler et al., Sparse Binary Compression, IJCNN 2019",
+    ),
     "authors-omnireduce": Preset(
         "union",
         "what the S2 authors' code compares with as OmniReduce: bitmaps merged, then the union's values",

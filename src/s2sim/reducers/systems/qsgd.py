@@ -12,11 +12,14 @@ from s2sim.codecs.elias import decode_signed, encode_signed
 from s2sim.codecs.levels import bucket_norms, from_levels, to_levels
 from s2sim.errors import OptionError
 from s2sim.options import check_options
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.elements import coded_cost
 from s2sim.reducers.elements.gathered import Aggregate, Gathered, Message
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats32
+    from s2sim.reducers.scripts.script import Work
 
 
 @dataclass(slots=True)
@@ -36,7 +39,7 @@ class Qsgd(Gathered):
         Neighbours in a tensor that share a norm; the last bucket of a tensor may be smaller.
     coding : {"fixed", "elias"}
         All elements in ``bits`` each, or those that are not zero alone: the distance from the last one, sign and level
-        as Elias codes.
+        as Elias codes, which a core of the host writes and reads.
     aggregate : {"gather", "two-phase", "server"}
         See `Gathered`.
     """
@@ -85,3 +88,13 @@ class Qsgd(Gathered):
     def known_size(self) -> bool:
         """Whether all elements take the same number of bits."""
         return self.coding == "fixed"
+
+    def encode_work(self, elements: int, code_bytes: int) -> Work:
+        """Return the cost of rounding, and of coding on the host if codes differ in length."""
+        work = cost.encode_values if self.coding == "fixed" else coded_cost.encode_levels
+        return work(elements, code_bytes)
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
+        """Return the cost of adding levels up, and of reading them on the host if codes differ in length."""
+        work = cost.add_codes if self.coding == "fixed" else coded_cost.decode_levels
+        return work(elements, messages, code_bytes)

@@ -9,8 +9,7 @@ import numpy as np
 
 from s2sim.codecs.golomb import decode_positions, encode_positions, rice_bits
 from s2sim.codecs.top_k import elements_kept, select_top_k
-from s2sim.errors import OptionError
-from s2sim.options import check_options
+from s2sim.options import check_options, check_shares
 from s2sim.reducers.elements import coded_cost
 from s2sim.reducers.elements.gathered import Gathered, Message
 from s2sim.reducers.rank import Traits
@@ -55,8 +54,7 @@ class Sbc(Gathered):
 
     def __post_init__(self) -> None:
         check_options(self, "sbc", low_bits=0)
-        if not 0 < self.density <= 1:
-            raise OptionError(f"sbc: density={self.density} is not above 0 and at most 1")
+        check_shares(self, "sbc", "density")
 
     @property
     def golomb_bits(self) -> int:
@@ -83,11 +81,12 @@ class Sbc(Gathered):
 
     def encode_work(self, elements: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
         """Return the cost of two selections, and of coding one's positions."""
-        return coded_cost.encode_positions(elements, elements_kept(elements, self.density), selections=2)
+        kept = elements_kept(elements, self.density)
+        return coded_cost.encode_positions(elements, kept, selections=2)
 
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
         """Return the cost of reading all positions."""
-        return coded_cost.decode_positions(elements, messages, elements_kept(elements, self.density))
+        return coded_cost.decode_positions(elements, messages * elements_kept(elements, self.density))
 
 
 def _largest(magnitudes: Floats32, k: int) -> Ints:

@@ -10,8 +10,7 @@ import numpy as np
 from s2sim.codecs.bit_packing import pack_integers, unpack_integers
 from s2sim.codecs.golomb import decode_positions, encode_positions, rice_bits
 from s2sim.codecs.top_k import elements_kept, select_top_k
-from s2sim.errors import OptionError
-from s2sim.options import check_options
+from s2sim.options import check_options, check_shares
 from s2sim.reducers.elements import coded_cost
 from s2sim.reducers.elements.gathered import Aggregate, Gathered, Message
 from s2sim.reducers.rank import Traits
@@ -52,8 +51,7 @@ class Stc(Gathered):
 
     def __post_init__(self) -> None:
         check_options(self, "stc")
-        if not 0 < self.density <= 1:
-            raise OptionError(f"stc: density={self.density} is not above 0 and at most 1")
+        check_shares(self, "stc", "density")
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
         """Return positions, signs and the mean magnitude."""
@@ -83,4 +81,4 @@ class Stc(Gathered):
 
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
         """Return the cost of reading all positions."""
-        return coded_cost.decode_positions(elements, messages, elements_kept(elements, self.density))
+        return coded_cost.decode_positions(elements, messages * elements_kept(elements, self.density))

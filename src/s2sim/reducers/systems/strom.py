@@ -9,6 +9,7 @@ import numpy as np
 
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError, S2SimError
+from s2sim.options import check_shares
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.gathered import Gathered, Message
 from s2sim.reducers.rank import Traits
@@ -54,8 +55,7 @@ class Strom(Gathered):
     def __post_init__(self) -> None:
         if self.threshold is not None and not 0 < self.threshold < np.inf:
             raise OptionError(f"strom: threshold={self.threshold} is not a number above 0")
-        if not 0 < self.density <= 1:
-            raise OptionError(f"strom: density={self.density} is not above 0 and at most 1")
+        check_shares(self, "strom", "density")
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
         """Return words, and the threshold where it is not known to all."""

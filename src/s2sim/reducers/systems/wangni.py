@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.codecs.bit_packing import pack_integers, unpack_integers
-from s2sim.errors import OptionError
-from s2sim.options import check_options
+from s2sim.options import check_options, check_shares
 from s2sim.reducers.elements.gathered import Gathered, Message
 from s2sim.reducers.rank import Traits
 
@@ -53,8 +52,7 @@ class Wangni(Gathered):
 
     def __post_init__(self) -> None:
         check_options(self, "wangni", rounds=0)
-        if not 0 < self.density <= 1:
-            raise OptionError(f"wangni: density={self.density} is not above 0 and at most 1")
+        check_shares(self, "wangni", "density")
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return indices and values of what is certain, and of what is drawn indices with signs, and 1 / lambda."""
