@@ -50,10 +50,10 @@ class Blocks:
 
         The rest is cut off, with what a narrow type rounds off; ``share`` of it stays with this rank.
         """
-        messages = []
+        messages, selected_from = [], 0
         for block in which:
             size, part = self.sizes[block] if length is None else length, self._parts[block]
-            rank.work(cost.select(len(part), size))
+            selected_from += len(part)
             kept = select_top_k(part.values, min(size, len(part)))
             travels = as_held(part.values[kept], self._held)
             left = part.values.copy()
@@ -61,13 +61,17 @@ class Blocks:
             left *= np.float32(share)
             self.cut_off.append(chosen(Pairs(part.indices + self._cuts[block], left), left != 0))
             messages.append(Pairs(part.indices[kept], widen(travels)).message(self._held, length=size))
-        return np.concatenate([indices for indices, _ in messages]), np.concatenate([values for _, values in messages])
+        indices = np.concatenate([indices for indices, _ in messages])
+        # All blocks of a round are selected from by the same kernels, and so are they merged.
+        rank.work(cost.select(selected_from, len(indices)))
+        return indices, np.concatenate([values for _, values in messages])
 
     def take_in(self, rank: Rank, which: Sequence[int], message: PairsMessage) -> None:
         """Add the blocks of a message of another rank to one's own."""
         for block, part in zip(which, self._split(which, message), strict=True):
             self._parts[block] = merge_pairs([self._parts[block], part])
-            rank.work(merge(2 * self.sizes[block], len(self._parts[block]), 2))
+        merged = sum(len(self._parts[block]) for block in which)
+        rank.work(merge(2 * len(message[0]), merged, 2))
 
     def replace(self, rank: Rank, block: int, messages: Sequence[PairsMessage]) -> int:
         """Make a block the sum of what messages hold of it; return how many pairs it has."""

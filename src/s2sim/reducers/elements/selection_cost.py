@@ -44,8 +44,9 @@ def insert_keys(keys: int, hashes: int, bits: int) -> Work:
 
 
 def test_keys(keys: int, filters: int, phase: Phase) -> Work:
-    """Return the cost of testing keys for Bloom filters of which half the bits are set: two bits are read on average.
+    """Return the cost of testing keys for Bloom filters of which half the bits are set: two hashes on average.
 
-    Those that pass are found by a stream compaction.
+    Those of all keys are read from a table in order, as DeepReduce keeps them; filters stay in the cache. The keys that
+    pass are found by a stream compaction.
     """
-    return Work(phase, filters * keys * 2 * GATHER_BYTES, launches=filters * SELECT_LAUNCHES)
+    return Work(phase, filters * keys * 2 * INDEX_BYTES, launches=filters * SELECT_LAUNCHES)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from s2sim.gradients.gradient import Layer
-    from s2sim.reducers.error_bound import ErrorBound
     from s2sim.reducers.rank import Held, Pending, Program, Rank
 
 
@@ -87,10 +86,6 @@ class CCSS(Selecting):
         again = Reducer.held_in(self, dtype)
         again.inner.held = dtype
         return again
-
-    def error_bound(self) -> ErrorBound | None:
-        """Return the sketch's, of what it sketches."""
-        return self.inner.error_bound()
 
     def state(self) -> dict[str, Any]:
         """Return what the sketch carries."""
