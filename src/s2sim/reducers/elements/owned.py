@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import log, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 LEAST = float(np.finfo(np.float32).smallest_subnormal)
 """The least magnitude that is not zero."""
+
+_FINEST = 1 / 64
+"""The smallest part that `_places` goes on by: all are looked up one by one."""
 
 _SKEW = 4
 """How many times its share an owner may hold before pairs are moved."""
@@ -42,7 +46,7 @@ def threshold_of_sums(rank: Rank, sums: Pairs, k: int) -> Generator[Pending, Non
     """Return a magnitude that at least the ``k`` largest of all owners' sums reach, and few others.
 
     Owners tell the magnitudes at some places of their order. A sum of at least the c-th largest magnitude is one of c,
-    so that these tell how many sums at least reach each of them. No more than about a quarter too many pass.
+    so that these tell how many sums at least reach each of them.
     """
     places = _places(k, rank.size)
     told = np.zeros(len(places), np.float32)
@@ -81,9 +85,14 @@ def balance(rank: Rank, held: Pairs, dtype: Held) -> Generator[Pending, None, Pa
 
 
 def _places(k: int, ranks: int) -> Ints:
-    """Return increasing places from a small part of an equal share of ``k`` to k, each a quarter further or less."""
-    first = max(1, k // (4 * ranks))
+    """Return increasing places from a part of an equal share of ``k`` to k, each a part further than the one before.
+
+    There are (1 + ln ranks) / part of them, of four bytes each, and what passes is up to a part more than k pairs of
+    eight bytes; the part is the one for which both take as many.
+    """
+    part = min(1.0, max(_FINEST, sqrt((ranks - 1) * (1 + log(ranks)) / k)))
+    first = max(1, int(k * part / ranks))
     places = [min(first, k)]
     while places[-1] < k:
-        places.append(min(k, max(places[-1] + first, places[-1] * 5 // 4)))
+        places.append(min(k, max(places[-1] + first, int(places[-1] * (1 + part)))))
     return np.array(places, np.int64)
