@@ -352,7 +352,7 @@ def test_notes_say_what_is_carried_over_from_where_and_by_what_layers_are_sent()
         return " ".join(found.notes)
 
     one, two, scaled = notes(SMALL), notes(f"{SMALL},steps=2"), notes(f"{SMALL},steps=2", scale_to="1M")
-    assert "s2-exact:warm=true: a later step, whose sizes and units are those of the same" in one
+    assert "s2-exact:warm=true: a later step, whose sizes, units or matrices are those of the same" in one
     assert "are those of the trace's second step" in two
     assert "are those of the same" in scaled
     assert "row, with a bit of a bitmap for each (union, s2-exact:warm=true)" in one

@@ -178,8 +178,8 @@ class Traits:
     granularity : str
         By what a row-sparse layer is sent, for people; empty where it is not compressed as one.
     carries, warm : bool
-        Whether a later step goes otherwise than the first, because sizes are known from the step before, and whether
-        this is one.
+        Whether a later step goes otherwise than the first, because sizes or matrices are known from the step before,
+        and whether this is one.
     before_gradient : bool
         Whether it begins with what the batch alone tells, before there is a gradient.
     estimates : {"mean", "sign", "weights"}

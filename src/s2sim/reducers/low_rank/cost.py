@@ -25,7 +25,8 @@ def orthogonalise(rows: int, columns: int) -> Work:
 
     Kernels as plain PyTorch has them (``orthogonalize`` in github.com/epfml/powersgd, paper-code/gradient_reducers.py):
     five that square, sum up, take the root, add and divide, and, where columns are left, four that multiply them with
-    this one, sum up, multiply again and subtract.
+    this one, sum up, multiply again and subtract. A launch for each of them is pessimistic for large ranks, where later
+    code has a library's QR factorisation, and where matrices of one shape are done at once.
     """
     pairs = columns * (columns - 1) // 2
     # A column is read and written to be squared, read to be summed, read and written to be divided, and read twice for

@@ -24,9 +24,10 @@ class AcpSGD(LowRank):
     """An all-reduce of P = M Q in one step, and of Q = M^T P in the next; what is kept is made orthonormal before.
 
     L. Zhang et al., "Evaluation and optimization of gradient compression for distributed deep learning", ICDCS 2023;
-    the code that was read is ``acpsgd.py`` in github.com/lzhangbv/acpsgd. The first step sends P of a random Q. Each
-    rank has sent P Q^T with a P or Q of its own, and keeps the rest (``ef=true``). The original fuses messages of up to
-    5 MB as they become ready in backward; here all of a step are one.
+    the code that was read is ``acpsgd.py`` in github.com/lzhangbv/acpsgd. The first step sends P of a random Q, which
+    keeps about r/b of what a matrix with b columns is; later ones find the rest (``warm=true`` shows the second). Each
+    rank has sent P Q^T with a P or Q of its own, and keeps what is left (``ef=true``). The original fuses messages of
+    up to 5 MB as they become ready in backward; here all of a step are one.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
             if trace.steps > 1 and not spec.scaled
             else "the same gradients, which they fit better than in training"
         )
-        notes.append(f"{names_of(warm)}: a later step, whose sizes and units are those of {source}")
+        notes.append(f"{names_of(warm)}: a later step, whose sizes, units or matrices are those of {source}")
     notes += _period_notes(spec, trace, recorded)
     if spec.steps > 1:
         notes.append(
