@@ -10,6 +10,7 @@ import pytest
 
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient
+from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.rank import Reduced
 from s2sim.reducers.systems.dense import Dense
 from s2sim.testing.reducers import check_reducer
@@ -202,6 +203,14 @@ class Boasts(Halves):
 
 
 @dataclass
+class BoundsOne(Compressing):
+    """Knows a bound of one layer of several."""
+
+    def error_bound(self):
+        return ErrorBound((0.5,), relative=True, share=0.5, relative_l2=None, source="")
+
+
+@dataclass
 class Keeps(Boasts):
     """Promises what it keeps: nothing is wrong."""
 
@@ -230,6 +239,7 @@ def test_the_kit_finds_nothing(sound):
         (TwiceAsOften, "is not so many times the mean"),
         (Forgets, "is not the gradient"),
         (Boasts, "promises at most 0.200"),
+        (BoundsOne, "is of 1 layers, 4 are compressed"),
     ],
 )
 def test_the_kit_finds(broken, complaint):

@@ -12,7 +12,7 @@ from s2sim.gradients.gradient import Gradient, to_dense
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.once import reduce_once
 from s2sim.testing.reducer_laws.examples import edge_gradients, example_gradients
-from s2sim.testing.reducer_laws.outcome import check_accuracy, check_results, check_traffic
+from s2sim.testing.reducer_laws.outcome import check_accuracy, check_bound, check_results, check_traffic
 from s2sim.testing.require import require
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def ranks_taken(make: Callable[[], Reducer], counts: Iterable[int]) -> list[int]
         gradients, where = example_gradients(ranks), f"with {ranks} rank{'s' * (ranks > 1)}"
         reducer = make()
         try:
-            results, recording = run_group(make_instances(reducer, ranks), gradients)
+            instances = make_instances(reducer, ranks)
+            results, recording = run_group(instances, gradients)
         except S2SimError as error:
             # What hangs names ranks by their place, which is below their number.
             clear = "\n" not in str(error) and re.search(rf"\b{ranks}\b", str(error)) is not None
@@ -42,6 +43,7 @@ def ranks_taken(make: Callable[[], Reducer], counts: Iterable[int]) -> list[int]
         check_results(results, gradients, where, agrees=reducer.traits.agrees)
         check_accuracy(reducer, results, gradients, where)
         check_traffic(recording, ranks)
+        check_bound(instances[0], gradients[0])
         taken.append(ranks)
     require(taken, f"refuses {', '.join(map(str, counts))} ranks, all that were tried")
     return taken

@@ -57,6 +57,14 @@ def check_accuracy(reducer: Reducer, results: Sequence[Reduced], gradients: Sequ
             require(equal(result.sent(), gradient), f"a lossless reducer's sent is not its input {where}")
 
 
+def check_bound(ran: Reducer, gradient: Gradient) -> None:
+    """Check that a reducer that has run, and knows a bound of its error, knows it of every layer that it compresses."""
+    bound = ran.error_bound()
+    if bound is not None:
+        count = sum(gradient.layers[index].size > 0 for index in ran.compresses(gradient))
+        require(len(bound.element) == count, f"error_bound() is of {len(bound.element)} layers, {count} are compressed")
+
+
 def check_traffic(recording: Recording, ranks: int) -> None:
     """Check that every member takes part in every collective and that what is sent is received."""
     for call in recording.calls:
