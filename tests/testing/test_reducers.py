@@ -18,10 +18,18 @@ from s2sim.testing.reducers import check_reducer
 LOSSY = dataclasses.replace(Dense.about, lossless=False)
 
 
-class Compressing(Dense):
-    """Compresses all layers."""
+class Lossy(Dense):
+    """Says that it loses something."""
 
     about = LOSSY
+
+    @property
+    def traits(self):
+        return self.about
+
+
+class Compressing(Lossy):
+    """Compresses all layers."""
 
     def compresses(self, gradient):
         return tuple(range(len(gradient.layers)))
@@ -38,10 +46,8 @@ class Sum(Dense):
 
 
 @dataclass
-class OwnOnly(Dense):
+class OwnOnly(Lossy):
     """Uses its local gradient: the defect of the published S2 code."""
-
-    about = LOSSY
 
     def reduce(self, rank, gradient):
         yield rank.all_reduce(gradient, label="gradient")
@@ -49,10 +55,8 @@ class OwnOnly(Dense):
 
 
 @dataclass
-class WrongSent(Dense):
+class WrongSent(Lossy):
     """Claims to have sent nothing."""
-
-    about = LOSSY
 
     def reduce(self, rank, gradient):
         reduced = yield from Dense.reduce(self, rank, gradient)
