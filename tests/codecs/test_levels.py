@@ -103,3 +103,20 @@ def test_powers_of_two_are_right_on_average_and_squares_grow_by_an_eighth_at_mos
 def test_a_value_without_a_power_of_two_above_it_is_refused():
     with pytest.raises(CodecError, match="above 2\\^127"):
         to_powers(np.full(100, 3.4e38, np.float32), np.random.default_rng(0))
+
+
+def test_square_of_ternary_values():
+    """W. Wen et al., TernGrad: what is drawn is s, the largest magnitude, or 0: E ||Q(g)||^2 = s ||g||_1."""
+    vector = np.random.default_rng(5).standard_normal(32).astype(np.float32)
+    scale = np.array([largest_magnitude(vector)], np.float32)
+    squares = np.square(drawn(vector, scale, 32, 1)).sum(axis=1)
+    expected = scale[0] * np.abs(vector).sum()
+    assert squares.mean() == pytest.approx(expected, abs=5 * squares.std() / np.sqrt(DRAWS))
+
+
+@pytest.mark.parametrize("levels", [1, 2, 5])
+def test_few_levels_leave_few_elements(levels):
+    """D. Alistarh et al., QSGD, lemma 3.1: at most s (s + sqrt(n)) elements are not zero, in expectation."""
+    vector = np.random.default_rng(5).standard_normal(400).astype(np.float32)
+    left = np.count_nonzero(drawn(vector, bucket_norms(vector, 400), 400, levels), axis=1)
+    assert left.mean() <= levels * (levels + 20)

@@ -34,7 +34,8 @@ class DoReFa(Gathered):
     bits : int
         k, 1 to 16.
     aggregate : {"gather", "two-phase", "server"}
-        See `Gathered`.
+        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
+        to all.
     """
 
     bits: int = 6

@@ -24,14 +24,15 @@ class EfSignSgd(Gathered):
     S. P. Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient Compression Schemes", ICML 2019,
     algorithm 1; read in github.com/epfml/error-feedback-SGD. Without ``ef=true`` nothing is kept of what is lost. Bits,
     32 to a word, as in PowerSGD's and ChocoSGD's code; zeros count as positive, as one bit has no third value, and the
-    paper's bound holds as it stands: ||C(p) - p||^2 <= (1 - ||p||_1^2 / (n ||p||_2^2)) ||p||_2^2 (lemma 8).
+    paper's bound holds as it stands: ||C(p) - p||^2 <= (1 - ||p||_1^2 / (n ||p||_2^2)) ||p||_2^2 (lemma 8, recalled).
 
     Attributes
     ----------
     wire : {"packed", "byte"}
         A bit an element, or a byte, as implemented in GRACE.
     aggregate : {"gather", "two-phase", "server"}
-        See `Gathered`.
+        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
+        to all.
     """
 
     wire: Wire = "packed"

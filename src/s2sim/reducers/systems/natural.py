@@ -34,7 +34,8 @@ class Natural(Gathered):
         All eight bits of a float32's exponent; or seven, as GRACE sends it in one byte with the sign: larger powers
         than 2^18 become that, and 2^-109 and smaller ones zero (the window is recalled).
     aggregate : {"gather", "two-phase", "server"}
-        See `Gathered`.
+        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
+        to all.
     """
 
     exponent: Literal["full", "clipped"] = "full"

@@ -32,7 +32,8 @@ class OneBitSgd(Gathered):
     wire : {"packed", "byte"}
         A bit an element, or a byte, as implemented in GRACE.
     aggregate : {"gather", "two-phase", "server"}
-        See `Gathered`.
+        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
+        to all.
     """
 
     column: int = 0

@@ -41,7 +41,8 @@ class Qsgd(Gathered):
         All elements in ``bits`` each, or those that are not zero alone: the distance from the last one, sign and level
         as Elias codes, which a core of the host writes and reads.
     aggregate : {"gather", "two-phase", "server"}
-        See `Gathered`.
+        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
+        to all.
     """
 
     bits: int = 4

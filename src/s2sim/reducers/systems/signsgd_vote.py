@@ -30,8 +30,8 @@ class SignSgdVote(Gathered):
     J. Bernstein et al., "signSGD: compressed optimisation for non-convex problems", ICML 2018, algorithm 3, and
     "signSGD with majority vote is communication efficient and fault tolerant", ICLR 2019; recalled. The paper's
     parameter server is spread over the ranks by default: each counts a part of every tensor. A bit has no third value:
-    zeros vote for 1, and ties are decided so. What ranks end with is no gradient but the direction of a step, whose
-    length is the learning rate.
+    zeros vote for 1, as do all rows of a table that a batch does not hold, and ties are 1. What ranks end with is no
+    gradient but the direction of a step, whose length is the learning rate.
 
     Attributes
     ----------

@@ -34,7 +34,8 @@ class Stc(Gathered):
     density : float
         k as a fraction of each tensor's elements, in (0, 1]; 0.001 in the authors' code.
     aggregate : {"server", "gather", "two-phase"}
-        See `Gathered`.
+        All messages go to rank 0, who adds up, encodes the sums and sends these to all; or to all; or chunks to their
+        owners, who do the same.
     """
 
     density: float = 0.01

@@ -40,7 +40,8 @@ class TernGrad(Gathered):
     wire : {"packed", "byte"}
         Two bits an element, or a byte, as implemented in GRACE.
     aggregate : {"gather", "two-phase", "server"}
-        See `Gathered`. The paper's server sends sums of levels, in more bits.
+        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
+        to all. The paper's server sends sums of levels, in more bits.
     """
 
     clip: float = 0.0
