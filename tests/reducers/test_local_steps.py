@@ -141,6 +141,11 @@ def test_a_row_is_the_mean_over_a_period():
     assert any("the trace's first 10 steps" in note for note in result.notes)
 
 
+def test_a_sketch_has_no_bound_for_several_steps():
+    _, row = row_of("s2:h=2")
+    assert row.bound is None
+
+
 def test_too_few_steps_are_taken_in_turn_and_said_so():
     notes = " ".join(row_of("dense:h=30")[0].notes)
     assert "the gradients of 20 steps in turn, as there are no more" in notes

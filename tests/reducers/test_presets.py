@@ -7,6 +7,10 @@ from s2sim.errors import OptionError, UnknownNameError
 from s2sim.options import split_option_string
 from s2sim.reducers.registry import REDUCERS, make_reducer, option_string, reducer_names
 from s2sim.reducers.systems.presets import PRESETS
+from s2sim.study.break_even.rate_curve import rate_curves
+from s2sim.study.regimes.scenario import resolve_regimes
+from s2sim.study.regimes.spec import RegimeSpec
+from s2sim.study.spec import RunSpec
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 
@@ -38,3 +42,41 @@ def test_it_has_a_row_beside_what_it_stands_for():
     assert rows["mem-sgd"].bytes_sent_per_rank == rows["topk:ef=true"].bytes_sent_per_rank
     with pytest.raises(OptionError, match="asked for twice"):
         s2sim.run("ring", workers=2, trace=SMALL, reducers=["mem-sgd", "mem-sgd:ef=true"])
+
+
+def test_a_system_that_is_an_algorithm_runs_by_it():
+    """What it sends and how long it takes is what dense does where all run by that algorithm."""
+    for name, algorithm in (("firecaffe", "binary-tree"), ("parameter-server", "parameter-server")):
+        rows = {row.option_string: row for row in run([name]).rows}
+        (same,) = run(["dense"], collective=algorithm).rows
+        found, dense = rows[name], rows["dense"]
+        assert (found.total_s, found.bytes_sent_per_rank) == (same.total_s, same.bytes_sent_per_rank)
+        assert found.collectives[0].algorithm.partition(":")[0] == algorithm
+        assert dense.baseline
+        assert not found.baseline
+        assert found.exact
+        # Its own algorithm, whatever all others run by.
+        beside = {row.option_string: row for row in run([name], collective="ring").rows}
+        assert beside[name].total_s == found.total_s
+    server = {row.option_string: row for row in run(["parameter-server"]).rows}["parameter-server"]
+    # The server, which is a rank, sends the sums to all others.
+    assert server.bytes_sent_per_rank == 7 * 4 * (600 * 4 + 400)
+
+
+def test_other_rates_keep_the_algorithm():
+    spec = RunSpec(topology="ring", workers=(8,), trace=SMALL, reducers=("parameter-server",))
+    (slow, fast) = rate_curves(spec, [1e6, 1e8]).speedups["parameter-server"]
+    # A ring sends 2 (P-1)/P of a gradient, the server (P-1), of which several share a link of a ring of nodes.
+    assert slow <= 2 / 8
+    assert fast > slow
+
+
+def test_an_unknown_algorithm_is_told_at_once():
+    with pytest.raises(UnknownNameError, match="did you mean 'ring'"):
+        run(["dense:collective=rnig"])
+    with pytest.raises(OptionError, match="leave collective= out"):
+        resolve_regimes(RegimeSpec("ring", 4, reducers=("dense", "firecaffe")))
+
+
+def run(reducers, **more):
+    return s2sim.run("ring", workers=8, trace=SMALL, reducers=reducers, **more)

@@ -306,6 +306,11 @@ class Reducer(ABC):
         return None
 
     @property
+    def runs_by(self) -> str | None:
+        """By which algorithm its collectives run, by its name, where that makes it what it is; None for any."""
+        return None
+
+    @property
     def period(self) -> int:
         """Steps after which it does the same again; 1 unless it skips some."""
         return 1

@@ -33,9 +33,13 @@ class Dense(Reducer):
         Type of the gradients, where it is to be another than that which they are held in. In two bytes every rank
         divides by the number of ranks before it rounds; the sum is taken in float32 and rounded once. A value or sum
         that is too large for the type is an error.
+    collective : str, optional
+        The algorithm of the all-reduce, one of ``s2sim list collectives``, whatever ``--collective`` says. What others
+        are compared with is the all-reduce without.
     """
 
     dtype: Literal["fp32", "bf16", "fp16"] | None = None
+    collective: str | None = None
 
     about = Traits(
         name="dense",
@@ -55,7 +59,15 @@ class Dense(Reducer):
         """Rounding to fewer bytes than gradients are held in is what it loses, if anything."""
         loses = self._sent in NARROW and self._sent != self.held
         formula = "4n(P-1)/P" if self._sent in NARROW else self.about.formula
-        return replace(self.about, lossless=not loses, rounds_only=loses, formula=formula)
+        if self.collective is not None:
+            formula = f"what {self.collective} sends"
+        baseline = self.collective is None
+        return replace(self.about, baseline=baseline, lossless=not loses, rounds_only=loses, formula=formula)
+
+    @property
+    def runs_by(self) -> str | None:
+        """``collective``."""
+        return self.collective
 
     @property
     def _sent(self) -> str:
@@ -75,8 +87,8 @@ class Dense(Reducer):
         return tuple(range(len(gradient.layers))) if self._sent in NARROW else ()
 
     def options(self) -> dict[str, Any]:
-        """Return the type in effect."""
-        return {"dtype": self._sent}
+        """Return the type in effect, and the algorithm."""
+        return {"dtype": self._sent, "collective": self.collective}
 
 
 def reduce_narrow(rank: Rank, gradient: Gradient, dtype: np.dtype[Any]) -> Program:

@@ -93,6 +93,16 @@ PRESETS: dict[str, Preset] = {
         "sparse binary compression of one element in a hundred, once in a hundred steps",
         "Sattler et al., Sparse Binary Compression, IJCNN 2019",
     ),
+    "firecaffe": Preset(
+        "dense:collective=binary-tree",
+        "the whole gradient up a binary tree of workers and down again, as --collective binary-tree times it",
+        "Iandola, Moskewicz, Ashraf and Keutzer, FireCaffe, CVPR 2016",
+    ),
+    "parameter-server": Preset(
+        "dense:collective=parameter-server",
+        "the whole gradient to one synchronous server, a rank, and back, as --collective parameter-server times it",
+        "Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI 2014",
+    ),
     "authors-omnireduce": Preset(
         "union",
         "what the S2 authors' code compares with as OmniReduce: bitmaps merged, then the union's values",

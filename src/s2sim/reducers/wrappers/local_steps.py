@@ -15,6 +15,7 @@ from s2sim.reducers.wrappers.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from s2sim.gradients.gradient import Layer
+    from s2sim.reducers.error_bound import ErrorBound
     from s2sim.reducers.rank import Program, Rank, Traits
 
 
@@ -95,6 +96,10 @@ class LocalSteps(Wrapper):
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return all layers: in most steps none is exchanged."""
         return tuple(range(len(gradient.layers)))
+
+    def error_bound(self) -> ErrorBound | None:
+        """Return none: the inner reducer's is about the sum of some steps, of those layers that it compresses."""
+        return None
 
     @property
     def traits(self) -> Traits:

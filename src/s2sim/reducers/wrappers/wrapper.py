@@ -103,6 +103,11 @@ class Wrapper(Reducer):
         self.inner.restore(state.get("inner", {}))
 
     @property
+    def runs_by(self) -> str | None:
+        """The inner reducer's."""
+        return self.inner.runs_by
+
+    @property
     def period(self) -> int:
         """The inner reducer's."""
         return self.inner.period

@@ -56,9 +56,10 @@ class RateReplays:
         self._recordings = {
             item.option_string: (item.recording, make_plan(item.recording, scenario.library)) for item in recorded
         }
+        self._algorithms = {item.option_string: item.reducer.runs_by for item in recorded}
         self._dense = baseline_of(recorded).option_string
         self._varied = varied
-        self._timers: dict[float, Timer] = {}
+        self._timers: dict[tuple[float, str | None], Timer] = {}
         self._ways = Ways(scenario.cluster(self._workers))
         self._totals: dict[tuple[float, str], int] = {}
 
@@ -68,15 +69,17 @@ class RateReplays:
 
     def time_at(self, rate_Bps: float, reducer: str) -> int:
         """Return a reducer's total time in picoseconds."""
-        if rate_Bps not in self._timers:
+        timed = (rate_Bps, self._algorithms[reducer])
+        if timed not in self._timers:
             shape = with_rate(self._scenario.shape, self._varied, rate_Bps)
-            self._timers[rate_Bps] = replace(self._scenario, shape=shape).timer(self._workers, self._ways)
+            scenario = replace(self._scenario, shape=shape).running(self._algorithms[reducer])
+            self._timers[timed] = scenario.timer(self._workers, self._ways)
         key = (rate_Bps, reducer)
         if key not in self._totals:
             recording, plan = self._recordings[reducer]
             found = replay(
                 recording,
-                self._timers[rate_Bps],
+                self._timers[timed],
                 self._scenario.gpu,
                 plan,
                 compute_ps=self._scenario.compute_ps,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from s2sim.collectives.timing.ways import Ways
 from s2sim.study.extrapolate.beyond import record_as_asked
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.make_row import make_row
@@ -39,11 +40,19 @@ def run_workers(
             gradients.append(trace.gradient(0, rank))
             progress.advance()
         records, refused = record_as_asked(scenario, gradients, other_steps(trace, count), on_reducer=progress.advance)
-        timer = scenario.timer(count)
-        found.executed[count] = [Executed(item.recording, scenario, timer) for item in records]
+        found.executed[count] = _executed(scenario, records, count)
         found.rows += _rows(records, found.executed[count], beyond, thorough=thorough)
         found.recorded[count] = records
         found.refused += refused
+
+
+def _executed(scenario: ReducerScenario, records: list[Recorded], count: int) -> list[Executed]:
+    """Return what each does on the cluster, by the algorithm that is its own where it has one."""
+    algorithms = {item.reducer.runs_by for item in records}
+    ways = Ways(scenario.cluster(count))
+    scenarios = {each: scenario.running(each) for each in algorithms}
+    timers = {each: scenarios[each].timer(count, ways) for each in algorithms}
+    return [Executed(item.recording, scenarios[item.reducer.runs_by], timers[item.reducer.runs_by]) for item in records]
 
 
 def _rows(records: list[Recorded], executed: list[Executed], beyond: Beyond | None, *, thorough: bool) -> list[Row]:

@@ -58,6 +58,8 @@ def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
     shape = networks[0].scenario.shape
     reducers = reducers_asked(spec.reducers)
     warn_of_later_options(reducers, what="the map")
+    if fixed := [item.option_string for item in reducers if item.reducer.runs_by is not None]:
+        raise OptionError(f"{fixed[0]}: in a map each collective runs by its fastest algorithm: leave collective= out")
     return RegimeScenario(
         traces=traces,
         networks=networks,

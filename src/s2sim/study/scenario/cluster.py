@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
 
 from s2sim.collectives.algorithms.registry import read_algorithm
 from s2sim.collectives.timing.timer import AUTO, Timer
@@ -71,6 +71,10 @@ class Scenario:
     def timer(self, workers: int, ways: Ways | None = None) -> Timer:
         """Return what times collectives on the cluster, faults included; ``ways`` are known from other rates."""
         return Timer(self.cluster(workers), self.algorithm, ways)
+
+    def running(self, algorithm: str | None) -> Self:
+        """Return the same cluster with another algorithm, by its name, for all that this can run; None for its own."""
+        return self if algorithm is None else replace(self, algorithm=read_algorithm(algorithm))
 
     @property
     def counts_as_ring(self) -> bool:

@@ -86,6 +86,9 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
     check_ranks(max(spec.workers), trace)
     where = resolve_cluster(spec, spec.collective)
+    for item in reducers:
+        # Its name is wrong now, not once gradients are there.
+        where.running(item.reducer.runs_by)
     dtype = trace.manifest.dtype if spec.dtype is None else cast("Held", spec.dtype)
     return ReducerScenario(
         shape=where.shape,
