@@ -13,6 +13,7 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.rank import Reduced
 from s2sim.reducers.systems.dense import Dense
+from s2sim.testing.reducer_laws import lengths
 from s2sim.testing.reducers import check_reducer
 
 LOSSY = dataclasses.replace(Dense.about, lossless=False)
@@ -249,6 +250,13 @@ def test_the_kit_finds_nothing(sound):
 def test_the_kit_finds(broken, complaint):
     with pytest.raises(AssertionError, match=complaint):
         check_reducer(broken, exhaustive=False)
+
+
+def test_the_kit_finds_scripts_of_other_lengths_than_what_is_posted(monkeypatch):
+    real = lengths.payload_bytes
+    monkeypatch.setattr(lengths, "payload_bytes", lambda recording: real(recording) + 1)
+    with pytest.raises(AssertionError, match="rank 0 posts 4840 bytes, and its script has 4841"):
+        check_reducer(Dense, exhaustive=False)
 
 
 def test_the_kit_finds_what_overflows():

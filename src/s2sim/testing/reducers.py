@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from s2sim.errors import S2SimWarning
 from s2sim.testing.reducer_laws.edges import check_edges, check_not_finite, check_zero, ranks_taken
 from s2sim.testing.reducer_laws.examples import example_gradients
+from s2sim.testing.reducer_laws.lengths import check_lengths
 from s2sim.testing.reducer_laws.promises import check_contraction, check_unbiased, is_unbiased
 from s2sim.testing.reducer_laws.restore import check_restore
 from s2sim.testing.reducer_laws.steps import check_determinism, check_nothing_lost, check_sent
@@ -36,11 +37,11 @@ def check_reducer(make: Callable[[], Reducer], *, exhaustive: bool = True) -> No
 
     With any number of ranks but those that it refuses in one line: results have the gradient's layers and are finite,
     all ranks end alike unless it says ``agrees=False``, layers that are not compressed are exact, as are all of one
-    that says ``lossless``, and all that is sent is received. Zeros, no layers, single elements, equal magnitudes,
-    subnormal and huge values go; NaN and infinities are refused. The same seed gives the same bits. What ranks have
-    sent adds up to the mean unless it says ``adds_up=False``, and with feedback nothing gets lost. Saved and
-    restored in mid-course it goes on with the same bits. One that is lossy
-    and needs no feedback is unbiased; one that promises a `contraction` keeps it.
+    that says ``lossless``, all that is sent is received, and it is as long as what is posted. Zeros, no layers, single
+    elements, equal magnitudes, subnormal and huge values go; NaN and infinities are refused. The same seed gives the
+    same bits. What ranks have sent adds up to the mean unless it says ``adds_up=False``, and with feedback nothing gets
+    lost. Saved and restored in mid-course it goes on with the same bits. One that is lossy and needs no feedback is
+    unbiased; one that promises a `contraction` keeps it.
 
     Parameters
     ----------
@@ -65,6 +66,7 @@ def check_reducer(make: Callable[[], Reducer], *, exhaustive: bool = True) -> No
         check_edges(make(), ranks)
         check_zero(make(), ranks)
         check_not_finite(make(), ranks)
+        check_lengths(make(), ranks)
         check_determinism(make(), ranks)
         if 1 in taken:
             check_sent(make())
