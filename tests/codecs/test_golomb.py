@@ -50,6 +50,7 @@ def test_no_other_number_of_low_bits_is_shorter_by_much(density):
 
 def test_all_positions_need_no_low_bits():
     assert rice_bits(1.0) == 0
+    assert rice_bits(1e-300) == 31
     assert encode_positions(np.arange(16), 0).nbytes == 2
 
 

@@ -130,7 +130,16 @@ def test_strom_sends_the_rest_of_a_large_element_in_later_steps():
 
 @pytest.mark.parametrize(
     "text",
-    ["sbc:density=0", "sbc:density=2", "sbc:low_bits=-1", "stc:density=0", "strom:threshold=0", "strom:density=2"],
+    [
+        "sbc:density=0",
+        "sbc:density=2",
+        "sbc:low_bits=-1",
+        "sbc:low_bits=32",
+        "strom:threshold=1e-60",
+        "stc:density=0",
+        "strom:threshold=0",
+        "strom:density=2",
+    ],
 )
 def test_options_out_of_range(text):
     with pytest.raises(OptionError, match=r"(sbc|stc|strom): "):

@@ -19,19 +19,21 @@ if TYPE_CHECKING:
 
 _GOLDEN = (1 + sqrt(5)) / 2
 
+MOST_LOW_BITS = 31
+
 
 def rice_bits(density: float) -> int:
     """Return b, the number of low bits that suits positions that are set with this probability, in (0, 1).
 
     b = 1 + floor(log2(ln(phi - 1) / ln(1 - p))) with the golden ratio phi (F. Sattler et al., "Sparse Binary
-    Compression", arXiv:1805.08768; read in the first author's later code), at least 0.
+    Compression", arXiv:1805.08768; read in the first author's later code), from 0 to 31.
 
     >>> [rice_bits(density) for density in (0.1, 0.05, 0.02, 0.01, 0.005, 0.001, 0.0001)]
     [3, 4, 5, 6, 7, 9, 13]
     """
     if density >= 1:
         return 0
-    return max(0, 1 + floor(log2(log(_GOLDEN - 1) / log1p(-density))))
+    return max(0, min(MOST_LOW_BITS, 1 + floor(log2(-log(_GOLDEN - 1)) - log2(-log1p(-density)))))
 
 
 def bits_per_position(density: float, low_bits: int) -> float:
@@ -76,5 +78,5 @@ def decode_positions(stream: Bits, low_bits: int) -> Ints:
 
 
 def _check(low_bits: int) -> None:
-    if not 0 <= low_bits <= 31:
-        raise CodecError(f"Golomb codes with {low_bits} low bits were asked for: 0 to 31 are possible")
+    if not 0 <= low_bits <= MOST_LOW_BITS:
+        raise CodecError(f"Golomb codes with {low_bits} low bits were asked for: 0 to {MOST_LOW_BITS} are possible")

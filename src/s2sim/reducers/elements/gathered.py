@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.arrays import Floats32
+    from s2sim.arrays import Floats32, Ints
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
     from s2sim.reducers.scripts.script import Work
@@ -101,16 +101,9 @@ class Gathered(Reducer):
         return tuple(range(len(gradient.layers)))
 
     def _two_phase(self, rank: Rank, gradient: Gradient) -> Program:
-        vectors = layer_vectors(gradient)
-        cuts = [chunk_bounds(len(vector), rank.size) for vector in vectors]
-
-        chunks = [
-            [vector[cut[owner] : cut[owner + 1]] for vector, cut in zip(vectors, cuts, strict=True)]
-            for owner in range(rank.size)
-        ]
-        sizes = [list(map(len, chunk)) for chunk in chunks]
-        encoded = iter(self.encode_all(rank, [part for chunk in chunks for part in chunk], "own"))
-        own = [tuple(islice(encoded, len(vectors))) for _ in chunks]
+        cuts = [chunk_bounds(layer.size, rank.size) for layer in gradient.layers]
+        sizes = [[int(cut[owner + 1] - cut[owner]) for cut in cuts] for owner in range(rank.size)]
+        own = self._encode_chunks(rank, gradient, cuts)
         first = rank.all_to_all(own, label="codes to owners", size_from_data=not self.known_size)
         yield first
         self.charge_decode(rank, first.value, sizes[rank.index])
@@ -130,6 +123,17 @@ class Gathered(Reducer):
             return from_layer_vectors(_joined(parts), gradient)
 
         return Reduced(rank.replicated(lambda: self._result(_joined(decoded(second.value)), rank.size, gradient)), sent)
+
+    def _encode_chunks(self, rank: Rank, gradient: Gradient, cuts: Sequence[Ints]) -> list[tuple[Message, ...]]:
+        """Return the messages for each owner: one of its chunk of each layer."""
+        vectors = layer_vectors(gradient)
+        chunks = [
+            vector[cut[owner] : cut[owner + 1]]
+            for owner in range(rank.size)
+            for vector, cut in zip(vectors, cuts, strict=True)
+        ]
+        encoded = iter(self.encode_all(rank, chunks, "own"))
+        return [tuple(islice(encoded, len(vectors))) for _ in range(rank.size)]
 
     def _through_server(self, rank: Rank, gradient: Gradient) -> Program:
         sizes = [layer.size for layer in gradient.layers]

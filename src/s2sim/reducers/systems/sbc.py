@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.codecs.golomb import decode_positions, encode_positions, rice_bits
+from s2sim.codecs.golomb import MOST_LOW_BITS, decode_positions, encode_positions, rice_bits
 from s2sim.codecs.top_k import elements_kept, select_top_k
+from s2sim.errors import OptionError
 from s2sim.options import check_options, check_shares
 from s2sim.reducers.elements import coded_cost
 from s2sim.reducers.elements.gathered import Gathered, Message
@@ -34,8 +35,8 @@ class Sbc(Gathered):
     density : float
         k as a fraction of each tensor's elements, in (0, 1].
     low_bits : int or None
-        Bits of a position after its run of zeros: what suits the density if None, 6 for 1 %. The paper's example of
-        8.38 bits a position comes from 7.
+        Bits of a position after its run of zeros, 0 to 31; what suits the density if None, 6 for 1 %. The paper's
+        example of 8.38 bits a position comes from 7.
     """
 
     density: float = 0.01
@@ -55,6 +56,8 @@ class Sbc(Gathered):
     def __post_init__(self) -> None:
         check_options(self, "sbc", low_bits=0)
         check_shares(self, "sbc", "density")
+        if self.low_bits is not None and self.low_bits > MOST_LOW_BITS:
+            raise OptionError(f"sbc: low_bits={self.low_bits} must be at most {MOST_LOW_BITS}")
 
     @property
     def golomb_bits(self) -> int:

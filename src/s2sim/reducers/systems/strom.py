@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from s2sim.reducers.scripts.script import Work
 
 _SIGN = np.uint32(1 << 31)
+_LEAST, _MOST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
 
 
 @dataclass(slots=True)
@@ -53,8 +54,8 @@ class Strom(Gathered):
     )
 
     def __post_init__(self) -> None:
-        if self.threshold is not None and not 0 < self.threshold < np.inf:
-            raise OptionError(f"strom: threshold={self.threshold} is not a number above 0")
+        if self.threshold is not None and not _LEAST <= self.threshold <= _MOST:
+            raise OptionError(f"strom: threshold={self.threshold} is not a number above 0 that float32 has")
         check_shares(self, "strom", "density")
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
