@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
+from s2sim.errors import S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.load import load_trace
 from s2sim.reducers.group.process_group import make_instances, run_group
@@ -115,6 +116,8 @@ def test_one_table_exchanges_no_energies():
     gradients = [Gradient(("one",), gradient.layers[:1]) for gradient in unlike_tables()]
     _, ran = errors_of("s2", gradients)
     assert [call.label for call in ran.recording.calls] == ["union estimate", "cells", "support"]
+    with pytest.warns(S2SimWarning, match=r"floor=0\.5 changes nothing: there is one table"):
+        errors_of("s2:floor=0.5", gradients)
 
 
 def test_the_law_of_one_row_holds_of_all_tables_together():

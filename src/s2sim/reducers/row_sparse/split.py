@@ -44,6 +44,16 @@ class Split:
     dense: Gradient
     held: Held = "fp32"
 
+    @property
+    def filled(self) -> list[RowSparse]:
+        """The tables that have elements, which alone are worth a message."""
+        return [table for table in self.tables if table.size]
+
+    def with_empty(self, filled: Sequence[RowSparse]) -> list[RowSparse]:
+        """Return all tables, with others in the place of `filled`."""
+        others = iter(filled)
+        return [next(others) if table.size else table for table in self.tables]
+
     def post_dense(self, rank: Rank) -> Pending | None:
         """Post the all-reduce of the dense layers; None if there are none."""
         if not self.dense.layers:

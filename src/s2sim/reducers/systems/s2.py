@@ -8,11 +8,12 @@ relative L2, whatever the values.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from s2sim.codecs.hashing import HashKind  # noqa: TC001  (options are built from annotations)
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimWarning
 from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
 from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
@@ -27,7 +28,7 @@ from s2sim.reducers.systems.sparse import Sparse
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from s2sim.gradients.gradient import Gradient, RowSparse
+    from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Pending, Program, Rank
     from s2sim.reducers.row_sparse.split import Split
 
@@ -85,7 +86,7 @@ class S2(Sparse):
 
     about = Traits(
         name="s2",
-        summary="a count sketch and a bitmap of the support, all-reduced together: one round, lossy",
+        summary="a count sketch of each table and a bitmap of the support, all-reduced together: one round, lossy",
         source="Ge et al., S2 Reducer, arXiv:2110.02140; github.com/GeKeShi/Sparse_Sketch_Reducer",
         granularity="element, with a bit of a bitmap for each row",
         feedback="needed",
@@ -109,7 +110,10 @@ class S2(Sparse):
         """Sketch, sum the sketches and merge the supports at once, read the sum where the support says."""
         if self.error is not None and self.sizing is None:
             raise OptionError(f"s2: error={self.error} is sized on gradients first: see Reducer.fitted")
-        tables, settings = [table for table in split.tables if table.size], self.settings
+        tables, settings = split.filled, self.settings
+        if self.floor is not None and len(tables) == 1 and rank.index == 0 and rank.step == 0:
+            text = f"s2: floor={self.floor:g} changes nothing: there is one table, and it gets all cells"
+            warnings.warn(text, S2SimWarning, stacklevel=2)
         # Posted at once, cells, support and dense layers are one launch; the authors' code waits for each in turn and
         # decodes while the dense layers travel.
         one_by_one = settings.published is not None
@@ -138,22 +142,17 @@ class S2(Sparse):
         if dense is not None:
             yield dense
 
-        def joined(found: Sequence[RowSparse]) -> list[RowSparse]:
-            left = iter(found)
-            return [next(left) if table.size else table for table in split.tables]
-
         def sent() -> Gradient:
             rank.work(cost.decode_own(tables, sketches))
             own_rows = [table.rows for table in tables]
             own = sketched.decode(sketches, sketched.encode(sketches, tables), tables, own_rows)
-            return split.join(joined(own), split.dense)
+            return split.join(split.with_empty(own), split.dense)
 
-        return Reduced(rank.replicated(lambda: split.mean(joined(sums), dense, rank.size)), sent)
+        return Reduced(rank.replicated(lambda: split.mean(split.with_empty(sums), dense, rank.size)), sent)
 
     def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
         """Merge the supports: later steps are sized by the union, and by the tables' energies as a first step is."""
-        split = split_layers(rank, gradient, self.layers)
-        tables = [table for table in split.tables if table.size]
+        tables = split_layers(rank, gradient, self.layers).filled
         if tables:
             self.known = yield from learn(rank, tables, self.settings)
 

@@ -101,7 +101,7 @@ class S2Exact(Sparse):
 
     def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Agree on sizes and units, add rows to cells, sum these and merge the supports, peel, send the rest again."""
-        tables = [table for table in split.tables if table.size]
+        tables = split.filled
         estimated = self.carried is None
         agree = self._agree_cold if estimated else self._agree_warm
         sketches, maxima, exponents, fresh = yield from agree(rank, tables)
@@ -147,8 +147,8 @@ class S2Exact(Sparse):
 
         def mean() -> Gradient:
             came = None if repeated is None else repeated.value
-            sums = iter(exact.with_exact(tables, union, decoded, again, came))
-            return split.mean([next(sums) if table.size else table for table in split.tables], dense, rank.size)
+            sums = exact.with_exact(tables, union, decoded, again, came)
+            return split.mean(split.with_empty(sums), dense, rank.size)
 
         def sent() -> Gradient:
             own_rows = [table.rows for table in tables]
@@ -158,15 +158,14 @@ class S2Exact(Sparse):
             # What a rank cannot read of its own rows, it cannot read of all rows either.
             exact_rows = [np.intersect1d(rows, table.rows) for rows, table in zip(again, tables, strict=True)]
             resent = [table.keep(rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
-            kept = iter(exact.with_exact(tables, own_rows, own, exact_rows, resent))
-            return split.join([next(kept) if table.size else table for table in split.tables], split.dense)
+            kept = exact.with_exact(tables, own_rows, own, exact_rows, resent)
+            return split.join(split.with_empty(kept), split.dense)
 
         return Reduced(rank.replicated(mean), sent)
 
     def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
         """Merge the supports and exchange magnitudes: on a first step nothing else is carried over."""
-        split = split_layers(rank, gradient, self.layers)
-        tables = [table for table in split.tables if table.size]
+        tables = split_layers(rank, gradient, self.layers).filled
         if tables:
             _, maxima, exponents, _ = yield from self._agree_cold(rank, tables)
             support = post_support(rank, tables, self.bitmap)
