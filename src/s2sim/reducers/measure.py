@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from s2sim.arrays import Floats, Ints
     from s2sim.gradients.gradient import Layer
-    from s2sim.reducers.rank import Reduced
+    from s2sim.reducers.rank import Reduced, Traits
 
 # Elements compared at once: their float64 copies stay in a core's second-level cache, and their inner products are too
 # short for a BLAS to wake its threads, which would spin for longer than they compute.
@@ -94,6 +94,21 @@ def worst_error(results: Sequence[Reduced], exact: Gradient, compressed: Sequenc
     """
     distinct = {id(result.mean): result.mean for result in results}
     return worst_of(error_of(mean, exact, compressed) for mean in distinct.values())
+
+
+def ended(results: Sequence[Reduced], traits: Traits) -> Sequence[Reduced]:
+    """Return what ranks end with; where each owns a part of the mean, one result, which is all parts together."""
+    if traits.estimates != "shards":
+        return results
+    columns = zip(*(result.mean.layers for result in results), strict=True)
+    # What all have is one object.
+    whole = tuple(layers[0] if len(set(map(id, layers))) == 1 else _sum(layers) for layers in columns)
+    return [replace(results[0], mean=Gradient(results[0].mean.names, whole))]
+
+
+def _sum(layers: Sequence[Layer]) -> Layer:
+    mean = _mean_layer(layers)
+    return mean.with_values(mean.values * len(layers)) if isinstance(mean, RowSparse) else mean * len(layers)
 
 
 def worst_of(errors: Iterable[Errors]) -> Errors:

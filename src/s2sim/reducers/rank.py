@@ -182,8 +182,9 @@ class Traits:
         and whether this is one.
     before_gradient : bool
         Whether it begins with what the batch alone tells, before there is a gradient.
-    estimates : {"mean", "sign", "weights"}
-        What a rank ends with: the mean gradient, the sign of it, or the mean of models that have drifted apart.
+    estimates : {"mean", "sign", "weights", "shards"}
+        What a rank ends with: the mean gradient, the sign of it, the mean of models that have drifted apart, or that
+        part of the mean which it owns, zeros elsewhere.
     feedback : {"no", "needed", "own"}
         Whether training needs error feedback around it: not where it is exact or unbiased, nor where it has its own.
     formula : str
@@ -208,7 +209,7 @@ class Traits:
     carries: bool = False
     warm: bool = False
     before_gradient: bool = False
-    estimates: Literal["mean", "sign", "weights"] = "mean"
+    estimates: Literal["mean", "sign", "weights", "shards"] = "mean"
     feedback: Literal["no", "needed", "own"] = "no"
     formula: str = ""
     certainty: Certainty = "recalled"

@@ -37,6 +37,7 @@ REDUCERS = Registry(
         "node-union": "s2sim.reducers.systems.node_union:NodeUnion",
         "owner-reduce": "s2sim.reducers.systems.owner_reduce:OwnerReduce",
         "gather-rows": "s2sim.reducers.systems.gather_rows:GatherRows",
+        "embrace": "s2sim.reducers.systems.embrace:EmbRace",
         "per-layer": "s2sim.reducers.systems.per_layer:PerLayer",
         "s2": "s2sim.reducers.systems.s2:S2",
         "s2-exact": "s2sim.reducers.systems.s2_exact:S2Exact",

@@ -37,12 +37,12 @@ def unpack_support(bits: Bits, shapes: Shapes) -> Tables:
     """Return tables of these shapes that hold the rows of `pack_support`, but no values."""
     sizes = [bitmap_bytes(shape[0]) for shape in shapes]
     parts = np.split(bits, np.cumsum(sizes, dtype=np.int64)[:-1])
-    return [_of(unpack_positions(part, shape[0]), shape) for part, shape in zip(parts, shapes, strict=True)]
+    return [rows_alone(unpack_positions(part, shape[0]), shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def merged(supports: Iterable[Tables]) -> Tables:
     """Return the rows that any of several ranks holds of each table."""
-    return [_of(union_of(tables), tables[0].shape) for tables in zip(*supports, strict=True)]
+    return [rows_alone(union_of(tables), tables[0].shape) for tables in zip(*supports, strict=True)]
 
 
 def pack_values(tables: Sequence[RowSparse], held: Held) -> NDArray[Any]:
@@ -83,12 +83,15 @@ def merge_cost(bitmaps_bytes: int, bitmaps: int) -> Work:
     return Work("encode", (bitmaps + 1) * bitmaps_bytes)
 
 
-def pack_cost(tables: Sequence[RowSparse]) -> Work:
-    """Return the cost of copying rows to where the bitmap of them, counted word by word, says that each belongs."""
+def pack_cost(tables: Sequence[RowSparse], launches: int) -> Work:
+    """Return the cost of copying rows to where the bitmap of them, counted word by word, says that each belongs.
+
+    There are as many launches as tables, in however many parts they are given.
+    """
     bytes_moved = sum(
         len(table.rows) * (ROW_ID_BYTES + GATHER_BYTES + 2 * table.width * VALUE_BYTES) for table in tables
     )
-    return Work("encode", bytes_moved, launches=len(tables))
+    return Work("encode", bytes_moved, launches)
 
 
 def add_cost(parts: Sequence[Tables], sums: Sequence[RowSparse], phase: Phase = "encode") -> Work:
@@ -102,6 +105,6 @@ def add_cost(parts: Sequence[Tables], sums: Sequence[RowSparse], phase: Phase = 
     return Work(phase, bytes_moved, launches=1 + len(sums))
 
 
-def _of(rows: Ints, shape: tuple[int, ...]) -> RowSparse:
+def rows_alone(rows: Ints, shape: tuple[int, ...]) -> RowSparse:
     """Return a table of which no values are known; they take no memory."""
     return RowSparse(rows, np.broadcast_to(np.float32(0), (len(rows), *shape[1:])), shape)

@@ -91,7 +91,7 @@ class TwoLevels:
     def sum(self) -> Generator[Pending, None, list[RowSparse]]:
         """Return the sums of the tables over all ranks: values to shards, to owners, and both ways back."""
         local = self._local
-        self._rank.work(known.pack_cost(self._tables))
+        self._rank.work(known.pack_cost(self._tables, len(self._tables)))
         blocks = [known.pack_values(self._of(self._own, holds), self._held) for holds in self._holders]
         came = local.all_to_all(blocks, label="values to their shards in the node")
         yield came

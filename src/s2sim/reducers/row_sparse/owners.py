@@ -76,6 +76,12 @@ class Owners:
         """Return the rows of all owners as they number them, one owner after the other, int64 of shape (rows,)."""
         return np.arange(self.rows, dtype=np.int64) * pow(self.multiplier, -1, self._modulus) % self._modulus
 
+    def place(self, part: RowSparse, owner: int) -> RowSparse:
+        """Return one owner's part as a table of all rows, of which it has its own."""
+        rows = self.rows_in_order()[part.rows + self.cuts[owner]]
+        order = np.argsort(rows)
+        return RowSparse(rows[order], part.values[order], (self.rows, *part.shape[1:]))
+
     def join(self, parts: Sequence[RowSparse]) -> RowSparse:
         """Return the table of which all owners hold parts, the inverse of `split`."""
         position = np.concatenate([part.rows + begin for part, begin in zip(parts, self.cuts, strict=False)])

@@ -132,7 +132,7 @@ class PerLayer(Reducer):
             carries=any(traits.carries for traits in each),
             warm=any(traits.warm for traits in each),
             before_gradient=any(traits.before_gradient for traits in each),
-            estimates=next((name for name in ("weights", "sign") if name in estimates), "mean"),
+            estimates=next((name for name in ("weights", "shards", "sign") if name in estimates), "mean"),
             feedback=next((name for name in ("needed", "own") if name in feedback), "no"),
             adds_up=all(traits.adds_up for traits in each),
         )

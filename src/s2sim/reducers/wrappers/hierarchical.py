@@ -70,6 +70,8 @@ class Hierarchical(Wrapper):
                 "dense: hierarchical=true would change nothing, as libraries reduce dense arrays over nodes by "
                 "themselves: see --collective"
             )
+        if self.inner.traits.estimates == "shards":
+            raise OptionError(f"{name}: ranks end with parts, which hierarchical=true could not gather: leave one out")
         if self.inner.traits.before_gradient:
             raise OptionError(
                 f"{name}: what prefetch=true does before the gradient is there cannot be about a node's sums, which "

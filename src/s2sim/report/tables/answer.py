@@ -31,6 +31,7 @@ _IN_A_WORD = {
     "residuals diverge": "diverges",
     "signs": "only signs",
     "models of their own": "own models",
+    "parts of tables": "own parts",
 }
 
 

@@ -28,7 +28,12 @@ LEGEND = (
 _COLLECTIVES_WIDTH, _STAYS = 24, "\N{NO-BREAK SPACE}"
 
 _COLLECTIVES = "collectives"
-_ENDS = {"mean": "the mean", "sign": "the signs of the mean", "weights": "models of their own, around the mean one"}
+_ENDS = {
+    "mean": "the mean",
+    "sign": "the signs of the mean",
+    "weights": "models of their own, around the mean one",
+    "shards": "their own parts of the mean",
+}
 
 
 def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:

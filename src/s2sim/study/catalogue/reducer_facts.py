@@ -71,7 +71,7 @@ class ReducerFacts(JsonForm):
         Whether training needs error feedback around it.
     lossless : bool
         Whether its aggregate is exact but for rounding.
-    estimates : {"mean", "sign", "weights"}
+    estimates : {"mean", "sign", "weights", "shards"}
         What ranks end with.
     agrees : bool
         Whether all ranks end with the same.

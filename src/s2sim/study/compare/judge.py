@@ -21,6 +21,7 @@ _ZEROS = 1 + 1e-6
 _NO_MEAN = {
     "sign": "signs, not the mean: only training can tell",
     "weights": "models of their own: only training can tell",
+    "shards": "parts of tables: no rank ends with the mean",
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.measure import error_of, mean_float64, worst_error, worst_of
+from s2sim.reducers.measure import ended, error_of, mean_float64, worst_error, worst_of
 from s2sim.reducers.scripts.join import join
 from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.study.measuring.row_parts import StepRow
@@ -72,7 +72,7 @@ def follow(
     """
     instances = make_instances(with_feedback(reducer), ranks)
     # Where ranks do not end alike, what each has been delivered is followed.
-    followed = 1 if reducer.traits.agrees else ranks
+    followed = 1 if reducer.traits.agrees or reducer.traits.estimates == "shards" else ranks
     wanted: list[NDArray[np.float64]] = []
     delivered: list[list[NDArray[np.float64]]] = []
     rows: list[StepRow] = []
@@ -81,7 +81,8 @@ def follow(
     for step in range(steps):
         gradients = [trace.gradient(step, rank) for rank in range(ranks)]
         exact = mean_float64(gradients)
-        results, recording = run_group(instances, gradients, seed=seed, step=step)
+        of_ranks, recording = run_group(instances, gradients, seed=seed, step=step)
+        results = ended(of_ranks, reducer.traits)
         if not wanted:
             wanted, *delivered = ([np.zeros(layer.shape) for layer in exact.layers] for _ in range(1 + followed))
         means = [result.mean for result in results[:followed]]

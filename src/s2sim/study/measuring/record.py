@@ -11,7 +11,7 @@ import numpy as np
 
 from s2sim.errors import CodecError, S2SimError
 from s2sim.gradients.gradient import add, stored
-from s2sim.reducers.measure import consensus_distance, mean_float64, norm, share_within, worst_error
+from s2sim.reducers.measure import consensus_distance, ended, mean_float64, norm, share_within, worst_error
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.study.measuring.row_parts import BoundRow, Refused
@@ -126,9 +126,10 @@ def _record_one(
     exact = means.over(reducer.period)
     ran = run_reducer(reducer, gradients, seed=seed, others=others)
     compressed = reducer.compresses(gradients[0])
-    errors = worst_error(ran.results, exact, compressed)
+    results = ended(ran.results, reducer.traits)
+    errors = worst_error(results, exact, compressed)
     bound = _checked_bound(ran, exact, compressed)
-    return Recorded(asked.option_string, reducer, ran.recording, errors, bound, consensus_distance(ran.results))
+    return Recorded(asked.option_string, reducer, ran.recording, errors, bound, consensus_distance(results))
 
 
 def _checked_bound(ran: Ran, exact: Gradient, compressed: Sequence[int]) -> BoundRow | None:

@@ -76,7 +76,7 @@ class Row(JsonForm):
         Whether all ranks end with the same; where they do not, errors are those of the worst.
     consensus_distance : float or None
         RMS over ranks of the distance of what each ends with to their average, over its L2 norm; None where undefined.
-    estimates : {"mean", "sign", "weights"}
+    estimates : {"mean", "sign", "weights", "shards"}
         What ranks end with: the mean gradient, its signs, or the mean of models that have drifted apart.
     period : int
         Steps over which times and bytes are means; most reducers do the same in every one. Rounds, host

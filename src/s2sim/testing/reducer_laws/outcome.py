@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.gradients.gradient import to_dense
-from s2sim.reducers.measure import mean_float64, worst_error
+from s2sim.reducers.measure import ended, mean_float64, worst_error
 from s2sim.reducers.scripts.traffic import ring_bytes
 from s2sim.testing.require import require
 
@@ -46,7 +46,7 @@ def check_accuracy(reducer: Reducer, results: Sequence[Reduced], gradients: Sequ
     require(
         list(compressed) == sorted(set(compressed) & set(range(count))), f"compresses() gives {compressed} of {count}"
     )
-    errors = worst_error(results, mean_float64(gradients), compressed)
+    errors = worst_error(ended(results, reducer.traits), mean_float64(gradients), compressed)
     for index, (name, error) in enumerate(errors.layers.items()):
         if reducer.traits.lossless or index not in compressed:
             exact = error.relative_l2 is not None and error.relative_l2 <= LOSSLESS_ERROR
