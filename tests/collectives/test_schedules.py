@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.algorithms.double_binary_tree import DoubleBinaryTree, _binary_tree, _second_tree
+from s2sim.collectives.algorithms.double_binary_tree import DoubleBinaryTree
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.algorithms.ring import Ring
 from s2sim.collectives.schedules.checker import check_schedule, run_on_values
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.trees import trees_over_nodes
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import link_bytes
 from s2sim.errors import OptionError, S2SimError
@@ -96,8 +97,7 @@ def test_ring_all_gather_traffic_with_unequal_sizes(clusters, sizes):
 def test_trees_use_every_port_both_ways():
     """A rank with children in one tree is a leaf of the other, but for the odd rank that has none."""
     for workers in range(2, 66):
-        first = _binary_tree(workers)
-        second = _second_tree(first)
+        first, second = trees_over_nodes(np.arange(workers))
         inner = [{int(p) for p in tree if p >= 0} for tree in (first, second)]
         assert not inner[0] & inner[1]
         for tree in (first, second):

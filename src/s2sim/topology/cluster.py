@@ -12,7 +12,7 @@ from s2sim.topology.cuts import find_cuts
 from s2sim.topology.kinds import lay_out
 from s2sim.topology.named_links import link_graph
 from s2sim.topology.placement import place
-from s2sim.topology.reduction import reduction_tree
+from s2sim.topology.reduction import reduction_over_nodes, reduction_tree
 from s2sim.topology.routes import Routes, join_stages
 from s2sim.topology.routing import Router
 
@@ -82,6 +82,10 @@ class Cluster:
     def reduction_tree(self) -> Routes:
         """Return a transfer up from all ranks to the switch that reduces, and down; see `s2sim.topology.reduction`."""
         return reduction_tree(self.router, self.gpu_of_rank)
+
+    def reduction_over_nodes(self, legs: Routes, share: float, depth: int) -> Routes:
+        """Return a transfer that NVSwitches reduce inside nodes; see `s2sim.topology.reduction`."""
+        return reduction_over_nodes(self.router, self.gpu_of_rank, legs, share, depth)
 
     def _checked(self, ranks: Any) -> Ints:
         array = np.atleast_1d(np.asarray(ranks))

@@ -10,7 +10,7 @@ from s2sim.errors import TopologyError
 from s2sim.topology.routes import Routes
 
 if TYPE_CHECKING:
-    from s2sim.arrays import Ints
+    from s2sim.arrays import Floats, Ints
     from s2sim.topology.routes import Stage
     from s2sim.topology.routing import Router
 
@@ -23,6 +23,9 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
     of the lowest level that is above all ranks, whatever the routing; inside one node it is the NVSwitch. GPUs that
     share a network interface are summed before it, over an NVSwitch where they have one. Latency is that of the slowest
     link of each level on the way up and down.
+
+    An NVSwitch does not sum what GPUs push up to it: one of n GPUs reads the sum of a part, for which the switch reads
+    that part of all n, and writes it to all. So (n+1)/n of the buffer leaves every GPU, and as much arrives.
 
     `TopologyError` for one rank, for one node without NVSwitch, for GPUs of an NVLink mesh that share an interface, and
     where no switch is above all ranks.
@@ -40,29 +43,60 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
                 "can sum: ask for more workers"
             )
         up, down = [_ports(router, "nvlink.out", switched)], [_ports(router, "nvlink.in", switched)]
-    else:
-        ports = np.unique(nodes.port_of_gpu[gpus])
-        if "nvlink.mesh" in fabric.blocks and len(ports) < len(gpus):
-            raise TopologyError(
-                f"an in-network reduction was asked for on {name}, where GPUs of an NVLink mesh share an interface and "
-                "no switch sums them: write as many nic.count as GPUs"
-            )
-        fabric_levels = layout.reduction(ports)
-        up = [*_crossed(router.to_ports(gpus)), *(fabric.blocks[key].start + index for key, _, index in fabric_levels)]
-        down = [
-            *(fabric.blocks[key].start + index for _, key, index in reversed(fabric_levels)),
-            *_crossed(router.from_ports(gpus)),
-        ]
-        if len(switched) and len(ports) < len(gpus):
-            up.insert(0, _ports(router, "nvlink.out", switched))
-            down.append(_ports(router, "nvlink.in", switched))
+        links = np.concatenate([*up, *down])
+        return _one(links, np.full(len(links), (len(gpus) + 1) / len(gpus)), _slowest_ps(router, [*up, *down]))
+    ports = np.unique(nodes.port_of_gpu[gpus])
+    if "nvlink.mesh" in fabric.blocks and len(ports) < len(gpus):
+        raise TopologyError(
+            f"an in-network reduction was asked for on {name}, where GPUs of an NVLink mesh share an interface and "
+            "no switch sums them: write as many nic.count as GPUs"
+        )
+    fabric_levels = layout.reduction(ports)
+    up = [*_crossed(router.to_ports(gpus)), *(fabric.blocks[key].start + index for key, _, index in fabric_levels)]
+    down = [
+        *(fabric.blocks[key].start + index for _, key, index in reversed(fabric_levels)),
+        *_crossed(router.from_ports(gpus)),
+    ]
+    if len(switched) and len(ports) < len(gpus):
+        up.insert(0, _ports(router, "nvlink.out", switched))
+        down.append(_ports(router, "nvlink.in", switched))
     links = np.concatenate([*up, *down])
-    return Routes(
-        offsets=np.array([0, len(links)], np.int64),
-        links=links,
-        weights=np.ones(len(links)),
-        latency_ps=np.array([sum(int(fabric.latency_ps[level].max()) for level in (*up, *down))], np.int64),
-    )
+    return _one(links, np.ones(len(links)), _slowest_ps(router, [*up, *down]))
+
+
+def reduction_over_nodes(router: Router, gpu_of_rank: Ints, legs: Routes, share: float, depth: int) -> Routes:
+    """Return one transfer that NVSwitches sum and copy inside nodes, and GPUs pass on between them.
+
+    The NVSwitch of each node sums as in `reduction_tree`; ``legs`` are the routes of what GPUs of unlike nodes send
+    each other, each a ``share`` of the buffer, and ``depth`` how many of them follow each other. All of it is in flight
+    at once, piece by piece. `TopologyError` where a node has several of the GPUs and no NVSwitch.
+    """
+    nodes, fabric, gpus = router.layout.dims.node_set, router.fabric, np.sort(gpu_of_rank)
+    held = np.bincount(nodes.node_of_gpu[gpus])
+    members = np.repeat(held, held)
+    inside, members = gpus[members > 1], members[members > 1]
+    if (nodes.nvlink_of_gpu[inside] < 0).any():
+        raise TopologyError(
+            f"a reduction inside nodes was asked for on {router.layout.shape.name}, where no NVSwitch can sum"
+        )
+    ports = [_ports(router, key, inside) for key in ("nvlink.out", "nvlink.in")] if len(inside) else []
+    weights = np.zeros(len(fabric))
+    for links in ports:
+        weights[links] = (members + 1) / members
+    np.add.at(weights, legs.links, legs.weights * share)
+    crossed = np.flatnonzero(weights)
+    latency_ps = _slowest_ps(router, ports) + depth * int(legs.latency_ps.max(initial=0))
+    return _one(crossed, weights[crossed], latency_ps)
+
+
+def _one(links: Ints, weights: Floats, latency_ps: int) -> Routes:
+    """Return a single transfer over some links."""
+    return Routes(np.array([0, len(links)], np.int64), links, weights, np.array([latency_ps], np.int64))
+
+
+def _slowest_ps(router: Router, levels: list[Ints]) -> int:
+    """Return the latencies of the slowest link of each level together."""
+    return sum(int(router.fabric.latency_ps[level].max()) for level in levels)
 
 
 def _ports(router: Router, key: str, gpus: Ints) -> Ints:

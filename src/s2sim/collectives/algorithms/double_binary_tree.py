@@ -17,6 +17,7 @@ from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.channels import channel_groups, channels_on
 from s2sim.collectives.schedules.groups import cut, schedule_of
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
+from s2sim.collectives.schedules.trees import trees_over_nodes
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text
 from s2sim.units import PS_PER_S
@@ -32,41 +33,6 @@ if TYPE_CHECKING:
 _MOST_CHUNKS = 128
 # Rounds times pairs, a byte each.
 _MOST_PLACES = 1 << 30
-
-
-def _binary_tree(count: int) -> Ints:
-    """Return the parent of each of ``count`` members in an in-order binary tree, -1 for the root.
-
-    Members are numbered from 1 here: a member's lowest set bit is its height, so odd members are leaves.
-    """
-    member = np.arange(1, count + 1)
-    low = member & -member
-    above = (member ^ low) | (low << 1)
-    below = member ^ low
-    return np.where(above <= count, above, below).astype(np.int64) - 1
-
-
-def _second_tree(first: Ints) -> Ints:
-    """Return the tree whose leaves have children in the first: mirrored for an even count, shifted for an odd one."""
-    count = len(first)
-    renamed = count - 1 - np.arange(count) if count % 2 == 0 else (np.arange(count) + 1) % count
-    second = np.empty(count, np.int64)
-    second[renamed] = np.where(first >= 0, renamed[first], -1)
-    return second
-
-
-def _over_nodes(tree: Ints, node_of_rank: Ints, *, last: bool) -> Ints:
-    """Return the parent of each rank: the tree over nodes, and a chain inside each, led by its first or last rank."""
-    ranks = len(node_of_rank)
-    nodes, node = np.unique(node_of_rank, return_inverse=True)
-    order = np.lexsort((-np.arange(ranks) if last else np.arange(ranks), node))
-    leads = np.concatenate([[True], np.diff(node[order]) != 0])
-    leader = np.empty(len(nodes), np.int64)
-    leader[node[order[leads]]] = order[leads]
-    parent = np.empty(ranks, np.int64)
-    parent[order[1:]] = order[:-1]
-    parent[leader] = np.where(tree >= 0, leader[tree], -1)
-    return parent
 
 
 def _depth(parent: Ints) -> Ints:
@@ -123,8 +89,7 @@ def _trees(parents: list[Ints]) -> _Trees:
 
 
 def _over_members(members: int) -> _Trees:
-    tree = _binary_tree(members)
-    return _trees([tree, _second_tree(tree)])
+    return _trees(trees_over_nodes(np.arange(members)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +119,8 @@ class DoubleBinaryTree(OverGroups):
         """Return the schedule; the cluster tells which ranks share a node, and the rates that choose the chunks."""
         channels = channels_on(cluster, self.channels)
         groups = channel_groups(demand, cluster, channels)
-        tree = _binary_tree(len(np.unique(cluster.node_of_rank)))
         # Nodes follow each other alike in the order of every channel.
-        node = cluster.node_of_rank[groups.ranks[0]]
-        trees = _trees([_over_nodes(tree, node, last=False), _over_nodes(_second_tree(tree), node, last=True)])
+        trees = _trees(trees_over_nodes(cluster.node_of_rank[groups.ranks[0]]))
         chunks = self._chunks(groups, trees, cluster)
         text = option_text(replace(self, channels=channels if channels > 1 else None, chunks=chunks))
         return schedule_of(demand, text, _pipelined(groups, trees, chunks))

@@ -30,6 +30,7 @@ ALGORITHMS = Registry(
         "torus": "s2sim.collectives.algorithms.torus:Torus",
         "parameter-server": "s2sim.collectives.algorithms.parameter_server:ParameterServer",
         "in-network": "s2sim.collectives.algorithms.in_network:InNetwork",
+        "nvls-tree": "s2sim.collectives.algorithms.nvls_tree:NvlsTree",
         "pairwise": "s2sim.collectives.algorithms.pairwise:Pairwise",
         "spread": "s2sim.collectives.algorithms.spread:Spread",
         "binomial": "s2sim.collectives.algorithms.binomial:Binomial",

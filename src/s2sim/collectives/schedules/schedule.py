@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 Release: TypeAlias = Literal["delivered", "sent"]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Legs:
+    """What ranks of unlike nodes send each other as parts of one transfer, int64 of shape (m,) each.
+
+    Every leg carries a ``share`` of the buffer, and ``depth`` of them follow each other.
+    """
+
+    src: Ints
+    dst: Ints
+    share: float
+    depth: int
+
+
 @dataclass(frozen=True, eq=False)
 class Pattern:
     """Who sends to whom.
@@ -35,6 +48,9 @@ class Pattern:
         Ranks of each message; a pair may have several, over connections of their own.
     through_switch : bool
         Whether a switch sums what all ``src`` send and multicasts it to all ``dst``: one message for all of them.
+    legs : Legs or None
+        With ``through_switch``, what goes between nodes, whose own switches sum and multicast; None where switches do
+        all of it.
     overheads : Overheads or None
         What a library adds to each message; patterns that differ in it are different patterns.
     part_of : (Pattern, int64 array of shape (m,)) or None
@@ -44,6 +60,7 @@ class Pattern:
     src: Ints
     dst: Ints
     through_switch: bool = False
+    legs: Legs | None = None
     overheads: Overheads | None = None
     part_of: tuple[Pattern, Ints] | None = None
 
@@ -66,6 +83,9 @@ class Pattern:
             digest = blake2b(self.src.astype(np.int64).tobytes(), digest_size=16, key=b"switch" * self.through_switch)
             digest.update(self.dst.astype(np.int64).tobytes())
             digest.update(len(self.src).to_bytes(8, "little"))
+            if self.legs is not None:
+                digest.update(b"".join(side.tobytes() for side in (self.legs.src, self.legs.dst)))
+                digest.update(repr((self.legs.share, self.legs.depth)).encode())
         if self.overheads is not None:
             digest.update(self.overheads.key)
         return digest.digest()

@@ -23,7 +23,11 @@ _PASSES = 8
 
 def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
     """Return one route a message of the pattern, with what a library adds to it."""
-    routes = cluster.reduction_tree() if pattern.through_switch else cluster.routes(pattern.src, pattern.dst)
+    if pattern.legs is not None:
+        legs = pattern.legs
+        routes = cluster.reduction_over_nodes(cluster.routes(legs.src, legs.dst), legs.share, legs.depth)
+    else:
+        routes = cluster.reduction_tree() if pattern.through_switch else cluster.routes(pattern.src, pattern.dst)
     return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
 
 
