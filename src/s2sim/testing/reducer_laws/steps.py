@@ -97,8 +97,11 @@ def _require_near(
     share: float,
     text: str,
 ) -> None:
-    """Require that no layer is off by more than a share of the largest of ``sizes``."""
+    """Require that no layer is off by more than a share of the largest of ``sizes``, of whatever layer.
+
+    What cancels in one may have been coded together with all others.
+    """
+    scale = max((float(np.abs(values).max(initial=0.0)) for values in sizes.values()), default=0.0)
     for name, values in found.items():
-        scale = float(np.abs(sizes[name]).max(initial=0.0))
         gap = float(np.abs(values - wanted[name]).max(initial=0.0))
         require(gap <= share * scale, text.format(repr(name)))
