@@ -27,6 +27,7 @@ EQUAL = {
     "spardl": 4.0,
     "random-block": 2.0,
     "random-k": 2.0,
+    "deepreduce": 49,
     "sbc": 8.0,
 }
 AT_MOST = {"ok-topk": 5.9}
@@ -66,6 +67,6 @@ def test_the_longest_path_of_gtopk(gradients):
 
 
 def test_the_order_is_the_published_one(gradients):
-    order = ["random-block", "spardl", "ok-topk", "sbc", "topk", "topka2a", "dense"]
+    order = ["random-block", "spardl", "ok-topk", "sbc", "deepreduce", "topk", "topka2a", "dense"]
     found = [megabytes(text, gradients) for text in order]
     assert found == sorted(found)
