@@ -173,7 +173,7 @@ def test_what_gpus_compute_is_not_in_doubt():
 @pytest.fixture(scope="module")
 def rows():
     return s2sim.run(
-        "fat-tree", workers=8, trace="lstm-lm", reducers=["union", "s2:rows=3,cells=1", "fp16"], break_even=False
+        "fat-tree", workers=8, trace="lstm-lm", reducers=["union", "s2:rows=1,cells=0.5", "fp16"], break_even=False
     ).rows
 
 
@@ -182,17 +182,26 @@ def test_what_is_worse_than_zeros_on_one_layer_is_out(rows):
     layer, error = sketch.worst_layer
     assert error > 1
     assert sketch.error_per_layer[layer].relative_l2 == error
-    assert rejected(sketch, None).startswith("worse than zeros")
+    assert rejected(sketch, None) == "worse than zeros"
+    half = replace_error(sketch.error, 0.5)
+    loud = replace(sketch, error=half, error_compressed=half)
+    assert rejected(loud, None) == f"worse than zeros on {layer}"
     better = {name: replace_error(item, min(item.relative_l2, 0.9)) for name, item in sketch.error_per_layer.items()}
-    calm = replace(
-        sketch,
-        error=replace_error(sketch.error, 0.5),
-        error_compressed=replace_error(sketch.error_compressed, 0.5),
-        error_per_layer=better,
-    )
+    calm = replace(loud, error_per_layer=better)
     assert rejected(calm, None) is None
     assert rejected(calm, 0.1) == "error over 0.1"
     assert rejected(replace(calm, residual_trend="diverges"), None) == "residuals diverge"
+
+
+def test_what_is_as_bad_as_zeros_needs_steps_with_feedback(rows):
+    some = rows[1]
+    row = replace(some, lossless=False, error=replace_error(some.error, 0.9949))
+    assert rejected(row, None) is None
+    for field in ("error", "error_compressed"):
+        hardly = replace(row, **{field: replace_error(getattr(row, field), 0.995)})
+        assert rejected(hardly, None) == "as bad as zeros"
+        assert rejected(replace(hardly, residual_trend="settled"), None) is None
+        assert rejected(replace(hardly, residual_trend="diverges"), None) == "residuals diverge"
 
 
 def replace_error(error, relative_l2):

@@ -26,6 +26,7 @@ _BAD_LAYER = "worse than zeros on "
 _IN_A_WORD = {
     _BAD_LAYER: "a bad layer",
     "worse than zeros": "worse than 0",
+    "as bad as zeros": "as bad as 0",
     "error over": "over limit",
     "error undefined": "undefined",
     "residuals diverge": "diverges",

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 # What has an error of 1 on a layer sends nothing of it, which error feedback makes good; what has more is worse.
 _ZEROS = 1 + 1e-6
 
+# From here on an error rounds to 1 in two digits: hardly anything arrives, and speed alone is no gain. Only steps in
+# which error feedback makes that good can say otherwise.
+_AS_BAD_AS_ZEROS = 0.995
+
 _NO_MEAN = {
     "sign": "signs, not the mean: only training can tell",
     "weights": "models of their own: only training can tell",
@@ -53,8 +57,8 @@ def rejected(row: Row, max_error: float | None) -> str | None:
     """Return why a reducer cannot be recommended, however fast; None where it can.
 
     It has to end with a mean, or its error says nothing. That has to be defined, below that of zeros as a whole and
-    over what is compressed, not above it on any layer, and not above what the user allows; and with error feedback its
-    residuals must not diverge.
+    over what is compressed, not above it on any layer, and not above what the user allows. Where no residuals were
+    followed it has to be clearly below that of zeros; where they were, they must not diverge.
     """
     if row.estimates != "mean":
         return _NO_MEAN[row.estimates]
@@ -63,11 +67,14 @@ def rejected(row: Row, max_error: float | None) -> str | None:
     error, compressed = row.error.relative_l2, row.error_compressed.relative_l2
     if error is None:
         return "error undefined"
-    if error >= 1 or (compressed is not None and compressed >= 1):
+    largest = max(error, compressed or 0)
+    if largest >= 1:
         return "worse than zeros"
     layer, worst = row.worst_layer
     if worst is not None and worst > _ZEROS:
         return f"worse than zeros on {layer}"
+    if row.residual_trend is None and largest >= _AS_BAD_AS_ZEROS:
+        return "as bad as zeros"
     if row.residual_trend == "diverges":
         return "residuals diverge"
     if max_error is not None and error > max_error:

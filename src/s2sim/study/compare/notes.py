@@ -59,8 +59,8 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
         )
     if spec.max_error is None:
         notes.append(
-            "what is worse than zeros never wins: an error of 1 or more, or above 1 on a layer; --max-error sets a "
-            "stricter limit"
+            "what is worse than zeros never wins: an error of 1 or more, or above 1 on a layer; nor, unless --steps "
+            "follows its residuals, one of 0.995 or more; --max-error sets a stricter limit"
         )
     plans = [make_plan(item.recording, library) for item in recorded]
     kinds = sorted({demand.kind for plan in plans for lowered in plan.lowered for demand in lowered.demands})

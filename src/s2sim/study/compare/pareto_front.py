@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
     """Return the option strings of those rows that no other beats in error and cost at once: the Pareto-optimal ones.
 
-    All rows are of one number of workers. Rows of equal error and cost are all on the front; one whose error is
-    undefined, 1 or more is never.
+    All rows are of one number of workers. Rows of equal error and cost are all on the front; one that no
+    verdict would take for its error is never.
     """
     held = sorted(rows, key=lambda row: (cost(row), _error(row)))
     best, best_cost = inf, -inf
@@ -39,7 +39,7 @@ def fronts(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _error(row: Row) -> float:
-    """Return an error to compare: exact ones differ by rounding alone, and from 1 on zeros are nearer to the mean."""
+    """Return an error to compare: exact ones differ by rounding alone, and what no verdict takes has none."""
     if row.exact:
         return 0.0
     error = row.error.relative_l2
