@@ -251,3 +251,14 @@ def test_wangni_is_unbiased_and_its_variance_is_that_of_its_probabilities():
 def test_values_of_every_size(text):
     for values in ([0.0] * 9, [1e-45], [3e38] * 9, [-1.0], [5.0, 0.0]):
         assert np.isfinite(reduce_once(text, [np.array(values, np.float32)]).values[0]).all()
+
+
+def test_wangni_sends_values_in_the_type_that_they_are_held_in():
+    gradient = Gradient(("a",), (np.array([1.001, *[1e-3] * 99], np.float32),))
+    found = {}
+    for dtype in ("fp32", "bf16"):
+        (result,), recording = run_group([make_reducer("wangni").held_in(dtype)], [gradient])
+        found[dtype] = result.mean.layers[0][0], recording.calls[0].bytes_by_rank[0]
+    # One element is certain; all others have the same magnitude.
+    assert found["fp32"][0] == np.float32(1.001)
+    assert found["bf16"] == (1, found["fp32"][1] - 2)

@@ -60,6 +60,10 @@ class Gathered(Reducer):
     def decode(self, message: Message, elements: int) -> Floats32:
         """Return what a message for so many elements stands for, float32 of shape (elements,)."""
 
+    def add(self, message: Message, total: Floats32) -> None:
+        """Add what a message stands for to ``total``, float32 of shape (n,), n > 0."""
+        np.add(total, self.decode(message, len(total)), out=total)
+
     def decided(self, total: Floats32, ranks: int) -> Floats32:
         """Return what a tensor's sum over ranks comes to: the mean."""
         return total / np.float32(ranks)
@@ -187,8 +191,9 @@ class Gathered(Reducer):
         totals = [np.zeros(size, np.float32) for size in sizes]
         with refuse_overflow():
             for own in messages:
-                for total, decoded in zip(totals, self.decode_all(own, sizes), strict=True):
-                    np.add(total, decoded, out=total)
+                for total, message in zip(totals, own, strict=True):
+                    if len(total):
+                        self.add(message, total)
         return totals
 
     def _result(self, totals: Sequence[Floats32], ranks: int, like: Gradient) -> Gradient:

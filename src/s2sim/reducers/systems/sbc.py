@@ -12,16 +12,17 @@ from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.options import check_options, check_shares
 from s2sim.reducers.elements import coded_cost
-from s2sim.reducers.elements.gathered import Gathered, Message
+from s2sim.reducers.elements.scattered import Scattered
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats32, Ints
+    from s2sim.reducers.elements.gathered import Message
     from s2sim.reducers.scripts.script import Work
 
 
 @dataclass(slots=True)
-class Sbc(Gathered):
+class Sbc(Scattered):
     """Of every tensor, the k largest positive elements or the k smallest negative ones, all as their mean.
 
     F. Sattler et al., "Sparse Binary Compression: Towards Distributed Deep Learning with Minimal Communication",
@@ -71,16 +72,10 @@ class Sbc(Gathered):
         chosen = above if _mean(vector, above) >= -_mean(vector, below) else below
         return encode_positions(chosen, self.golomb_bits), np.array([_mean(vector, chosen)], np.float32)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
-        """Return the mean at the positions, and zeros."""
-        vector = np.zeros(elements, np.float32)
-        vector[decode_positions(message[0], self.golomb_bits)] = message[1]
-        return vector
-
-    @property
-    def known_size(self) -> bool:
-        """How long a Golomb stream is, data decide."""
-        return False
+    def read(self, message: Message, elements: int) -> tuple[Ints, np.float32]:  # noqa: ARG002  (the stream knows)
+        """Return the positions, and the mean."""
+        stream, (mean,) = message
+        return decode_positions(stream, self.golomb_bits), mean
 
     def encode_work(self, elements: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
         """Return the cost of two selections, and of coding one's positions."""

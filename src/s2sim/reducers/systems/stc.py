@@ -12,16 +12,18 @@ from s2sim.codecs.golomb import decode_positions, encode_positions, rice_bits
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.options import check_options, check_shares
 from s2sim.reducers.elements import coded_cost
-from s2sim.reducers.elements.gathered import Aggregate, Gathered, Message
+from s2sim.reducers.elements.gathered import Aggregate  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.elements.scattered import Scattered
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
-    from s2sim.arrays import Floats32
+    from s2sim.arrays import Floats32, Ints
+    from s2sim.reducers.elements.gathered import Message
     from s2sim.reducers.scripts.script import Work
 
 
 @dataclass(slots=True)
-class Stc(Gathered):
+class Stc(Scattered):
     """Of every tensor, the k elements of largest magnitude as plus or minus their mean magnitude.
 
     F. Sattler, S. Wiedemann, K.-R. Mueller, W. Samek, "Robust and Communication-Efficient Federated Learning from
@@ -63,18 +65,11 @@ class Stc(Gathered):
         signs = pack_integers((values > 0).view(np.uint8), 1)
         return encode_positions(chosen, rice_bits(self.density)), signs, np.array([mean], np.float32)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
-        """Return the mean magnitude with its signs at the positions, and zeros."""
+    def read(self, message: Message, elements: int) -> tuple[Ints, Floats32]:  # noqa: ARG002  (the stream knows)
+        """Return the positions, and the mean magnitude with their signs."""
         stream, signs, (mean,) = message
         chosen = decode_positions(stream, rice_bits(self.density))
-        vector = np.zeros(elements, np.float32)
-        vector[chosen] = np.where(unpack_integers(signs, 1, len(chosen)), mean, -mean)
-        return vector
-
-    @property
-    def known_size(self) -> bool:
-        """How long a Golomb stream is, data decide."""
-        return False
+        return chosen, np.where(unpack_integers(signs, 1, len(chosen)), mean, -mean)
 
     def encode_work(self, elements: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
         """Return the cost of selecting, and of coding positions."""

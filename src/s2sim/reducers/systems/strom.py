@@ -11,11 +11,12 @@ from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError, S2SimError
 from s2sim.options import check_shares
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.elements.gathered import Gathered, Message
+from s2sim.reducers.elements.scattered import Scattered
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats32, Ints, Words
+    from s2sim.reducers.elements.gathered import Message
     from s2sim.reducers.scripts.script import Work
 
 _SIGN = np.uint32(1 << 31)
@@ -23,7 +24,7 @@ _LEAST, _MOST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(n
 
 
 @dataclass(slots=True)
-class Strom(Gathered):
+class Strom(Scattered):
     """Every element above a threshold in magnitude is sent as the threshold; all else belongs into a residual.
 
     N. Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech 2015, recalled: a
@@ -70,18 +71,11 @@ class Strom(Gathered):
         tau = np.abs(vector[chosen]).min() if len(chosen) else 0
         return _words(vector, chosen), np.array([tau], np.float32)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
-        """Return the threshold with every sign, and zeros."""
+    def read(self, message: Message, elements: int) -> tuple[Words, Floats32]:  # noqa: ARG002  (words know)
+        """Return the places, and the threshold with every sign."""
         words, *threshold = message
         (tau,) = threshold[0] if threshold else [np.float32(self.threshold)]
-        vector = np.zeros(elements, np.float32)
-        vector[words & ~_SIGN] = np.where(words >= _SIGN, -tau, tau)
-        return vector
-
-    @property
-    def known_size(self) -> bool:
-        """How many elements exceed a threshold, data decide."""
-        return False
+        return words & ~_SIGN, np.where(words >= _SIGN, -tau, tau)
 
     def encode_work(self, elements: int, code_bytes: int) -> Work:
         """Return the cost of a pass that picks the elements, or of selecting them."""

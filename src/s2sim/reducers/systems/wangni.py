@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.codecs.bfloat16 import as_held, widen
 from s2sim.codecs.bit_packing import pack_integers, unpack_integers
+from s2sim.codecs.top_k import elements_kept
 from s2sim.options import check_options, check_shares
-from s2sim.reducers.elements.gathered import Gathered, Message
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.elements.scattered import Scattered
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from s2sim.arrays import Floats32
+    from s2sim.reducers.elements.gathered import Message
+    from s2sim.reducers.scripts.script import Work
 
 # With fewer bits than a byte has, the number of indices would not follow from their bytes.
 _LEAST_INDEX_BITS = 8
 
 
 @dataclass(slots=True)
-class Wangni(Gathered):
+class Wangni(Scattered):
     """Element i is kept with probability p_i = min(lambda |g_i|, 1), and then sent as g_i / p_i: unbiased.
 
     J. Wangni, J. Wang, J. Liu, T. Zhang, "Gradient Sparsification for Communication-Efficient Distributed
@@ -54,33 +61,6 @@ class Wangni(Gathered):
         check_options(self, "wangni", rounds=0)
         check_shares(self, "wangni", "density")
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
-        """Return indices and values of what is certain, and of what is drawn indices with signs, and 1 / lambda."""
-        inverse = self.inverse_lambda(vector)
-        draws = random.random(len(vector), dtype=np.float32)
-        draws *= inverse
-        kept = np.flatnonzero(np.abs(vector) > draws)
-        values = vector[kept]
-        certain = np.abs(values) >= inverse
-        drawn = kept[~certain].astype(np.uint64) << np.uint64(1) | (values[~certain] < 0)
-        bits = _index_bits(len(vector))
-        return (
-            pack_integers(kept[certain].astype(np.uint32), bits),
-            values[certain],
-            pack_integers(drawn, bits + 1),
-            np.array([inverse], np.float32),
-        )
-
-    def decode(self, message: Message, elements: int) -> Floats32:
-        """Return the values of what is certain, 1 / lambda with the signs of what was drawn, and zeros."""
-        indices, values, packed, (inverse,) = message
-        bits = _index_bits(elements)
-        drawn = unpack_integers(packed, bits + 1, 8 * len(packed) // (bits + 1))
-        vector = np.zeros(elements, np.float32)
-        vector[unpack_integers(indices, bits, len(values))] = values
-        vector[drawn >> 1] = np.where(drawn & 1, -inverse, inverse)
-        return vector
-
     def inverse_lambda(self, vector: Floats32) -> np.float32:
         """Return 1 / lambda, the magnitude from which on elements are certain; 0 where all that are not zero are."""
         magnitudes = np.abs(vector)
@@ -96,10 +76,35 @@ class Wangni(Gathered):
             inverse = total / left
         return np.float32(min(inverse, np.finfo(np.float32).max))
 
-    @property
-    def known_size(self) -> bool:
-        """How many elements are drawn, chance decides."""
-        return False
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return indices and values of what is certain, and of what is drawn indices with signs, and 1 / lambda."""
+        inverse = self.inverse_lambda(vector)
+        draws = random.random(len(vector), dtype=np.float32)
+        draws *= inverse
+        kept = np.flatnonzero(np.abs(vector) > draws)
+        values = vector[kept]
+        certain = np.abs(values) >= inverse
+        drawn = kept[~certain].astype(np.uint64) << np.uint64(1) | (values[~certain] < 0)
+        bits = _index_bits(len(vector))
+        return (
+            pack_integers(kept[certain].astype(np.uint32), bits),
+            as_held(values[certain], self.held),
+            pack_integers(drawn, bits + 1),
+            np.array([inverse], np.float32),
+        )
+
+    def read(self, message: Message, elements: int) -> tuple[NDArray[Any], Floats32]:
+        """Return the places of what is certain and what was drawn, and values and 1 / lambda with signs."""
+        indices, values, packed, (inverse,) = message
+        bits = _index_bits(elements)
+        certain = unpack_integers(indices, bits, len(values))
+        drawn = unpack_integers(packed, bits + 1, 8 * len(packed) // (bits + 1))
+        at = np.concatenate((certain, drawn >> 1))
+        return at, np.concatenate((widen(values), np.where(drawn & 1, -inverse, inverse)))
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
+        """Return the cost of adding every element that is kept where it belongs."""
+        return cost.add_pairs(cost.VALUE_BYTES * elements, messages * elements_kept(elements, self.density))
 
 
 def _index_bits(elements: int) -> int:
