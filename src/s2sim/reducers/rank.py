@@ -194,6 +194,8 @@ class Traits:
     adds_up : bool
         Whether what all ranks have sent is together as many times the mean as there are ranks; where it is not, as with
         medians of sums, feedback keeps what each rank alone has lost.
+    assumes : str
+        What has to be so in training for its results to be of use, to be read after "if"; empty where that is nothing.
     conserves : bool
         Whether what it sends and what it holds back are the gradient and what was held back before.
     """
@@ -215,6 +217,7 @@ class Traits:
     certainty: Certainty = "recalled"
     adds_up: bool = True
     conserves: bool = True
+    assumes: str = ""
 
 
 @dataclass(slots=True)

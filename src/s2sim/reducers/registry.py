@@ -24,6 +24,7 @@ REDUCERS = Registry(
         "fp8": "s2sim.reducers.systems.fp8:Fp8",
         "topk": "s2sim.reducers.systems.topk:TopK",
         "dgc-select": "s2sim.reducers.systems.dgc_select:DgcSelect",
+        "pactrain": "s2sim.reducers.systems.pactrain:PacTrain",
         "random-k": "s2sim.reducers.systems.random_k:RandomK",
         "random-block": "s2sim.reducers.systems.random_block:RandomBlock",
         "topka2a": "s2sim.reducers.systems.topka2a:TopKA2A",

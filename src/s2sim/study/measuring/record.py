@@ -45,12 +45,14 @@ class Recorded:
 
     @property
     def assumes(self) -> str | None:
-        """On what its time rests beside what is simulated."""
+        """On what it rests beside what is simulated."""
         parts = []
         if AwaitGradient() in self.recording.scripts[0]:
             parts.append("rows are known before forward")
         if self.reducer.traits.warm:
             parts.append("sizes carry over from the step before")
+        if self.reducer.traits.assumes:
+            parts.append(self.reducer.traits.assumes)
         return " and ".join(parts) or None
 
 
