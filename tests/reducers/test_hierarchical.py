@@ -217,6 +217,8 @@ def test_topologies_say_which_ranks_share_a_node(placement):
     assert all(row.error.relative_l2 < 1e-6 for row in rows)
     # Four exchanges, each of sizes that only data tells; a rank takes part in one between nodes at a time.
     assert rows[2].host_syncs == 8
+    # What every node does, and every shard, is told once: sizes and payload of four exchanges, and the dense layers.
+    assert len(rows[2].collectives) == 9
     # Three share a node: nothing goes between nodes.
     assert {each.label for each in rows[0].collectives} == {
         "rows to their shards in the node: sizes",

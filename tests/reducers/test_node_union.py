@@ -113,6 +113,7 @@ def test_it_beats_the_best_flat_exact_one_between_nodes_of_several_gpus():
     }
     flat = min(rows["union"].total_s, rows["owner-reduce"].total_s)
     assert rows["node-union"].total_s < 0.8 * flat
+    assert len(rows["node-union"].collectives) == 8
     assert rows["node-union:prefetch=true"].total_s < 0.8 * rows["union:prefetch=true"].total_s
 
 

@@ -197,7 +197,7 @@ def test_ranks_with_different_scripts_end_together(library, timer, gpu):
 def test_a_plan_with_one_call_closed_runs_that_call_as_asked(timer, gpu):
     recording = Recording((BITS, HALVES), ((Post(0), Wait((0,)), Post(1), Wait((1,))),) * WORKERS)
     plan, ideal = make_plan(recording, choose_library("mpi:buffers=device")), make_plan(recording)
-    closed = replay(recording, timer, gpu, plan.closed(1, ideal))
+    closed = replay(recording, timer, gpu, plan.closed([1], ideal))
     assert closed.total_ps == replay(recording, timer, gpu).total_ps
     assert replay(recording, timer, gpu, plan).total_ps > closed.total_ps
     assert plan.unordered(ideal).lowered == plan.lowered

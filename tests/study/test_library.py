@@ -262,3 +262,15 @@ def test_the_library_is_part_of_the_spec():
     spec = RunSpec(topology="ring", workers=(2,), library="nccl:or=owners")
     assert RunSpec.from_json(spec.to_json(), "again") == spec
     assert dataclasses.replace(spec, library="ideal") != spec
+
+
+def test_what_groups_ask_alike_is_one_row_and_its_gap_is_closed_for_all():
+    row = next(
+        row
+        for row in s2sim.run("fat-tree", workers=8, reducers=["owner-reduce:hierarchical=true"], trace="ncf").rows
+        if row.reducer == "owner-reduce"
+    )
+    asked = [each for each in row.lowering if each.call == "rows of all shards"]
+    assert len(asked) == 1
+    # Sizes, a wait for them and padding, in both nodes: closing one of two would gain nothing.
+    assert asked[0].gap_s > 20e-6

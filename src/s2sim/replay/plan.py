@@ -13,6 +13,8 @@ from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.collectives.schedules.demand import Demand
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from s2sim.collectives.libraries.library import Library
     from s2sim.reducers.scripts.script import Call, Recording
 
@@ -47,9 +49,10 @@ class Plan:
             by_rank.update(dict.fromkeys(ranks, syncs))
         return by_group[()] + max(by_rank.values(), default=0)
 
-    def closed(self, call: int, ideal: Plan) -> Plan:
-        """Return the plan with one call executed as ``ideal`` has it."""
-        return replace(self, lowered=(*self.lowered[:call], ideal.lowered[call], *self.lowered[call + 1 :]))
+    def closed(self, calls: Collection[int], ideal: Plan) -> Plan:
+        """Return the plan with some calls executed as ``ideal`` has them."""
+        pairs = zip(self.lowered, ideal.lowered, strict=True)
+        return replace(self, lowered=tuple(other if call in calls else own for call, (own, other) in enumerate(pairs)))
 
     def unordered(self, ideal: Plan) -> Plan:
         """Return the plan with groups and numbers in flight as ``ideal`` has them."""

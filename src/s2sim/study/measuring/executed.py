@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
+from s2sim.study.measuring.alike import alike
 from s2sim.study.measuring.row_parts import LoweringRow
 from s2sim.study.measuring.wire import ring_traffic
 from s2sim.units import PS_PER_S
@@ -92,26 +93,28 @@ class Executed:
         return self._gap_ps(self.plan.unordered(self.ideal_plan)) / PS_PER_S
 
     def lowering(self) -> tuple[LoweringRow, ...]:
-        """Return a row a call.
+        """Return a row a call; those that several groups of ranks post alike are one.
 
         What a gap costs is the time of the whole phase less that of the phase with this gap alone closed, found by
         another replay: time that hides behind something else costs nothing, and what several gaps cost together may be
         more or less than their sum.
         """
         times, ideal_times = _times_s(self.replay), _times_s(self.ideal)
+        calls, lowered, ideal = self.recording.calls, self.plan.lowered, self.ideal_plan.lowered
+        posted = [(call.ranks, (call.label, own.asked, own.executes)) for call, own in zip(calls, lowered, strict=True)]
         return tuple(
             LoweringRow(
-                call=call.label,
-                asked=lowered.asked,
-                executes=lowered.executes,
-                bytes_ideal=self._most_sent([self.ideal_plan.lowered[number]]),
-                bytes_sent=self._most_sent([lowered]),
-                time_ideal_s=ideal_times[number],
-                time_s=times[number],
-                gap_s=self._gap_ps(self.plan.closed(number, self.ideal_plan)) / PS_PER_S,
-                why=lowered.why,
+                call=calls[group[0]].label,
+                asked=lowered[group[0]].asked,
+                executes=lowered[group[0]].executes,
+                bytes_ideal=self._most_sent(ideal[number] for number in group),
+                bytes_sent=self._most_sent(lowered[number] for number in group),
+                time_ideal_s=max(ideal_times[number] for number in group),
+                time_s=max(times[number] for number in group),
+                gap_s=self._gap_ps(self.plan.closed(group, self.ideal_plan)) / PS_PER_S,
+                why=lowered[group[0]].why,
             )
-            for number, (call, lowered) in enumerate(zip(self.recording.calls, self.plan.lowered, strict=True))
+            for group in alike(posted)
         )
 
     def _most_sent(self, lowered: Iterable[Lowered]) -> int:

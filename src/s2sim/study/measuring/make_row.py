@@ -9,6 +9,7 @@ import numpy as np
 from s2sim.collectives.timing.timer import link_bytes
 from s2sim.reducers.scripts.rounds import count_rounds
 from s2sim.reducers.scripts.traffic import payload_bytes
+from s2sim.study.measuring.alike import alike
 from s2sim.study.measuring.communication_bound import communication_bound
 from s2sim.study.measuring.result import Row
 from s2sim.study.measuring.row_parts import CollectiveRow
@@ -18,6 +19,7 @@ from s2sim.units import PS_PER_S, format_rate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from s2sim.reducers.scripts.script import Recording
     from s2sim.replay.run import Replay
     from s2sim.study.measuring.executed import Executed
     from s2sim.study.measuring.record import Recorded
@@ -105,19 +107,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         lower_bound_s=bound.seconds / recorded.recording.steps,
         lower_bound_why=bound.derivation,
         speedup_vs_dense=_ratio(base + dense.replay.total_ps, base + replay.total_ps),
-        collectives=tuple(
-            CollectiveRow(
-                kind=step.demands[0].kind,
-                algorithm=launch.timed.schedule.algorithm,
-                label=f"{call.label}: {step.what}" if step.what else call.label,
-                bytes=max(demand.handed_in_bytes for demand in step.demands),
-                time_s=(launch.end_ps - launch.start_ps) / PS_PER_S,
-                size_from_data=call.size_from_data,
-                why=launch.timed.why,
-            )
-            for launch in replay.launches
-            for call, step in ((recorded.recording.calls[number], step) for number, step in launch.parts)
-        ),
+        collectives=_collectives(recorded.recording, replay),
         bottleneck=bottleneck_text(replay, cluster, recorded.recording.steps),
         lowering=executed.lowering() if thorough else (),
         total_ideal_s=executed.ideal.total_ps / PS_PER_S if thorough else None,
@@ -127,6 +117,28 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         bytes_sent_real_per_rank=mean_bytes(executed.sent_real(), recorded.recording),
         assumes=recorded.assumes,
     )
+
+
+def _collectives(recording: Recording, replay: Replay) -> tuple[CollectiveRow, ...]:
+    """Return a row a launch of a call; those of several groups of ranks that are alike are one."""
+    ran = [(launch, recording.calls[number], step) for launch in replay.launches for number, step in launch.parts]
+    posted = [(launch.ranks, (call.label, step.what, step.demands[0].kind)) for launch, call, step in ran]
+    rows = []
+    for group in alike(posted):
+        launch, call, step = ran[group[0]]
+        together = [ran[place] for place in group]
+        rows.append(
+            CollectiveRow(
+                kind=step.demands[0].kind,
+                algorithm=launch.timed.schedule.algorithm,
+                label=f"{call.label}: {step.what}" if step.what else call.label,
+                bytes=max(demand.handed_in_bytes for _, _, each in together for demand in each.demands),
+                time_s=max(each.end_ps - each.start_ps for each, _, _ in together) / PS_PER_S,
+                size_from_data=call.size_from_data,
+                why=launch.timed.why,
+            )
+        )
+    return tuple(rows)
 
 
 def _ratio(dense_ps: int, own_ps: int) -> float:

@@ -110,7 +110,7 @@ class Row(JsonForm):
     speedup_vs_dense : float
         Ratio of totals, or of iterations where compute was given.
     collectives : tuple of CollectiveRow
-        In the order in which they were posted.
+        In the order in which they were posted; those that several groups of ranks post alike are one.
     bottleneck : str
         The phase and the link that the time goes to.
     lowering : tuple of LoweringRow

@@ -19,9 +19,9 @@ class CollectiveRow:
     kind, algorithm, label, why : str
         What ran, what it carried, and why that algorithm.
     bytes : int
-        Largest contribution of a rank.
+        Largest contribution of a rank; of several groups of ranks that post it alike, of any.
     time_s : float
-        From its launch to its end on the last rank.
+        From its launch to its end on the last rank, of the group where that takes longest.
     size_from_data : bool
         Whether the host had to wait for the GPU to know its size.
     """
