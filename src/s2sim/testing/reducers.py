@@ -61,18 +61,19 @@ def check_reducer(make: Callable[[], Reducer], *, exhaustive: bool = True) -> No
         warnings.simplefilter("error", RuntimeWarning)
         # That nothing is compressed is right where there is nothing to compress.
         warnings.simplefilter("ignore", S2SimWarning)
-        taken = ranks_taken(make, RANK_COUNTS if exhaustive else FEW_RANK_COUNTS)
+        reducer = make()
+        taken = ranks_taken(reducer, RANK_COUNTS if exhaustive else FEW_RANK_COUNTS)
         ranks = max((count for count in taken if count <= 3), default=min(taken))
-        check_edges(make(), ranks)
-        check_zero(make(), ranks)
-        check_not_finite(make(), ranks)
-        check_lengths(make(), ranks)
-        check_determinism(make(), ranks)
+        check_edges(reducer, ranks)
+        check_zero(reducer, ranks)
+        check_not_finite(reducer, ranks)
+        check_lengths(reducer, ranks)
+        check_determinism(reducer, ranks)
         if 1 in taken:
-            check_sent(make())
-        check_nothing_lost(make(), ranks)
-        check_restore(make(), ranks)
+            check_sent(reducer)
+        check_nothing_lost(reducer, ranks)
+        check_restore(reducer, ranks)
         if 2 in taken:
-            check_contraction(make(), seeds)
-            if is_unbiased(make()):
-                check_unbiased(make(), seeds)
+            check_contraction(reducer, seeds)
+            if is_unbiased(reducer):
+                check_unbiased(reducer, seeds)

@@ -16,7 +16,7 @@ from s2sim.testing.reducer_laws.outcome import check_accuracy, check_bound, chec
 from s2sim.testing.require import require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from s2sim.reducers.rank import Reducer
 
@@ -26,12 +26,11 @@ _NOT_EXACT = "subnormal values"
 _MAY_OVERFLOW = "huge values"
 
 
-def ranks_taken(make: Callable[[], Reducer], counts: Iterable[int]) -> list[int]:
+def ranks_taken(reducer: Reducer, counts: Iterable[int]) -> list[int]:
     """Check one step with each number of ranks; return those that are not refused in one line that names them."""
     taken = []
     for ranks in counts:
         gradients, where = example_gradients(ranks), f"with {ranks} rank{'s' * (ranks > 1)}"
-        reducer = make()
         try:
             instances = make_instances(reducer, ranks)
             results, recording = run_group(instances, gradients)
