@@ -12,6 +12,7 @@ import pytest
 import s2sim
 from s2sim.cli.main import main
 from s2sim.errors import OptionError, S2SimError, UnknownNameError
+from s2sim.reducers import registry
 from s2sim.reducers.rank import Traits
 from s2sim.reducers.registry import REDUCERS, reducer_names
 from s2sim.reducers.systems.dense import Dense
@@ -48,6 +49,7 @@ class Needy(Dense):
 @pytest.fixture
 def registered(monkeypatch):
     monkeypatch.setitem(sys.modules, "plug_ins", SimpleNamespace(Fussy=Fussy, Needy=Needy))
+    monkeypatch.setattr(registry, "PRESETS", {})
     few = {name: REDUCERS.builtin[name] for name in ("dense", "topk", "union", "s2")}
     monkeypatch.setitem(REDUCERS.__dict__, "_targets", few | {"fussy": "plug_ins:Fussy", "needy": "plug_ins:Needy"})
 

@@ -212,7 +212,7 @@ class PerLayer(Reducer):
             for pattern, own in zip(patterns, layers, strict=True):
                 if not own:
                     _warn(f"the pattern {pattern} is the first to fit no layer: there are {_listed(gradient.names)}")
-            if rest:
+            if rest and patterns:
                 _warn(f"no pattern fits {_listed([gradient.names[index] for index in rest])}: sent densely")
         return layers, rest
 
