@@ -31,9 +31,14 @@ def asked_or_all(texts: Sequence[str]) -> tuple[tuple[AskedReducer, ...], dict[s
         if name in there:
             continue
         try:
-            others.append(AskedReducer(name, make_reducer(name), optional=True))
+            reducer = make_reducer(name)
         except S2SimError as error:
             refused[name] = str(error)
+            continue
+        if reducer.takes_reducers:
+            refused[name] = f"{name} is as its parts are: name it with a reducer for each pattern of layer names"
+        else:
+            others.append(AskedReducer(name, reducer, optional=True))
     return (*asked, *others), refused
 
 
