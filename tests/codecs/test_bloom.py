@@ -1,4 +1,4 @@
-"""The Bloom filter against one of sets of bits, its rate of false positives, and which keys are certain."""
+"""The Bloom filter against one of sets of bits, its rate of false positives, and which keys are likeliest."""
 
 from math import log2
 
@@ -26,7 +26,6 @@ def test_no_key_is_lost(n, share, rate, seed):
     positives = bloom.positives(filled, n)
     assert np.isin(keys, positives).all()
     assert np.all(np.diff(positives) > 0)
-    assert np.isin(positives[bloom.certain(positives)], keys).all()
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -47,18 +46,33 @@ def test_bits_are_those_of_the_formula(rate):
     assert bloom.hashes == round(log2(1 / rate))
 
 
-def test_a_key_is_certain_if_one_of_its_bits_is_its_own():
-    n, k = 3000, 60
-    bloom = BloomFilter.sized(k, 0.05)
-    positives = bloom.positives(bloom.encode(some_keys(n, k, 2)), n)
-    bits = [set(np.flatnonzero(np.unpackbits(bloom.encode(np.array([key])), bitorder="little"))) for key in positives]
-    alone = [
-        any(sum(bit in others for others in bits) == 1 for bit in own) and len(own) == bloom.hashes for own in bits
-    ]
-    found = bloom.certain(positives)
-    # Of a key that sets one bit twice it may be overlooked.
-    assert all(found[index] for index, is_alone in enumerate(alone) if is_alone)
-    assert 0 < found.sum() <= k
+def conflict_sets(bloom, positives):
+    """By bit, the places of the positives that set it."""
+    sets = {}
+    for place, key in enumerate(positives):
+        for bit in np.flatnonzero(np.unpackbits(bloom.encode(np.array([key])), bitorder="little")):
+            sets.setdefault(int(bit), []).append(place)
+    return [sets[bit] for bit in sorted(sets)]
+
+
+@given(st.integers(1, 400), st.floats(0.01, 0.2), st.sampled_from([0.5, 0.1, 0.01]), st.integers(0, 2**32))
+def test_the_likeliest_are_drawn_from_conflict_sets(n, share, rate, seed):
+    keys = some_keys(n, max(1, int(n * share)), seed)
+    bloom = BloomFilter.sized(len(keys), rate, seed)
+    positives = bloom.positives(bloom.encode(keys), n)
+    sets = conflict_sets(bloom, positives)
+    draws = np.random.default_rng(7).random(len(sets))
+    chosen = []
+    for members, draw in sorted(zip(sets, draws, strict=True), key=lambda item: len(item[0])):
+        if len(chosen) < len(keys) and not set(members) & set(chosen):
+            chosen.append(members[int(draw * len(members))])
+    found = bloom.likeliest(positives, len(keys), np.random.default_rng(7))
+    assert len(found) == len(keys)
+    assert np.all(np.diff(found) > 0)
+    assert np.isin(positives[chosen], found).all()
+    alone = [members[0] for members in sets if len(members) == 1]
+    assert np.isin(positives[alone], keys).all()
+    assert np.isin(positives[alone], found).all()
 
 
 def test_filters_differ_by_seed():

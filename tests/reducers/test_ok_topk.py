@@ -31,11 +31,18 @@ def ok_topk(vectors, k):
     return mean
 
 
-@given(st.integers(1, 9), st.integers(0, 60), st.floats(0.01, 1), st.integers(0, 2**32))
-def test_the_first_step_is_exact(ranks, n, density, seed):
+@given(
+    st.integers(1, 9),
+    st.integers(0, 60),
+    st.floats(0.01, 1),
+    st.sampled_from(["large", "all"]),
+    st.sampled_from(["skewed", "always", "never"]),
+    st.integers(0, 2**32),
+)
+def test_the_first_step_is_exact(ranks, n, density, sums, balance, seed):
     rng = np.random.default_rng(seed)
     vectors = [rng.integers(-4, 5, n).astype(np.float32) for _ in range(ranks)]
-    once = reduce_once(f"ok-topk:density={density}", vectors)
+    once = reduce_once(f"ok-topk:density={density},sums={sums},balance={balance}", vectors)
     assert np.array_equal(once.values[0], ok_topk(vectors, elements_kept(n, density)))
 
 
@@ -99,6 +106,24 @@ def test_an_owner_of_most_sums_hands_them_to_others():
     assert "sums to those who hold few" in calls
     assert held.max() - held.min() <= 8  # Bytes of a pair.
     assert np.array_equal(reduce_once("ok-topk:density=0.02", vectors).values[0], ok_topk(vectors, k))
+
+
+def test_sums_are_moved_when_asked_for_alone():
+    vectors = [np.random.default_rng(rank).standard_normal(2000, np.float32) for rank in range(4)]
+    moved = "sums to those who hold few"
+    assert [moved in calls_of(vectors, f"ok-topk:balance={when}") for when in ("skewed", "always", "never")] == [
+        False,
+        True,
+        False,
+    ]
+
+
+def test_all_sums_are_more_than_the_large_ones():
+    vectors = [np.random.default_rng(rank).standard_normal(20_000, np.float32) for rank in range(8)]
+    large, everything = (calls_of(vectors, f"ok-topk:sums={sums}")["largest sums"] for sums in ("large", "all"))
+    # Hardly two ranks select the same element.
+    assert sum(everything.elements) > 0.9 * 8 * 8 * 200
+    assert sum(large.elements) < 1.3 * 8 * 200
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 32])

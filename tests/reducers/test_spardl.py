@@ -23,33 +23,45 @@ def cut(block, k):
     return kept
 
 
-def spardl(vectors, density):
+def far_off(rank, gap, ranks):
+    return [(rank + distance) % ranks for distance in range(gap, min(2 * gap, ranks))]
+
+
+def spardl(vectors, density, local):
     """Every block walks to its owner by powers of two, cut before every hop."""
     ranks, n = len(vectors), len(vectors[0])
     ends = [rank * n // ranks for rank in range(ranks + 1)]
     kept = [elements_kept(b - a, density) for a, b in pairwise(ends)]
-    held = [[cut(vector[a:b], k) for a, b, k in zip(ends, ends[1:], kept, strict=False)] for vector in vectors]
+    held = [[vector[a:b] for a, b in pairwise(ends)] for vector in vectors]
+    if local == "selected":
+        held = [[cut(block, k) for block, k in zip(blocks, kept, strict=True)] for blocks in held]
     gap = 1
     while gap < ranks:
         gap *= 2
     while gap > 1:
         gap //= 2
         sent = [
-            {(rank + far) % ranks: held[rank][(rank + far) % ranks] for far in range(gap, min(2 * gap, ranks))}
-            for rank in range(ranks)
+            {block: cut(held[rank][block], kept[block]) for block in far_off(rank, gap, ranks)} for rank in range(ranks)
         ]
         for rank in range(ranks):
             for block, values in sent[rank - gap].items():
-                held[rank][block] = held[rank][block] + cut(values, kept[block])
+                held[rank][block] = held[rank][block] + values
     owned = [cut(held[rank][rank], kept[rank]) for rank in range(ranks)]
     return np.concatenate([np.empty(0, np.float32), *owned]) / np.float32(ranks)
 
 
-@given(st.integers(1, 9), st.integers(0, 60), st.floats(0.01, 1), st.integers(0, 2**32))
-def test_it_is_the_reduce_scatter_of_sparse_blocks(ranks, n, density, seed):
+@given(
+    st.integers(1, 9),
+    st.integers(0, 60),
+    st.floats(0.01, 1),
+    st.sampled_from(["all", "selected"]),
+    st.integers(0, 2**32),
+)
+def test_it_is_the_reduce_scatter_of_sparse_blocks(ranks, n, density, local, seed):
     rng = np.random.default_rng(seed)
     vectors = [rng.integers(-4, 5, n).astype(np.float32) for _ in range(ranks)]
-    assert np.array_equal(reduce_once(f"spardl:density={density}", vectors).values[0], spardl(vectors, density))
+    once = reduce_once(f"spardl:density={density},local={local}", vectors)
+    assert np.array_equal(once.values[0], spardl(vectors, density, local))
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 7, 16])

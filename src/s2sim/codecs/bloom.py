@@ -20,7 +20,7 @@ from s2sim.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s2sim.arrays import Bits, Ints, Mask, Words
+    from s2sim.arrays import Bits, Ints, Words
 
 _TESTED_AT_ONCE = 1 << 15
 _REMEMBERED = 64
@@ -80,19 +80,45 @@ class BloomFilter:
         check_key_space(0, n)
         return _positives(self, filled.tobytes(), n)
 
-    def certain(self, positives: Ints) -> Mask:
-        """Return which of all keys that test positive set a bit that no other one sets, bool of the same shape.
+    def likeliest(self, positives: Ints, k: int, random: np.random.Generator) -> Ints:
+        """Return ``k`` of all keys that test positive, those among them that are surely no others; increasing.
 
-        Such a key cannot be a false positive: DeepReduce's conflict sets of one.
+        The conflict set of a bit are the positives that set it, of which one at least is a key of the filter. From the
+        smallest on, each set in which none is chosen yet draws one; if that makes fewer than k, others are drawn at
+        random. DeepReduce's policy P2, but that its code goes through the sets again for the rest.
         """
-        places = list(self._places(self._mixed(positives)))
-        setters = np.zeros(self.bits, np.int64)
-        for place in places:
-            setters += np.bincount(place, minlength=self.bits)
-        alone = np.zeros(len(positives), np.bool_)
-        for place in places:
-            alone |= setters[place] == 1
-        return alone
+        bits, members = self._conflicts(positives)
+        starts = np.flatnonzero(np.diff(bits, prepend=-1))
+        sizes = np.diff(starts, append=len(bits))
+        draws = members[starts + (random.random(len(starts)) * sizes).astype(np.int64)]
+        places = np.empty(len(starts), np.int64)
+        places[np.argsort(sizes, kind="stable")] = np.arange(len(starts))
+
+        chosen, chosen_at = np.zeros(len(positives), np.bool_), [np.empty(0, np.int64)]
+        left = np.ones(len(starts), np.bool_)
+        while left.any():
+            # A set draws if no earlier one that may still draw has drawn one of its members.
+            drawn_at = np.full(len(positives), len(starts))
+            np.minimum.at(drawn_at, draws[left], places[left])
+            draws_now = left & (np.minimum.reduceat(drawn_at[members], starts) == places)
+            chosen[draws[draws_now]] = True
+            chosen_at.append(places[draws_now])
+            left &= ~np.logical_or.reduceat(chosen[members], starts)
+        first = np.sort(np.concatenate(chosen_at))[:k]
+        found = draws[np.argsort(places)[first]]
+        rest = np.setdiff1d(np.arange(len(positives)), found, assume_unique=True)
+        more = random.choice(rest, k - len(found), replace=False)
+        likeliest: Ints = positives[np.sort(np.concatenate([found, more]))]
+        return likeliest
+
+    def _conflicts(self, positives: Ints) -> tuple[Ints, Ints]:
+        """Return every bit that a positive sets with the positive's place, ordered by both."""
+        count = max(1, len(positives))
+        places = np.arange(len(positives))
+        pairs = [place * count + places for place in self._places(self._mixed(positives))]
+        ordered = np.sort(np.concatenate(pairs))
+        ordered = ordered[np.diff(ordered, prepend=-1) != 0]
+        return ordered // count, ordered % count
 
     def _mixed(self, keys: Ints) -> Words:
         return mix32(keys.astype(np.uint32), mix_constants(self.hashes, self.seed)[0])

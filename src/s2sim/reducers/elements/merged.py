@@ -30,11 +30,6 @@ def among(pairs: Pairs, others: Pairs) -> Pairs:
     return chosen(pairs, np.isin(pairs.indices, others.indices, assume_unique=True))
 
 
-def negative(pairs: Pairs) -> Pairs:
-    """Return the pairs with the opposite sign."""
-    return Pairs(pairs.indices, -pairs.values)
-
-
 def joined(parts: Sequence[Pairs]) -> Pairs:
     """Return the pairs of several ranges of a vector, one after the other."""
     return Pairs(

@@ -25,9 +25,6 @@ LEAST = float(np.finfo(np.float32).smallest_subnormal)
 _FINEST = 1 / 64
 """The smallest part that `_places` goes on by: all are looked up one by one."""
 
-_SKEW = 4
-"""How many times its share an owner may hold before pairs are moved."""
-
 
 def agree_on_regions(rank: Rank, own: Pairs, n: int) -> Generator[Pending, None, list[int]]:
     """Return where the ranks' regions of ``n`` elements begin and end: ranks + 1 places.
@@ -67,12 +64,12 @@ def threshold_of_sums(rank: Rank, sums: Pairs, k: int) -> Generator[Pending, Non
     return rank.replicated(least)
 
 
-def balance(rank: Rank, held: Pairs, dtype: Held) -> Generator[Pending, None, Pairs]:
-    """Return this rank's equal share of all owners' pairs, in order, if one holds far more than that; else its own."""
+def balance(rank: Rank, held: Pairs, dtype: Held, *, skew: float) -> Generator[Pending, None, Pairs]:
+    """Return this rank's equal share of all owners' pairs, in order, if one holds ``skew`` times that; else its own."""
     told = rank.all_gather(np.array([len(held)], np.int32), label="numbers of sums")
     yield told
     counts = np.concatenate(told.value).astype(np.int64)
-    if counts.max() * rank.size <= _SKEW * counts.sum():
+    if counts.max() * rank.size <= skew * counts.sum():
         return held
     begin = counts[: rank.index].sum()
     cuts = np.clip(chunk_bounds(int(counts.sum()), rank.size) - begin, 0, len(held))

@@ -117,20 +117,6 @@ def select_above(rank: Rank, gradient: Gradient, least: float) -> Pairs:
     return Pairs(_positions(gradient, found), values[found])
 
 
-def select_in_ranges(rank: Rank, gradient: Gradient, cuts: Ints, density: float) -> list[Pairs]:
-    """Return the elements of largest magnitude of each range between two neighbours of ``cuts``.
-
-    They are counted from the range's beginning; a density keeps so many of each as of a vector by itself, or fewer
-    where fewer are stored. The GPU is charged for finding them.
-    """
-    check_key_space(0, gradient.size)
-    values = _stored(gradient)
-    sizes = [elements_kept(int(size), density) for size in np.diff(cuts)]
-    rank.work(cost.select(len(values), sum(sizes)))
-    parts = Pairs(_positions(gradient, np.arange(len(values))), values).split(cuts)
-    return [part.largest(size) for part, size in zip(parts, sizes, strict=True)]
-
-
 def _largest(rank: Rank, gradient: Gradient, k: int) -> Pairs:
     values = _stored(gradient)
     rank.work(cost.select(values.size, k))

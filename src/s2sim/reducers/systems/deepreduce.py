@@ -39,9 +39,9 @@ class DeepReduce(Selecting):
     H. Xu et al., NeurIPS 2021. A Bloom filter takes 1.44 log2(1 / fpr) bits an index; all elements are tested for it,
     and a few others pass as well. The policy says what of those that pass has its value sent. With P0 all of them have,
     so that nothing is lost that top-k keeps: 32(k + fpr(n-k)) + 1.4427 k log2(1/fpr) bits. With P1 it is k of them at
-    random. With P2 it is those that set a bit of the filter alone, which cannot be others, and some of the rest at
-    random, up to k; the paper draws from each conflict set by itself. The paper codes each tensor by itself and hashes
-    with MurmurHash3; here one filter is that of the whole gradient, with this package's hash functions.
+    random. With P2 it is one of each set of positives that share a bit of the filter, from the smallest sets on, up to
+    k: who sets a bit alone cannot be an other. The paper codes each tensor by itself and hashes with MurmurHash3; here
+    one filter is that of the whole gradient, with this package's hash functions.
 
     Attributes
     ----------
@@ -133,10 +133,10 @@ class DeepReduce(Selecting):
         k = elements_kept(n, self.density)
         if self.policy == "p0" or len(positives) <= k:
             return positives
-        certain = bloom.certain(positives) if self.policy == "p2" else np.zeros(len(positives), np.bool_)
         random = named_generator(rank.seed, "deepreduce policy", rank.step, source)
-        drawn = random.choice(positives[~certain], k - np.count_nonzero(certain), replace=False)
-        return np.sort(np.concatenate([positives[certain], drawn]))
+        if self.policy == "p2":
+            return bloom.likeliest(positives, k, random)
+        return np.sort(random.choice(positives, k, replace=False))
 
     def contraction(self, gradient: Gradient) -> float | None:
         """Return k/n where all of top-k arrives as it is."""

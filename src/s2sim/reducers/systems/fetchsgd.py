@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class FetchSGD(HeavyHitters):
     """A reduce of count sketches to rank 0, which adds them to its own and broadcasts the k largest of these.
 
-    D. Rothchild et al., ICML 2020, algorithm 1 as recalled, sizes by the code of CommEfficient. Of the mean sketch S,
-    U <- momentum U + S and E <- E + U (the learning rate is the optimiser's); the k largest estimates of E are the
-    update. What was not sent stays in E, so that it needs no error feedback around it, and hash functions stay the same
-    in all steps. All ranks count the update itself as sent.
+    D. Rothchild et al., ICML 2020, by the authors' code. Of the mean sketch S, U <- momentum U + S and E <- E + U (the
+    learning rate is the optimiser's); the k largest estimates of E are the update. What was not sent stays in E, so
+    that it needs no error feedback around it, and hash functions stay the same in all steps. All ranks count the update
+    itself as sent.
 
     Attributes
     ----------
@@ -42,8 +42,9 @@ class FetchSGD(HeavyHitters):
     momentum : float
         0 leaves it to the optimiser; 0.9 is usual in the published runs.
     clear : {"subtract", "zero"}
-        Take the update's sketch out of E, or, as the code does, set the cells that it touches to zero, in U too
-        (recalled). The code's way forgets what collides with the update.
+        Take the update's sketch out of E, as the paper says (recalled), or set the cells that it touches to zero, in U
+        too, as the code does: a comment there says that models diverged otherwise. It forgets what collides with the
+        update.
     """
 
     density: float = 0.01
@@ -64,7 +65,7 @@ class FetchSGD(HeavyHitters):
         "github.com/kiddyboots216/CommEfficient",
         feedback="own",
         formula="4rc to the server for r x c cells, 8k from it",
-        certainty="recalled",
+        certainty="code read",
     )
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -29,17 +29,19 @@ _RECOMPUTE_EVERY, _REGIONS_EVERY = 32, 64
 _LOCAL_NUDGE, _LOCAL_BAND = 1.012, (2 / 3, 5 / 4)
 _GLOBAL_NUDGE, _GLOBAL_BAND = 1.008, (2 / 3, 4 / 3)
 
+# How many times its share an owner may hold before sums are moved.
+_SKEW = 4
+
 
 @dataclass(slots=True)
 class OkTopK(Selecting):
     """A split-and-reduce of pairs to the owners of regions, and a balanced all-gather of the largest sums.
 
-    S. Li and T. Hoefler, PPoPP 2022, algorithms 1 and 2 by a detailed summary, constants by the authors' code. Every
+    S. Li and T. Hoefler, PPoPP 2022, algorithms 1 and 2 by a detailed summary and the authors' code. Every
     ``recompute`` steps both thresholds are exact, and so is the result: the k largest of the sums of all ranks' k
     largest. In between a step selects by the last thresholds, which are nudged when they select too few or too many.
-    The code finds the exact global threshold by gathering all sums; here owners first tell the magnitudes at some
-    places of their order, and gather little more than the k largest. That it balances where an owner has four times
-    its share is recalled. The code's dense steps at the beginning of training are left out.
+    As implemented, indices of the sums travel as float32 (VGG, LSTM), and the first steps of training are dense
+    (neither is done here).
 
     A rank counts as sent what it selected and the result keeps.
 
@@ -49,10 +51,18 @@ class OkTopK(Selecting):
         Fraction of the elements, zeros included, that each rank selects and the result keeps, in (0, 1].
     recompute : int
         Steps for which thresholds hold, tau' in the paper; 32 for VGG and LSTM, 128 for BERT.
+    sums : {"large", "all"}
+        What owners gather when they look for the exact threshold: all sums, as the code does, or little more than the k
+        largest, after they have told each other the magnitudes at some places of their order.
+    balance : {"skewed", "always", "never"}
+        When sums are moved before they are gathered, so that ranks gather as many each: where one has four times its
+        share, as in the paper (recalled); as the code does for BERT; or as it does for VGG.
     """
 
     density: float = 0.01
     recompute: int = _RECOMPUTE_EVERY
+    sums: Literal["large", "all"] = "large"
+    balance: Literal["skewed", "always", "never"] = "skewed"
 
     steps: int = field(init=False, repr=False, default=0)
     cuts: list[int] | None = field(init=False, repr=False, default=None)
@@ -93,9 +103,10 @@ class OkTopK(Selecting):
 
         # Balance and gather: those of the sums that are large enough.
         if exact:
-            self.overall = yield from threshold_of_sums(rank, sums, k)
+            self.overall = (yield from threshold_of_sums(rank, sums, k)) if self.sums == "large" else LEAST
         large = chosen(sums, np.abs(sums.values) >= self.overall)
-        large = yield from balance(rank, large, self.held)
+        if self.balance != "never":
+            large = yield from balance(rank, large, self.held, skew=_SKEW if self.balance == "skewed" else 1)
         gathered = rank.all_gather(large.message(self.held), label="largest sums", size_from_data=True)
         yield gathered
 

@@ -27,18 +27,19 @@ if TYPE_CHECKING:
 class SketchedSGD(HeavyHitters):
     """An all-reduce of count sketches of everything, then one of the exact values of C k candidates, of which k stay.
 
-    N. Ivkin et al., NeurIPS 2019, by its abstract; steps and C are recalled. A rank counts as sent its own values of
-    the k elements that stay: the rest is for error feedback, as in the paper. Its momentum, masked at these elements,
-    is no part of it. Hash functions are others in every step, as in ``s2``.
+    N. Ivkin et al., NeurIPS 2019, by its abstract and the authors' code, which has a server in the place of the
+    all-reduces. A rank counts as sent its own values of the k elements that stay: the rest is for error feedback, as in
+    the paper. Its momentum, masked at these elements, is no part of it. Hash functions are others in every step, as in
+    ``s2``; in the code they stay.
 
     Attributes
     ----------
     density : float
         Fraction of the elements, zeros included, that is kept, in (0, 1].
     rows, columns : int
-        Of the sketch: 5, and ten columns for each element kept, as FetchSGD's code has them, unless given.
+        Of the sketch: 5, and ten columns for each element kept, as in the code, unless given.
     candidates : int
-        C: how many times as many elements as are kept travel in the second round.
+        C: how many times as many elements as are kept travel in the second round. 4 is recalled; the code's is 1.
     """
 
     density: float = 0.01
@@ -49,7 +50,8 @@ class SketchedSGD(HeavyHitters):
     about = Traits(
         name="sketched-sgd",
         summary="an all-reduce of count sketches, then one of the exact values of the largest estimates",
-        source="Ivkin et al., Communication-efficient Distributed SGD with Sketching, NeurIPS 2019",
+        source="Ivkin et al., Communication-efficient Distributed SGD with Sketching, NeurIPS 2019; "
+        "github.com/kiddyboots216/CommEfficient",
         feedback="needed",
         formula="8rc(P-1)/P + 8Ck(P-1)/P for r x c cells",
         certainty="recalled",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from s2sim.codecs.hashing import check_key_space
 from s2sim.errors import OptionError
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.blocks import Blocks
-from s2sim.reducers.elements.merged import among, gradient_of, mean_of, negative
-from s2sim.reducers.elements.pairs import merge_pairs
-from s2sim.reducers.elements.selection import Selecting, select_in_ranges
+from s2sim.reducers.elements.flat import flat_vector
+from s2sim.reducers.elements.merged import gradient_of, mean_of
+from s2sim.reducers.elements.selection import Selecting
 from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.scripts.traffic import chunk_bounds
 
@@ -28,17 +29,16 @@ class SparDL(Selecting):
     """A Spar-Reduce-Scatter of ceil(log2 P) rounds and an all-gather, of blocks that keep their share of elements.
 
     B. Zhao et al., ICDE 2024, by the authors' code. Block b of a team of T ranks belongs to its rank b. In a round of
-    distance g every rank sends the blocks of those 2g - 1 to g ranks on to the one g on, for g = 2^(l-1), ..., 1.
-    A block is cut to its k before it is sent, not when something is added to it (a reading of the code). The code sends
-    a message a block, here one message carries all of a round; its second half is a Bruck all-gather, here that of the
-    cluster. Sizes are fixed: pairs of zero fill up where there are fewer.
+    distance g every rank sends the blocks of those 2g - 1 to g ranks on to the one g on, for g = 2^(l-1), ..., 1. A
+    block is cut to its k just before it is sent, not when something is added to it. The code sends a message a block,
+    here one message carries all of a round; its second half is a Bruck all-gather, here that of the cluster. Sizes are
+    fixed: zeros fill up.
 
     With ``teams`` of neighbouring ranks, ranks in the same place of all teams then gather h pairs of their block each
     (Spar-All-Gather), cut the sum to k, and go on inside their teams; h moves so that sums have about k.
 
-    What a rank cuts off stays with it, a cut that all teams make in equal parts. Of its own values and those cuts it
-    counts what lies at elements that the result keeps as sent, so that all ranks' add up to P times the mean (global
-    residual collection).
+    What a rank cuts off stays with it, of what all teams cut an equal part. It counts as sent what it has put into the
+    elements that the result keeps, so that all ranks' add up to P times the mean (global residual collection).
 
     Attributes
     ----------
@@ -46,10 +46,13 @@ class SparDL(Selecting):
         Fraction of each block's elements, zeros included, that is kept, in (0, 1].
     teams : int
         How many teams there are; they divide the ranks.
+    local : {"all", "selected"}
+        What a rank adds to what comes: all of its own block, as the code does, or that block's k largest alone.
     """
 
     density: float = 0.01
     teams: int = 1
+    local: Literal["all", "selected"] = "all"
 
     gathered: float = field(init=False, repr=False, default=0.0)
     """Pairs that each team contributes to the sum of a block; 0 before the first step."""
@@ -73,12 +76,13 @@ class SparDL(Selecting):
         """Scatter and reduce inside teams, gather between teams, gather inside teams."""
         if rank.size % self.teams:
             raise OptionError(f"spardl: teams={self.teams} does not divide {rank.size} ranks: give a divisor")
+        check_key_space(0, gradient.size)
         members = rank.size // self.teams
         first = rank.index - rank.index % members
         team = rank.subgroup(range(first, first + members))
-        cuts = chunk_bounds(gradient.size, members)
-        blocks = Blocks(select_in_ranges(rank, gradient, cuts, self.density), cuts, self.density, self.held)
-        own = blocks.joined()
+        blocks = Blocks(flat_vector(gradient), chunk_bounds(gradient.size, members), self.density, self.held)
+        if self.local == "selected":
+            blocks.select(rank)
 
         # Spar-Reduce-Scatter: every rank ends with the sum of its own block.
         gap = 1 << (members - 1).bit_length() >> 1
@@ -101,8 +105,8 @@ class SparDL(Selecting):
         rank.work(cost.add_pairs(gradient.nbytes, len(kept)))
 
         def sent() -> Gradient:
-            rank.work(cost.keep_pairs(gradient.nbytes, len(own)))
-            return gradient_of(among(merge_pairs([own, *map(negative, blocks.cut_off)]), kept), gradient)
+            rank.work(cost.keep_pairs(gradient.nbytes, len(kept)))
+            return gradient_of(blocks.own_share(kept), gradient)
 
         return Reduced(rank.replicated(lambda: mean_of(kept, rank.size, gradient)), sent)
 
@@ -120,7 +124,7 @@ class SparDL(Selecting):
         pairs = blocks.hand_out(across, [block], length=min(most, ceil(self.gathered)))
         gathered = across.all_gather(pairs, label="pairs of all teams")
         yield gathered
-        found = blocks.replace(across, block, gathered.value)
+        found = blocks.replace(across, block, gathered.value, 1 / self.teams)
         # On in the same direction, in strides twice as long, or back in half of them.
         self.stride *= 2 if (found < most) == (self.stride > 0) else -1 / 2
         self.gathered = min(max(self.gathered + self.stride, least), most)
