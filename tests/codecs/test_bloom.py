@@ -4,7 +4,7 @@ from math import log2
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from s2sim.codecs.bloom import BloomFilter, check_rate
@@ -56,6 +56,7 @@ def conflict_sets(bloom, positives):
 
 
 @given(st.integers(1, 400), st.floats(0.01, 0.2), st.sampled_from([0.5, 0.1, 0.01]), st.integers(0, 2**32))
+@example(200, 0.125, 0.1, 1)
 def test_the_likeliest_are_drawn_from_conflict_sets(n, share, rate, seed):
     keys = some_keys(n, max(1, int(n * share)), seed)
     bloom = BloomFilter.sized(len(keys), rate, seed)

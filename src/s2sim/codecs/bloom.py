@@ -94,17 +94,16 @@ class BloomFilter:
         places = np.empty(len(starts), np.int64)
         places[np.argsort(sizes, kind="stable")] = np.arange(len(starts))
 
-        chosen, chosen_at = np.zeros(len(positives), np.bool_), [np.empty(0, np.int64)]
+        # Where in this order each positive is chosen; a set draws once no earlier one can draw one of its members.
+        chosen_at = np.full(len(positives), len(starts))
         left = np.ones(len(starts), np.bool_)
         while left.any():
-            # A set draws if no earlier one that may still draw has drawn one of its members.
             drawn_at = np.full(len(positives), len(starts))
             np.minimum.at(drawn_at, draws[left], places[left])
-            draws_now = left & (np.minimum.reduceat(drawn_at[members], starts) == places)
-            chosen[draws[draws_now]] = True
-            chosen_at.append(places[draws_now])
-            left &= ~np.logical_or.reduceat(chosen[members], starts)
-        first = np.sort(np.concatenate(chosen_at))[:k]
+            ready = left & (np.minimum.reduceat(drawn_at[members], starts) == places)
+            chosen_at[draws[ready]] = places[ready]
+            left &= np.minimum.reduceat(chosen_at[members], starts) > places
+        first = np.sort(chosen_at[chosen_at < len(starts)])[:k]
         found = draws[np.argsort(places)[first]]
         rest = np.setdiff1d(np.arange(len(positives)), found, assume_unique=True)
         more = random.choice(rest, k - len(found), replace=False)
