@@ -146,3 +146,12 @@ def test_ctrl_c_keeps_the_rows_that_are_finished(monkeypatch):
     result = s2sim.run("fat-tree", workers=2, trace=TRACE, reducers=["union"], steps=3, progress=Silent())
     assert [row.option_string for row in result.rows] == ["dense", "union"]
     assert INTERRUPTED_NOTE in result.notes
+
+
+@pytest.mark.parametrize("text", ["topk:density=1,momentum=0.9,masking=false", "topk:density=1,gmc=0.9"])
+def test_momentum_within_is_compared_with_momentum(text):
+    """Where nothing is lost, what has been delivered is what plain training with momentum would have taken."""
+    result = s2sim.run("ring", workers=2, trace="lstm-lm-steps", reducers=[text], steps=4)
+    (row,) = (each for each in result.rows if not each.baseline)
+    assert all(step.error_so_far < 1e-5 for step in row.steps)
+    assert all(step.residual == 0 for step in row.steps)

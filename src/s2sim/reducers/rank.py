@@ -315,6 +315,11 @@ class Reducer(ABC):
         return None
 
     @property
+    def momentum_within(self) -> float:
+        """The momentum that is in what ranks end with, which the optimizer then has not to add; 0 for none."""
+        return 0.0
+
+    @property
     def period(self) -> int:
         """Steps after which it does the same again; 1 unless it skips some."""
         return 1

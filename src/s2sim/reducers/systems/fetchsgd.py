@@ -73,6 +73,11 @@ class FetchSGD(HeavyHitters):
         if not 0 <= self.momentum < 1:
             raise OptionError(f"fetchsgd: momentum={self.momentum} is not from 0 to below 1")
 
+    @property
+    def momentum_within(self) -> float:
+        """``momentum``."""
+        return self.momentum
+
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sum sketches at the server, take the largest out of its error, send them to all."""
         k = elements_kept(gradient.size, self.density)

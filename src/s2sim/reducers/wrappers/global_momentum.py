@@ -46,6 +46,11 @@ class GlobalMomentum(Feedback):
             raise OptionError(f"{name}: gmc={self.gmc} is not between 0 and 1")
         self.check_delays()
 
+    @property
+    def momentum_within(self) -> float:
+        """``gmc``."""
+        return self.gmc
+
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Add the residual and the model's last step, reduce, keep what was not sent."""
         corrected = gradient

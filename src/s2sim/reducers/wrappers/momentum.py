@@ -64,6 +64,11 @@ class MomentumCorrection(Feedback):
                 "element: add masking=false"
             )
 
+    @property
+    def momentum_within(self) -> float:
+        """``momentum``."""
+        return self.momentum
+
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Gather momentum, send from what has gathered, clear what was sent."""
         if self.clip is not None:

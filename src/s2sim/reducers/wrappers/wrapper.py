@@ -108,6 +108,11 @@ class Wrapper(Reducer):
         return self.inner.runs_by
 
     @property
+    def momentum_within(self) -> float:
+        """The inner reducer's."""
+        return self.inner.momentum_within
+
+    @property
     def period(self) -> int:
         """The inner reducer's."""
         return self.inner.period

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.gradients.gradient import Gradient, RowSparse, stored
+from s2sim.gradients.gradient import Gradient, RowSparse, add, stored
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import ended, error_of, mean_float64, worst_error, worst_of
 from s2sim.reducers.scripts.join import join
@@ -68,7 +68,8 @@ def follow(
     there is none.
 
     ``execute`` returns the replay of a recording, and the bytes that the busiest rank sends. Residuals are those of all
-    ranks together, over the gradients of the first step.
+    ranks together, over the gradients of the first step. Errors of what has momentum within are those to the mean with
+    as much momentum.
     """
     instances = make_instances(with_feedback(reducer), ranks)
     # Where ranks do not end alike, what each has been delivered is followed.
@@ -78,16 +79,20 @@ def follow(
     rows: list[StepRow] = []
     recordings: list[Recording] = []
     usual = 0.0
+    momentum = reducer.momentum_within
+    exact: Gradient | None = None
     for step in range(steps):
         gradients = [trace.gradient(step, rank) for rank in range(ranks)]
-        exact = mean_float64(gradients)
+        mean = mean_float64(gradients)
+        # What plain training would take its step by.
+        exact = mean if exact is None or not momentum else add(exact.map(lambda values: momentum * values), mean)
         of_ranks, recording = run_group(instances, gradients, seed=seed, step=step)
         results = ended(of_ranks, reducer.traits)
         if not wanted:
             wanted, *delivered = ([np.zeros(layer.shape) for layer in exact.layers] for _ in range(1 + followed))
         means = [result.mean for result in results[:followed]]
-        for sums, mean in zip((wanted, *delivered), (exact, *means), strict=True):
-            for summed, layer in zip(sums, mean.layers, strict=True):
+        for sums, each in zip((wanted, *delivered), (exact, *means), strict=True):
+            for summed, layer in zip(sums, each.layers, strict=True):
                 _add(summed, layer)
         usual = usual or sqrt(_square(gradients))
         replayed, sent = execute(recording)
