@@ -53,3 +53,25 @@ def test_elias_codes_of_as_many_levels_as_the_root_of_n_take_2_8_bits():
     count = 1 << 14
     bits = 8 * len(encode_signed(levels_of(gaussian(count), 128))) / count
     assert 2.4 < bits <= 2.8
+
+
+P = 8
+
+
+@pytest.mark.parametrize(
+    ("text", "formula"),
+    [
+        # Shared notes on compressors, section G; what a tensor's scales and a bucket's norms add is in them.
+        ("qsgd:bits=8,bucket=128", N * (8 / 8 + 4 / 128) * (P - 1)),
+        ("qsgd:bits=4,aggregate=two-phase", 2 * N * (4 / 8 + 4 / 512) * (P - 1) / P),
+        ("terngrad", N / 4 * (P - 1)),
+        ("onebit-sgd", 2 * (N / 8 + 8 * P) * (P - 1) / P),
+        ("signsgd-vote:aggregate=server", N / 8 + N / 8),
+        ("ef-signsgd", (N / 8 + 4) * (P - 1)),
+        ("natural", 9 * N / 8 * (P - 1)),
+        ("natural:aggregate=two-phase", 9 * N / 4 * (P - 1) / P),
+    ],
+)
+def test_bytes_are_those_of_the_formulas(text, formula):
+    sent = reduce_once(text, [gaussian()] * P).bytes_sent
+    assert max(sent) == pytest.approx(formula, rel=1e-3)
