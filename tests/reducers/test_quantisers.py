@@ -262,3 +262,24 @@ def test_wangni_sends_values_in_the_type_that_they_are_held_in():
     # One element is certain; all others have the same magnitude.
     assert found["fp32"][0] == np.float32(1.001)
     assert found["bf16"] == (1, found["fp32"][1] - 2)
+
+
+@pytest.mark.parametrize("text", ["qsgd", "qsgd:bits=8,bucket=50,coding=elias", "terngrad", "dorefa:bits=3"])
+def test_no_element_is_further_off_than_the_bound(text):
+    gradients = [Gradient(("a", "none", "b"), (each[:500], each[:0], each[500:] * 7)) for each in arrays()]
+    instances = make_instances(make_reducer(text), RANKS)
+    assert instances[0].error_bound() is None
+    results, _ = run_group(instances, gradients)
+    bound = instances[0].error_bound()
+    assert (bound.relative, bound.share, len(bound.element)) == (False, 1, 2)
+    for layer, limit in zip((0, 2), bound.element, strict=True):
+        exact = np.mean([gradient.layers[layer] for gradient in gradients], axis=0, dtype=np.float64)
+        worst = np.abs(results[0].mean.layers[layer] - exact).max()
+        assert limit / 20 < worst <= limit * (1 + 1e-5)
+
+
+def test_no_bound_is_claimed_where_none_holds():
+    for text in ("qsgd:aggregate=two-phase", "terngrad:clip=2", "natural"):
+        instances = make_instances(make_reducer(text), RANKS)
+        run_group(instances, [Gradient(("a",), (each,)) for each in arrays()])
+        assert instances[0].error_bound() is None

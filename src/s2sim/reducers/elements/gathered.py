@@ -11,6 +11,7 @@ import numpy as np
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.flat import from_layer_vectors, layer_vectors
+from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.scripts.traffic import chunk_bounds
@@ -46,8 +47,10 @@ class Gathered(Reducer):
         for all, as a parameter server that is one of the ranks. What is lost the second time counts to the sum's owner.
     """
 
-    __slots__ = ()
+    __slots__ = ("_off",)
     aggregate: Aggregate
+    # How far the last step's elements are off at most, by layer; unset before a step of which that is known.
+    _off: tuple[float, ...]
 
     def __post_init__(self) -> None:
         check_options(self, self.about.name)
@@ -63,6 +66,10 @@ class Gathered(Reducer):
     def add(self, message: Message, total: Floats32) -> None:
         """Add what a message stands for to ``total``, float32 of shape (n,), n > 0."""
         np.add(total, self.decode(message, len(total)), out=total)
+
+    def off(self, message: Message, elements: int) -> float | None:  # noqa: ARG002  (for those that know)
+        """Return how far any element may be, for certain, from what a message says of it; None if that is not known."""
+        return None
 
     def decided(self, total: Floats32, ranks: int) -> Floats32:
         """Return what a tensor's sum over ranks comes to: the mean."""
@@ -98,7 +105,16 @@ class Gathered(Reducer):
         yield gathered
         self.charge_decode(rank, gathered.value, sizes)
         mean = rank.replicated(lambda: self._result(self._sum(gathered.value, sizes), rank.size, gradient))
+        bounds = rank.replicated(lambda: self._bounds(gathered.value, sizes))
+        if bounds is not None:
+            self._off = bounds
         return Reduced(mean, sent=lambda: from_layer_vectors(self.decode_all(own, sizes), gradient))
+
+    def error_bound(self) -> ErrorBound | None:
+        """Return the mean over ranks of what their messages may be off; None where a sum is encoded again."""
+        if not hasattr(self, "_off"):
+            return None
+        return ErrorBound(self._off, relative=False, share=1.0, relative_l2=None, source=self.about.source)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return all layers."""
@@ -195,6 +211,18 @@ class Gathered(Reducer):
                     if len(total):
                         self.add(message, total)
         return totals
+
+    def _bounds(self, messages: Sequence[Sequence[Message]], sizes: Sequence[int]) -> tuple[float, ...] | None:
+        """Return the mean of what ranks' messages may be off, for each layer that has elements."""
+        bounds = []
+        for of_layer, size in zip(zip(*messages, strict=True), sizes, strict=True):
+            if size:
+                each = [self.off(message, size) for message in of_layer]
+                known = [bound for bound in each if bound is not None]
+                if len(known) < len(each):
+                    return None
+                bounds.append(sum(known) / len(known))
+        return tuple(bounds)
 
     def _result(self, totals: Sequence[Floats32], ranks: int, like: Gradient) -> Gradient:
         return from_layer_vectors([self.decided(total, ranks) for total in totals], like)

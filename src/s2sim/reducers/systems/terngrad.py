@@ -89,6 +89,10 @@ class TernGrad(Gathered):
         scale, codes = message
         return from_levels(read_numbers(codes, 2, self.wire, elements), scale, elements, 1)
 
+    def off(self, message: Message, elements: int) -> float | None:  # noqa: ARG002  (the scale alone counts)
+        """Return the scale, unless something was clipped."""
+        return None if self.clip else float(message[0][0])
+
     def _clipped(self, vector: Floats32) -> Floats32:
         if not self.clip or not len(vector):
             return vector
