@@ -86,6 +86,13 @@ def test_layers_of_no_pattern_and_patterns_of_no_layer_are_told():
     )
 
 
+def test_without_patterns_all_is_dense():
+    gradients = example_gradients(2)
+    plain, none = (run_reducer(make_reducer(text), gradients).recording for text in ("dense", "per-layer"))
+    assert none == plain
+    assert "no pattern" in make_reducer("per-layer").notes()[0]
+
+
 def test_promises_are_those_of_all_parts():
     exact = make_reducer("per-layer:a=union,*=owner-reduce").traits
     assert exact.lossless

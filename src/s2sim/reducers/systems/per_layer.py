@@ -183,7 +183,9 @@ class PerLayer(Reducer):
             part.reducer.restore(state.get(str(place), {}))
 
     def notes(self) -> tuple[str, ...]:
-        """Return those of the parts."""
+        """Return those of the parts, and whether there is none."""
+        if not self.parts:
+            return ("no pattern was given, so that all layers are sent densely",)
         return tuple(f"{part.pattern}: {note}" for part in self.parts for note in part.reducer.notes())
 
     def later_options(self) -> tuple[str, ...]:

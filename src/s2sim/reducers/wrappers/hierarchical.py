@@ -172,7 +172,7 @@ class Hierarchical(Wrapper):
         return replace(
             about,
             summary=f"{about.summary}; inside nodes first, then shard by shard between them",
-            formula=f"{about.formula}, of a shard by M nodes; and both ways in the node" if about.formula else "",
+            formula=f"in nodes, and then {about.formula}" if about.formula else "",
         )
 
     def _nodes(self, rank: Rank) -> Nodes:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.scripts.rounds import Rounds
-    from s2sim.reducers.scripts.script import Call, Recording
+    from s2sim.reducers.scripts.script import Recording
     from s2sim.study.catalogue.option_docs import OptionDoc
 
 # What all ranks hand in is as long as what comes out, however many they are.
@@ -135,7 +135,7 @@ def _measure(name: str, gradients: Sequence[Gradient]) -> Measured | None:
     found = count_rounds(recording)
     return Measured(
         linear=all(call.kind in _COMBINES for call in recording.calls),
-        collectives=tuple(_collectives(recording.calls)),
+        collectives=tuple(_collectives(recording)),
         rounds=_all_rounds(found),
         rounds_grow=few is not None and many is not None and _all_rounds(count_rounds(many)) > _all_rounds(found),
         host_syncs=found.host_syncs,
@@ -158,9 +158,17 @@ def _all_rounds(rounds: Rounds) -> int:
     return rounds.before_gradient + rounds.after_gradient
 
 
-def _collectives(calls: Sequence[Call]) -> list[str]:
+def _collectives(recording: Recording) -> list[str]:
+    """Return the collectives that a rank takes part in, of one which does in most."""
+    own = max(
+        (
+            [call for call in recording.calls if not call.ranks or rank in call.ranks]
+            for rank in range(recording.workers)
+        ),
+        key=len,
+    )
     found = []
-    for kind, same in groupby("exchange" if call.op == "peers" else call.kind.replace("_", "-") for call in calls):
+    for kind, same in groupby("exchange" if call.op == "peers" else call.kind.replace("_", "-") for call in own):
         count = sum(1 for _ in same)
         found.append(kind if count == 1 else f"{count} {kind}")
     return found
