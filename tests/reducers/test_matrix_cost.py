@@ -1,6 +1,5 @@
-"""Costs of matrices and of codes of the host's CPU, counted by hand."""
+"""Costs of matrices, counted by hand."""
 
-from s2sim.reducers.elements.host_cost import code_on_host
 from s2sim.reducers.low_rank import cost
 from s2sim.reducers.scripts.script import Work
 
@@ -15,7 +14,3 @@ def test_columns_are_made_orthonormal_one_after_the_other():
     # Of three, 3 pairs: seven passes over the second of each, and the first is read twice while any are left.
     assert cost.orthogonalise(10, 3) == Work("encode", 4 * (150 + 40 + 210), launches=23, flops=10 * (9 + 12))
     assert cost.orthogonalise(10, 0) == Work("encode", 0, launches=0)
-
-
-def test_what_the_host_codes_takes_no_time_of_the_gpu():
-    assert code_on_host(80, 10, "decode") == Work("decode", 0, launches=0, host_steps=80, copied_bytes=10)
