@@ -97,6 +97,7 @@ def test_option_strings_and_traits():
     assert (made.period, made.settles_after) == (4, 2)
     assert made.traits.estimates == "weights"
     assert not make_reducer("dense:h=2").traits.lossless
+    assert make_reducer("signsgd-vote:h=2").traits.estimates == "sign"
     assert make_reducer("dense:h=2").traits.formula.endswith("/2")
 
 
@@ -139,6 +140,7 @@ def test_a_row_is_the_mean_over_a_period():
     assert row.judgement.rejected
     assert result.verdict.decision == "do not compress"
     assert any("the trace's first 10 steps" in note for note in result.notes)
+    assert "Time and bytes are means over 10 steps: dense:h=10." in str(result)
 
 
 def test_a_sketch_has_no_bound_for_several_steps():
@@ -170,3 +172,9 @@ def test_other_rates_count_every_step():
     assert speedups["topk:h=2"][0] == pytest.approx(2 * speedups["topk"][0], rel=0.01)
     # At a high one launches are what is left, half of them and one addition for two steps.
     assert speedups["topk"][1] < speedups["topk:h=2"][1] < 2 * speedups["topk"][1]
+
+
+def test_a_rank_that_is_late_in_every_step_is_so_here_too():
+    _, late = row_of("dense:h=10", faults=["slow-rank:rank=1,delay=1ms"])
+    _, row = row_of("dense:h=10")
+    assert late.total_s == pytest.approx(row.total_s + 1e-3)

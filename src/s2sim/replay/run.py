@@ -162,6 +162,8 @@ def replay(
     env = simpy.Environment(initial_time=start_ps)
     cluster = timer.cluster
     factors, late_ps = held_back(faults, recording.workers)
+    # Who is late in every step is as many times as late when these have something to exchange at last.
+    late_ps = late_ps * recording.steps
     kinds = list(zip(recording.scripts, factors.tolist(), late_ps.tolist(), strict=True))
     by_kind: dict[tuple[Script, float, int], _RankClass] = {}
     for kind in kinds:

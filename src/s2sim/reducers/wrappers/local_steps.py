@@ -112,7 +112,7 @@ class LocalSteps(Wrapper):
             baseline=False,
             lossless=False,
             rounds_only=False,
-            estimates="weights",
+            estimates="weights" if inner.estimates == "mean" else inner.estimates,
             formula=f"({inner.formula})/{self.h}" if inner.formula else "",
         )
 

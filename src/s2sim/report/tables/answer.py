@@ -98,10 +98,11 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     faint = frozenset(place for place, row in enumerate(shown) if why[row.option_string] is not None)
     reasons = {row.option_string: _judgement(row).rejected or "" for row in shown}
     bad_layers = {name: reason for name, reason in reasons.items() if reason.startswith(_BAD_LAYER)}
+    means = {row.option_string: f"time and bytes are means over {row.period} steps" for row in shown if row.period > 1}
     missing = tuple((f"  {each.reducer}", *[""] * 4, REFUSED) for each in refused)
     more = frozenset(range(len(shown), len(shown) + len(missing)))
     return _in_lines(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best)), [
-        *reason_lines(bad_layers),
+        *reason_lines(means | bad_layers),
         *as_dense_lines([row.option_string for row in folded]),
         *refused_lines(refused),
     ]
