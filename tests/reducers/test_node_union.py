@@ -111,6 +111,8 @@ def test_it_beats_the_best_flat_exact_one_between_nodes_of_several_gpus():
             thorough=False,
         ).rows
     }
+    for row in rows.values():
+        assert row.communication_s >= row.lower_bound_s > 0, row.option_string
     flat = min(rows["union"].total_s, rows["owner-reduce"].total_s)
     assert rows["node-union"].total_s < 0.8 * flat
     assert len(rows["node-union"].collectives) == 8

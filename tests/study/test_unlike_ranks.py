@@ -434,3 +434,29 @@ def test_no_drawn_program_beats_its_bound(library, gpu_once, seed, ranks):
     )
     again = replay(recording, timer, gpu_once, plan)
     assert again.total_ps == found.total_ps
+
+
+@dataclass(slots=True)
+class ByPlace(Reducer):
+    """All-reduce among the ranks at the same place of every node, all places at once; no reduction of anything."""
+
+    about = Traits("by-place", "among those at one place of each node", "a test")
+
+    def reduce(self, rank, gradient):
+        total = rank.subgroup(range(rank.index % 4, rank.size, 4)).all_reduce(gradient, label="of a place")
+        yield total
+        return Reduced(gradient, sent=lambda: gradient)
+
+
+@pytest.mark.parametrize("work_s", [0.0, 1e-4, float("inf")])
+def test_what_groups_send_at_once_counts_together_in_the_bound(work_s, make_cluster, switch_fabric, gpu):
+    """Four groups share one interface a node: it carries what all of them send, less what work may hide of that."""
+    cluster = make_cluster(
+        12, switch_fabric, node="gpus = 4", extra='[nvlink]\nrate = "200GiB/s"', nic='rate = "50GiB/s"\ncount = 1'
+    )
+    recording = run_reducer(ByPlace(), gradients_of(12)).recording
+    plan = make_plan(recording)
+    bound = communication_bound(recording, plan, cluster, assisted=False, work_s=work_s).seconds
+    one_group_s = 2 * 2 / 3 * BYTES / RATE_BPS
+    assert bound == pytest.approx(max(4 * one_group_s - work_s, one_group_s), rel=1e-9)
+    assert replay(recording, Timer(cluster), gpu, plan).total_ps / PS >= 4 * one_group_s

@@ -97,7 +97,13 @@ def _messages(demand: Demand) -> Iterator[tuple[NDArray[np.int64], NDArray[np.in
         yield source, target, (end - begin).astype(np.float64) * demand.itemsize
 
 
-def lower_bound(demands: Sequence[Demand], cuts: Cuts, *, assisted: bool = False) -> LowerBound:
+def lower_bound(
+    demands: Sequence[Demand],
+    cuts: Cuts,
+    *,
+    assisted: bool = False,
+    members: Sequence[Sequence[int]] | None = None,
+) -> LowerBound:
     """Return the bound for collectives that run one after another or at once, by the largest of all cuts.
 
     Over every cut the bytes of all of them are added. An all-reduce of D bytes moves at least D out of and D into every
@@ -112,10 +118,17 @@ def lower_bound(demands: Sequence[Demand], cuts: Cuts, *, assisted: bool = False
         The cluster's.
     assisted : bool
         Whether switches reduce and multicast, or servers do, so that only what crosses single groups counts.
+    members : sequence of sequence of int, optional
+        The ranks of each demand, in its order, where these are not the first ones; none for all.
     """
+    places = [np.asarray(ranks, np.int64) for ranks in members] if members else []
     best = LowerBound(0.0, "nothing has to leave a rank")
     for family in cuts.families:
-        crossings = [_crossing(demand, family.group_of_rank[: demand.ranks], family.groups) for demand in demands]
+        groups = [family.group_of_rank[ranks] if len(ranks) else family.group_of_rank for ranks in places]
+        crossings = [
+            _crossing(demand, group[: demand.ranks], family.groups)
+            for demand, group in zip(demands, groups or [family.group_of_rank] * len(demands), strict=True)
+        ]
         for seconds, text in _forced(family, crossings, assisted=assisted):
             # Rounded down to the picosecond, as times are rounded up.
             whole = floor(seconds * PS_PER_S) / PS_PER_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.timing.bounds import LowerBound, lower_bound
@@ -37,11 +38,26 @@ def stages(script: Script) -> list[list[int]]:
     return groups
 
 
-def communication_bound(recording: Recording, plan: Plan, cluster: Cluster, *, assisted: bool) -> LowerBound:
+def communication_bound(
+    recording: Recording, plan: Plan, cluster: Cluster, *, assisted: bool, work_s: float = inf
+) -> LowerBound:
     """Return the bound of what is really sent: its stages' bounds, one after another.
 
-    ``recording`` says which calls wait for which, ``plan`` what the library executes for each, ``assisted`` whether
-    switches or servers reduce, see `lower_bound`.
+    Where groups of ranks post by themselves, all of their bytes have to pass as well, be it while the slowest rank
+    does work that nothing hides.
+
+    Parameters
+    ----------
+    recording : Recording
+        Says which calls wait for which.
+    plan : Plan
+        What the library executes for each.
+    cluster : Cluster
+        Where.
+    assisted : bool
+        Whether switches or servers reduce, see `lower_bound`.
+    work_s : float
+        Work of the slowest rank that does not count as communication.
     """
     cuts = cluster.cuts()
     known: dict[tuple[int, ...], LowerBound] = {}
@@ -54,7 +70,17 @@ def communication_bound(recording: Recording, plan: Plan, cluster: Cluster, *, a
                 known[calls] = _stage_bound(calls, plan, cuts, assisted=assisted)
             bounds.append(known[calls])
         found.append(_one_after_another(bounds))
+    if any(call.ranks for call in recording.calls):
+        all_of_it = _all_groups_bound(recording, plan, cuts, assisted=assisted)
+        found.append(LowerBound(max(all_of_it.seconds - work_s, 0.0), all_of_it.derivation))
     return max(found, key=lambda bound: bound.seconds)
+
+
+def _all_groups_bound(recording: Recording, plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
+    """Return the bound of all that needs the gradient, of all groups."""
+    after = {call for script in set(recording.scripts) for stage in stages(script) for call in stage}
+    sent = [(demand, plan.lowered[call].ranks) for call in sorted(after) for demand in plan.lowered[call].demands]
+    return lower_bound([demand for demand, _ in sent], cuts, assisted=assisted, members=[ranks for _, ranks in sent])
 
 
 def _one_after_another(bounds: Sequence[LowerBound]) -> LowerBound:

@@ -69,7 +69,8 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
     replay, cluster, scenario = executed.replay, executed.timer.cluster, executed.scenario
     sent, received = traffic(executed)
     assisted = any(launch.timed.schedule.assisted for launch in replay.launches)
-    bound = communication_bound(recorded.recording, executed.plan, cluster, assisted=assisted)
+    work_s = (replay.encode_ps + replay.decode_ps) / PS_PER_S
+    bound = communication_bound(recorded.recording, executed.plan, cluster, assisted=assisted, work_s=work_s)
     dense_sent, most_sent = int(traffic(dense)[0].max()), int(sent.max())
     base = scenario.compute_ps or 0
     rounds = count_rounds(recorded.recording)
