@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def data_directory(kind: str) -> Path:
-    """Return the directory of shipped ``kind`` ("topologies", "traces", "models" or "notebooks").
+    """Return the directory of shipped ``kind`` ("topologies", "libraries", "traces", "models" or "notebooks").
 
     A wheel carries it inside the package; in a checkout it lies beside ``src``.
     """

@@ -36,6 +36,7 @@ _EXAMPLE = "s2sim collective all_reduce --topology fat-tree --workers 64 --size 
 EXAMPLES = examples(
     _EXAMPLE,
     "s2sim collective all_reduce --topology single-switch --workers 1024 --size 100MiB --algorithm ring --json -",
+    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 1MiB --library nccl:timing=measured",
     "s2sim collective all_gather --topology leaf-spine --workers 32 --size 1GiB --placement round-robin",
     "s2sim collective all_to_all --topology fat-tree --workers 32 --size 64MiB --timeline all_to_all.json",
     "s2sim collective reduce_scatter --topology ring --workers 4 --size 4KiB --algorithm ring --show",
@@ -81,6 +82,15 @@ def collective_command(
     root: Annotated[
         int, typer.Option(min=0, help="Rank that a broadcast comes from or a reduce goes to, from 0 on.")
     ] = 0,
+    library: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIBRARY",
+            help="Add what a library's launches, hops and protocols take: nccl:timing=measured, and launch=node where "
+            "one process drives all GPUs of a node. Needs a topology that says nic.transport.",
+            show_default="the wire alone",
+        ),
+    ] = None,
     overrides: SetOption = None,
     seed: SeedOption = 0,
     network: NetworkOption = "fluid",
@@ -140,6 +150,7 @@ def collective_command(
             overrides=overrides or (),
             seed=seed,
             root=root,
+            library=library,
             network=network,
             packet_bytes=parse_size("--packet-bytes", packet_bytes),
             buffer_bytes=parse_size("--buffer", buffer),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TRANSPORTS = ("ib-verbs", "roce", "slingshot", "efa", "tcpx", "tcpxo", "tcp")
+PATHS = ("switch", "host-bridge", "other-socket", "staged")
+
 MOST_MESHED = 512
 """GPUs that NVLinks without a switch may join; real ones join 8."""
 
@@ -35,6 +38,11 @@ class NodeSpec:
     nics, nics_at_host : int, bool
         Network interfaces, of which GPU g uses number ``g * nics // gpus``, and whether they join the host bridge; if
         not, each joins the PCIe switch of the first GPU that uses it.
+    transport : str or None
+        What carries messages between nodes, of `TRANSPORTS`. Where it is given latencies are those of the hardware
+        alone, so that a library may add its own; None where that is not told.
+    path : str
+        How GPU memory is reached from an interface, of `PATHS`.
     """
 
     gpus: int
@@ -47,6 +55,8 @@ class NodeSpec:
     nics: int
     nic: LinkSpec
     nics_at_host: bool
+    transport: str | None = None
+    path: str = "switch"
 
     @property
     def has_nvswitch(self) -> bool:

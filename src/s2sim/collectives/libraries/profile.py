@@ -33,6 +33,19 @@ class Profile:
     def choose(self, demand: Demand, cluster: Cluster) -> str | None:
         """Return the option string of the algorithm that the library takes; None for the fastest."""
 
+    def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002  (for those that differ)
+        """Return option strings of the algorithms that the library has; none for those that libraries have."""
+        return ()
+
+    def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[Profile, ...]:  # noqa: ARG002  (likewise)
+        """Return one profile for each way in which the library can send this, of which the fastest counts: itself."""
+        return (self,)
+
+    @property
+    def protocol(self) -> str:
+        """Name of the way in which it sends, empty where there is only one."""
+        return ""
+
 
 PLAIN = Profile()
 
@@ -70,4 +83,5 @@ def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile) -> Schedule:
     else:
         rounds = {each: send(each) for each in dict.fromkeys(step.round for step in steps)}
         sent = [replace(step, round=rounds[step.round]) for step in steps]
-    return replace(schedule, stage=replace(schedule.stage, steps=sent), launch_ps=launch_ps)
+    stage = replace(schedule.stage, steps=sent)
+    return replace(schedule, stage=stage, launch_ps=launch_ps, protocol=profile.protocol)

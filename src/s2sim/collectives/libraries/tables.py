@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from s2sim.collectives.libraries.library import Entry, Library
+from s2sim.collectives.libraries.profile import PLAIN
+from s2sim.collectives.libraries.software import Software
 from s2sim.errors import OptionError, nearest, unknown_name
 from s2sim.options import split_option_string
 
@@ -47,7 +49,12 @@ NCCL = Library(
     source=f"{_NCCL}: ncclDataType_t, ncclRedOp_t, group calls; {_C10D}/ProcessGroupNCCL.cpp",
     groups=True,
     in_flight=1,
-    options=(("or", ("bytes", "gather", "owners")), ("gather", ("pad", "broadcast"))),
+    options=(
+        ("or", ("bytes", "gather", "owners")),
+        ("gather", ("pad", "broadcast")),
+        ("timing", ("wire", "measured")),
+        ("launch", ("gpu", "node")),
+    ),
     table=(
         Entry(
             _REDUCING,
@@ -293,7 +300,7 @@ def choose_library(text: str) -> Library:
     """Return the library of an option string.
 
     >>> choose_library("nccl:or=owners").chosen
-    (('or', 'owners'), ('gather', 'pad'))
+    (('or', 'owners'), ('gather', 'pad'), ('timing', 'wire'), ('launch', 'gpu'))
     >>> choose_library("nccl:or=bytes").option_string
     'nccl'
     """
@@ -306,5 +313,9 @@ def choose_library(text: str) -> Library:
             raise OptionError(f"library {name} has no option {key!r}{nearest(key, known)}")
         if value not in known[key]:
             raise OptionError(f"library {name}: {key}={value} is unknown{nearest(value, known[key])}")
-    chosen = tuple((key, options.get(key, values[0])) for key, values in known.items())
-    return replace(LIBRARIES[name], chosen=chosen, given=tuple(options))
+    chosen = {key: options.get(key, values[0]) for key, values in known.items()}
+    measured = chosen.get("timing") == "measured"
+    if "launch" in options and not measured:
+        raise OptionError(f"library {name}: launch={options['launch']} goes with timing=measured: give that too")
+    profile = Software(name, one_process=chosen["launch"] == "node") if measured else PLAIN
+    return replace(LIBRARIES[name], chosen=tuple(chosen.items()), given=tuple(options), profile=profile)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +26,9 @@ class Overheads:
     ----------
     latency_ps : int64 array, shape (m,)
         Picoseconds beside the latency of the message's way.
+    clock_ps : int or None
+        Picoseconds from one round to the next beside what bytes take, in place of all latencies, where those of a round
+        do not clock the next: see `clock_of_cycles_ps`.
     factor : float64 array, shape (m,)
         Bytes on the network for each byte of the message, at least 1.
     limit_Bps : float64 array, shape (m,)
@@ -33,6 +38,7 @@ class Overheads:
     latency_ps: Ints
     factor: Floats
     limit_Bps: Floats
+    clock_ps: int | None = None
 
     def __post_init__(self) -> None:
         if (self.latency_ps < 0).any() or (self.factor < 1).any() or not (self.limit_Bps > 0).all():
@@ -41,11 +47,57 @@ class Overheads:
     @property
     def key(self) -> bytes:
         """The same for the same overheads."""
-        return b"".join(each.tobytes() for each in (self.latency_ps, self.factor, self.limit_Bps))
+        clock = b"" if self.clock_ps is None else str(self.clock_ps).encode()
+        return b"".join(each.tobytes() for each in (self.latency_ps, self.factor, self.limit_Bps)) + clock
 
     def added_to(self, routes: Routes) -> Routes:
         """Return routes of the messages, one each, with the latency and the limits."""
-        return replace(routes, latency_ps=routes.latency_ps + self.latency_ps, limit_Bps=self.limit_Bps)
+        latency_ps = routes.latency_ps + self.latency_ps
+        if self.clock_ps is not None:
+            latency_ps = np.full_like(latency_ps, self.clock_ps)
+        return replace(routes, latency_ps=latency_ps, limit_Bps=self.limit_Bps)
+
+
+def clock_of_cycles_ps(pattern: Pattern, latency_ps: Ints) -> int | None:
+    """Return the picoseconds from one round to the next where ranks wait for their own messages alone; None else.
+
+    If in every round each rank sends to one other and receives from one, and passes on what it has received, a message
+    that goes around meets every latency of its cycle once: rounds follow each other at the largest mean over a cycle,
+    not at the largest latency (F. Baccelli et al., "Synchronization and linearity", 1992, theorem 3.23: the maximum
+    cycle mean). Channels stand one after the other in a pattern, with a message of each rank. ``latency_ps`` is int64
+    of shape (m,).
+
+    >>> from s2sim.collectives.schedules.schedule import Pattern
+    >>> around = Pattern(np.array([0, 1, 2]), np.array([1, 2, 0]))
+    >>> clock_of_cycles_ps(around, np.array([1, 1, 7]))
+    3
+    """
+    ranks = len(np.unique(pattern.src))
+    if pattern.through_switch or not ranks or pattern.messages % ranks:
+        return None
+    channels = (each.reshape(-1, ranks) for each in (pattern.src, pattern.dst, latency_ps))
+    means = [_largest_cycle_mean(*channel) for channel in zip(*channels, strict=True)]
+    known = [mean for mean in means if mean is not None]
+    return ceil(max(known)) if len(known) == len(means) else None
+
+
+def _largest_cycle_mean(src: Ints, dst: Ints, latency_ps: Ints) -> float | None:
+    """Return the largest mean latency over the cycles of a permutation; None if it is none."""
+    order = np.argsort(src)
+    if not np.array_equal(src[order], np.sort(dst)):
+        return None
+    following = order[np.searchsorted(src[order], dst)].tolist()
+    latencies = latency_ps.tolist()
+    means = []
+    left = set(range(len(following)))
+    while left:
+        first = at = left.pop()
+        cycle = [latencies[at]]
+        while (at := following[at]) != first:
+            left.discard(at)
+            cycle.append(latencies[at])
+        means.append(fmean(cycle))
+    return max(means)
 
 
 def inside_node(cluster: Cluster, pattern: Pattern) -> Mask:

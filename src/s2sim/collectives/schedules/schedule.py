@@ -231,7 +231,7 @@ class Schedule:
     """All rounds of one collective.
 
     ``helpers`` are GPUs beside the ranks that take part, numbered after them: servers. ``launch_ps`` is what a library
-    takes to launch it, in picoseconds before the first step.
+    takes to launch it, in picoseconds before the first step, and ``protocol`` how it sends, where it has several ways.
     """
 
     demand: Demand
@@ -239,6 +239,12 @@ class Schedule:
     stage: Stage
     helpers: int = 0
     launch_ps: int = 0
+    protocol: str = ""
+
+    @property
+    def text(self) -> str:
+        """The algorithm, and how it is sent."""
+        return f"{self.algorithm} ({self.protocol})" if self.protocol else self.algorithm
 
     @property
     def places(self) -> int:

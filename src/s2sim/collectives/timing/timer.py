@@ -178,18 +178,23 @@ class Timer:
         return self._fastest(demand) if own is None else self._run(own, demand, "the library's own choice")
 
     def _fastest(self, demand: Demand) -> Timed:
-        chosen: list[str] = []
+        chosen = list(self.profile.candidates(demand, self.cluster))
         others: list[str] = []
-        for name in ALGORITHMS.names():
-            if demand.kind in ALGORITHMS.get(name).kinds:
-                (chosen if demand.kind in ALGORITHMS.get(name).auto else others).append(name)
+        if not chosen:
+            able = [name for name in ALGORITHMS.names() if demand.kind in ALGORITHMS.get(name).kinds]
+            chosen = [name for name in able if demand.kind in ALGORITHMS.get(name).auto]
+            others = [name for name in able if name not in chosen]
         if demand.ranks == 1:
             return self._run(chosen[0], demand, "one rank has nothing to send")
         schedules = self._possible(chosen, demand)
         if not schedules:
             return self._instead(chosen, others, demand)
+        return self._fastest_of(schedules, f"what libraries run for {demand.kind}")
+
+    def _fastest_of(self, schedules: Sequence[Schedule], why_alone: str) -> Timed:
+        """Return the fastest of several schedules, with the times of the others; one alone for its own reason."""
         if len(schedules) == 1:
-            return self._timed(schedules[0], f"what libraries run for {demand.kind}")
+            return self._timed(schedules[0], why_alone)
         candidates = []
         for schedule in schedules:
             times = self._times[schedule.release]
@@ -199,38 +204,39 @@ class Timer:
         slower_ones: list[str] = []
         for least_ps, schedule, times in candidates:
             if found and least_ps >= found[0].duration_ps:
-                slower_ones.append(f"at least {format_seconds(least_ps / PS_PER_S)} by {schedule.algorithm}")
+                slower_ones.append(f"at least {format_seconds(least_ps / PS_PER_S)} by {schedule.text}")
                 continue
             found.append(Timed(schedule, duration_ps(schedule, self.cluster, times), "", times))
             found.sort(key=lambda timed: timed.duration_ps)
         best, *slower = found
-        slower_ones += [
-            f"{format_seconds(item.duration_ps / PS_PER_S)} by {item.schedule.algorithm}" for item in slower
-        ]
-        why = f"fastest: {format_seconds(best.duration_ps / PS_PER_S)} against {', '.join(slower_ones)}"
-        return replace(best, why=why)
+        slower_ones += [f"{format_seconds(item.duration_ps / PS_PER_S)} by {item.schedule.text}" for item in slower]
+        protocol = f" with {best.schedule.protocol}" if best.schedule.protocol else ""
+        time = format_seconds(best.duration_ps / PS_PER_S)
+        return replace(best, why=f"fastest{protocol}: {time} against {', '.join(slower_ones)}")
 
     def _run(self, algorithm: str | Algorithm, demand: Demand, why: str) -> Timed:
-        return self._timed(self._schedule(algorithm, demand), why)
+        return self._fastest_of(self._schedules(algorithm, demand), why)
 
-    def _schedule(self, algorithm: str | Algorithm, demand: Demand) -> Schedule:
+    def _schedules(self, algorithm: str | Algorithm, demand: Demand) -> list[Schedule]:
+        """Return the schedules of an algorithm, one for each way in which the library can send it."""
         schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
         check_work(schedule, len(self.cluster.fabric))
-        return as_sent(schedule, self.cluster, self.profile)
+        profiles = self.profile.protocols(schedule, self.cluster)
+        return [as_sent(schedule, self.cluster, profile) for profile in profiles]
 
     def _possible(self, names: Sequence[str], demand: Demand) -> list[Schedule]:
         """Return the schedules of those algorithms that do not refuse this many ranks on this cluster."""
         schedules = []
         for name in names:
             with suppress(OptionError, TopologyError):
-                schedules.append(self._schedule(name, demand))
+                schedules += self._schedules(name, demand)
         return schedules
 
     def _instead(self, chosen: Sequence[str], others: Sequence[str], demand: Demand) -> Timed:
         """Return the first other algorithm that takes what those that libraries run refuse; else their refusal."""
         for name in others:
-            for schedule in self._possible([name], demand):
-                return self._timed(schedule, f"{', '.join(chosen)} cannot run this many ranks here")
+            if schedules := self._possible([name], demand):
+                return self._fastest_of(schedules, f"{', '.join(chosen)} cannot run this many ranks here")
         return self._run(chosen[0], demand, "")
 
     def _timed(self, schedule: Schedule, why: str) -> Timed:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
+from s2sim.collectives.libraries.profile import PLAIN, Profile
+from s2sim.collectives.libraries.tables import choose_library
 from s2sim.errors import S2SimWarning
 from s2sim.study.collective.sizes import make_demand
 from s2sim.study.scenario.faults import draws
@@ -37,7 +39,7 @@ class PlannedCollective:
     def spec_sha256(self) -> str:
         """Return the hash of what is computed."""
         demand = self.demand
-        asked = [demand.kind, self.spec.size_bytes, demand.root]
+        asked = [demand.kind, self.spec.size_bytes, demand.root, self.spec.library]
         return traffic_sha256(self.spec, self.scenario, self.cluster.workers, *asked)
 
 
@@ -53,5 +55,16 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
         warnings.warn(text, S2SimWarning, stacklevel=2)
     scenario.warn_of_idle_overrides(places)
-    timed = scenario.timer(places).time(demand)
+    timed = scenario.timer(places).with_profile(_profile(spec.library)).time(demand)
     return PlannedCollective(spec, scenario, demand, timed, healthy, scenario.cluster(places))
+
+
+def _profile(library: str | None) -> Profile:
+    """Return what a library adds to a collective; warn where that is nothing, or nothing that is known."""
+    if library is None:
+        return PLAIN
+    chosen = choose_library(library)
+    if chosen.profile == PLAIN:
+        text = f"--library {library} changes nothing here: a collective runs as asked; nccl:timing=measured adds to it"
+        warnings.warn(text, S2SimWarning, stacklevel=2)
+    return chosen.profile

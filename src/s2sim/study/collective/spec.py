@@ -26,6 +26,9 @@ class CollectiveSpec(NetworkSpec):
         Option string, or ``auto`` for the fastest of those that libraries choose among.
     root : int
         Rank that a broadcast comes from or a reduce goes to.
+    library : str or None
+        Option string of the library whose launches, hops and protocols are added, as ``nccl:timing=measured``; None for
+        the wire alone.
     """
 
     what: ClassVar[str] = "collective"
@@ -35,6 +38,7 @@ class CollectiveSpec(NetworkSpec):
     size_bytes: int | tuple[int, ...] = 0
     algorithm: str = AUTO
     root: int = 0
+    library: str | None = None
 
     def __post_init__(self) -> None:
         NetworkSpec.__post_init__(self)

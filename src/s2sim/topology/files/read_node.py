@@ -8,7 +8,7 @@ from s2sim.errors import TopologyError
 from s2sim.topology.files.fields import NODE_FIELDS
 from s2sim.topology.files.quantity import Fields
 from s2sim.topology.mesh import mesh_ways
-from s2sim.topology.node_spec import MOST_MESHED, LinkSpec, NodeGroup, NodeSpec
+from s2sim.topology.node_spec import MOST_MESHED, PATHS, TRANSPORTS, LinkSpec, NodeGroup, NodeSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +70,8 @@ def _read_node(fields: Fields) -> NodeSpec:
         nics=nics,
         nic=LinkSpec(nic_Bps, fields.latency("nic.latency")),
         nics_at_host=fields.text("nic.at", "switch", ("switch", "host")) == "host",
+        transport=fields.text("nic.transport", "", (*TRANSPORTS, "")) or None,
+        path=fields.text("nic.path", "switch", PATHS),
     )
     if mesh is not None:
         try:

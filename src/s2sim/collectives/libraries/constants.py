@@ -1,0 +1,167 @@
+"""What a library adds to the wire, as a data file states it, every number with its origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from s2sim.data import data_directory
+from s2sim.errors import TopologyError, nearest
+from s2sim.text_files import read_toml
+from s2sim.topology.files.quantity import Fields, Quantity, read_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+LINKS = ("nvlink", "pcie")
+"""What joins GPUs inside a node, as hops go."""
+
+SHARES = (*LINKS, "in-network")
+"""What a share of the rate is told of, beside networks."""
+
+_TABLES = ("launch", "protocol", "share", "in-network", "network", "path")
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """One way to send.
+
+    Attributes
+    ----------
+    share : float
+        Data in a byte that is sent.
+    limit_Bps : float
+        Most that one rank sends so, data and the rest; infinite where nothing limits it.
+    inside_ps : tuple of (str, int)
+        Picoseconds of a hop over each kind of link inside a node.
+    between_ps : int
+        Picoseconds of a hop between nodes beside those of the network.
+    """
+
+    name: str
+    share: float
+    limit_Bps: float
+    inside_ps: tuple[tuple[str, int], ...]
+    between_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A network, or the way to it: the share of the rate that it leaves, and the picoseconds that it adds to a hop."""
+
+    share: float
+    latency_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """All of one library.
+
+    Attributes
+    ----------
+    launch_ps, launch_gpu_ps : int
+        Picoseconds of a launch, and of each further GPU that the same process launches on.
+    protocols : tuple of Protocol
+        The ways in which it can send.
+    shares : tuple of (str, float)
+        Share of the rate of a link inside a node, and of what a switch reduces, that data reaches.
+    in_network_ps : int
+        Picoseconds that a reduction in a switch takes beside its bytes.
+    in_network_gpus : tuple of str
+        GPUs, by their names in the catalogue, between which an NVSwitch reduces.
+    networks, paths : tuple of (str, Way)
+        Transports, and ways between GPU and network interface.
+    quantities : tuple of Quantity
+        Every value with its origin.
+    """
+
+    name: str
+    source: str
+    launch_ps: int
+    launch_gpu_ps: int
+    protocols: tuple[Protocol, ...]
+    shares: tuple[tuple[str, float], ...]
+    in_network_ps: int
+    in_network_gpus: tuple[str, ...]
+    networks: tuple[tuple[str, Way], ...]
+    paths: tuple[tuple[str, Way], ...]
+    quantities: tuple[Quantity, ...]
+
+
+def read_constants(path: Path) -> Constants:
+    """Return the constants of a library's file; `TopologyError` says what is wrong with it."""
+    tables = read_toml(path, TopologyError)
+    where = path.name
+    texts = {key: tables.pop(key, None) for key in ("name", "source")}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise TopologyError(f"{where}: {key} is missing: write {key} = '...'")
+    for key in tables:
+        if key not in _TABLES:
+            raise TopologyError(f"{where}: unknown table [{key}]{nearest(key, _TABLES)}")
+    gpus = tables.get("in-network", {}).pop("gpus", [])
+    if not isinstance(gpus, list) or not all(isinstance(name, str) for name in gpus):
+        raise TopologyError(f"{where}: in-network.gpus is a list of names: write for example ['h100']")
+    fields = Fields(dict(_flat(tables, "", where)), where)
+    names = {table: sorted(tables.get(table, {})) for table in ("protocol", "network", "path")}
+    known = {"launch.collective", "launch.gpu", "in-network.latency", *(f"share.{name}" for name in SHARES)}
+    known |= {f"protocol.{name}.{key}" for name in names["protocol"] for key in ("share", "limit", "network", *LINKS)}
+    known |= {f"{of}.{name}.{key}" for of in ("network", "path") for name in names[of] for key in ("share", "latency")}
+    for field in fields.given:
+        if field not in known:
+            raise TopologyError(f"{where}: unknown field {field!r}{nearest(field, sorted(known))}")
+    protocols = tuple(
+        Protocol(
+            name,
+            _share(fields, f"protocol.{name}.share"),
+            fields.rate(f"protocol.{name}.limit") or float("inf"),
+            tuple((link, fields.latency(f"protocol.{name}.{link}")) for link in LINKS),
+            fields.latency(f"protocol.{name}.network"),
+        )
+        for name in names["protocol"]
+    )
+    networks, paths = (
+        tuple(
+            (name, Way(_share(fields, f"{table}.{name}.share"), fields.latency(f"{table}.{name}.latency")))
+            for name in names[table]
+        )
+        for table in ("network", "path")
+    )
+    return Constants(
+        name=str(texts["name"]),
+        source=str(texts["source"]),
+        launch_ps=fields.latency("launch.collective"),
+        launch_gpu_ps=fields.latency("launch.gpu"),
+        protocols=protocols,
+        shares=tuple((name, _share(fields, f"share.{name}")) for name in SHARES),
+        in_network_ps=fields.latency("in-network.latency"),
+        in_network_gpus=tuple(gpus),
+        networks=networks,
+        paths=paths,
+        quantities=tuple(fields.given.values()),
+    )
+
+
+def _flat(table: Mapping[str, object], prefix: str, where: str) -> list[tuple[str, Quantity]]:
+    found: list[tuple[str, Quantity]] = []
+    for key, value in table.items():
+        if isinstance(value, dict) and "value" not in value:
+            found += _flat(value, f"{prefix}{key}.", where)
+        else:
+            found.append((prefix + key, read_quantity(value, prefix + key, where)))
+    return found
+
+
+def _share(fields: Fields, field: str) -> float:
+    value = fields.number(field)
+    if value > 1:
+        raise TopologyError(f"{fields.where}: {field} = {value} is a share: write at most 1")
+    return value
+
+
+@cache
+def load_constants(library: str) -> Constants:
+    """Return the shipped constants of a library by its name."""
+    return read_constants(data_directory("libraries") / f"{library}.toml")

@@ -1,0 +1,178 @@
+"""The profile of a library whose constants are known: what its launches, hops and protocols take beside the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.profile import Profile
+from s2sim.collectives.schedules.overheads import Overheads, clock_of_cycles_ps, inside_node
+from s2sim.errors import S2SimError
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from s2sim.arrays import Floats, Ints, Mask
+    from s2sim.collectives.libraries.constants import Constants, Protocol, Way
+    from s2sim.collectives.schedules.demand import Demand
+    from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.node_spec import NodeSpec
+
+_MOST_PIECES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Software(Profile):
+    """Constants of a library, how its processes are launched, and which protocol it sends with.
+
+    A hop takes the latency of its way, of the protocol over that kind of link, and between nodes of the network and of
+    the way to it. What is sent takes 1/share of its bytes on the network: of the protocol, of the link, of the network
+    and of the way to it.
+
+    Attributes
+    ----------
+    library : str
+        Whose constants, a file of ``libraries/``.
+    one_process : bool
+        Whether one process launches on all GPUs of its node, one after the other.
+    chosen : str
+        Protocol; empty for the fastest.
+    """
+
+    library: str
+    one_process: bool = False
+    chosen: str = ""
+
+    @property
+    def protocol(self) -> str:
+        """Name of the protocol."""
+        return self.chosen
+
+    def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
+        """Return the algorithms of a kind, pipelined ones in one piece and in many; none for kinds that have one.
+
+        NVSwitches reduce between the GPUs that the constants name.
+        """
+        several = len(np.unique(cluster.node_of_rank)) > 1
+        if demand.kind in ("broadcast", "reduce"):
+            return tuple(
+                f"chain:chunks={chunks}" for chunks in self._pieces(demand.buffer_bytes, demand.ranks, cluster)
+            )
+        if demand.kind != "all_reduce":
+            return ()
+        trees: tuple[str, ...] = ()
+        if several:
+            depth = (
+                int(np.bincount(cluster.node_of_rank).max()) + (len(np.unique(cluster.node_of_rank)) - 1).bit_length()
+            )
+            half = demand.buffer_bytes / 2 / cluster.shape.nics_per_node
+            trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in self._pieces(half, 2 * depth, cluster))
+        reduces = cluster.shape.gpu in self._constants.in_network_gpus
+        switch = ("nvls-tree" if several else "in-network",) if reduces and _switched(cluster) else ()
+        return ("ring", *trees, *switch)
+
+    def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[Profile, ...]:  # noqa: ARG002  (anywhere)
+        """Return one profile for each protocol; switches reduce with the last of them, plain data."""
+        known = sorted(self._constants.protocols, key=lambda each: each.share)
+        return tuple(replace(self, chosen=each.name) for each in (known[-1:] if schedule.assisted else known))
+
+    def _pieces(self, size_bytes: float, hops: int, cluster: Cluster) -> tuple[int, ...]:
+        """Return in how many pieces a pipeline may send: in one, and in K that make (K + hops)(L + D/KB) least.
+
+        That is sqrt(hops·D/(L·B)), with the rate of a network interface, or of NVLink inside a node, and the latency of
+        plain data.
+        """
+        plain = max(self._constants.protocols, key=lambda each: each.share)
+        spec = cluster.dims.node_set.specs[0]
+        if len(np.unique(cluster.node_of_rank)) > 1:
+            latency_ps, link = plain.between_ps + self._way(spec).latency_ps, spec.nic
+        else:
+            latency_ps, link = dict(plain.inside_ps)[_joined_by(spec)], spec.nvlink or spec.pcie or spec.nic
+        best = sqrt(hops * size_bytes / link.rate_Bps / max(latency_ps / PS_PER_S, 1e-9))
+        return tuple(sorted({1, max(1, min(_MOST_PIECES, round(best)))}))
+
+    def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:  # noqa: ARG002  (whatever is launched)
+        """Return the time of a launch, by one process for each GPU or for all of a node."""
+        constants = self._constants
+        further = int(np.bincount(cluster.node_of_rank).max()) - 1 if self.one_process else 0
+        return constants.launch_ps + further * constants.launch_gpu_ps
+
+    def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
+        """Return what hops and protocol add; rounds of a ring are clocked by the mean around it."""
+        protocol = next(each for each in self._constants.protocols if each.name == self.chosen)
+        pattern = sent.pattern
+        if pattern.through_switch:
+            return self._in_network(pattern, cluster)
+        inside = inside_node(cluster, pattern)
+        hops_ps, shares = self._hops(pattern, inside, cluster, protocol)
+        factor = 1 / (shares * protocol.share)
+        clock_ps = None
+        if schedule.algorithm.partition(":")[0] == "ring":
+            way_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
+            clock_ps = clock_of_cycles_ps(pattern, way_ps + hops_ps)
+        return Overheads(hops_ps, factor, np.full(pattern.messages, protocol.limit_Bps), clock_ps)
+
+    @property
+    def _constants(self) -> Constants:
+        return load_constants(self.library)
+
+    def _in_network(self, pattern: Pattern, cluster: Cluster) -> Overheads:
+        """Return what a reduction in switches takes, and the hops of the trees that pass it on between nodes."""
+        constants = self._constants
+        latency_ps = constants.in_network_ps
+        if pattern.legs is not None:
+            protocol = next(each for each in constants.protocols if each.name == self.chosen)
+            ways = [self._way(spec) for spec in cluster.dims.node_set.specs]
+            latency_ps += pattern.legs.depth * (protocol.between_ps + max(way.latency_ps for way in ways))
+        share = dict(constants.shares)["in-network"]
+        return Overheads(np.array([latency_ps]), np.array([1 / share]), np.full(1, np.inf))
+
+    def _hops(self, pattern: Pattern, inside: Mask, cluster: Cluster, protocol: Protocol) -> tuple[Ints, Floats]:
+        """Return picoseconds beside the way's and the share of the rate, of each message."""
+        nodes = cluster.dims.node_set
+        links = [_joined_by(spec) for spec in nodes.specs]
+        latency, share = dict(protocol.inside_ps), dict(self._constants.shares)
+        ways = [self._way(spec) for spec in nodes.specs] if not inside.all() else []
+        spec = nodes.spec[cluster.node_of_rank]
+        source, target = spec[pattern.src], spec[pattern.dst]
+        inside_ps = np.array([latency[link] for link in links], np.int64)[source]
+        inside_share = np.array([share[link] for link in links])[source]
+        if not ways:
+            return inside_ps, inside_share
+        way_ps = np.array([way.latency_ps for way in ways], np.int64)
+        way_share = np.array([way.share for way in ways])
+        between_ps = protocol.between_ps + np.maximum(way_ps[source], way_ps[target])
+        between_share = np.minimum(way_share[source], way_share[target])
+        return np.where(inside, inside_ps, between_ps), np.where(inside, inside_share, between_share)
+
+    def _way(self, spec: NodeSpec) -> Way:
+        """Return what the network of a node and the way to it make of a hop."""
+        network, path = dict(self._constants.networks), dict(self._constants.paths)
+        if spec.transport is None:
+            raise S2SimError(
+                f"what {self.library} adds is known by the network: the topology does not say nic.transport, so that "
+                "its latencies may be a library's already; give a topology with hardware latencies that says it"
+            )
+        for what, name, known in (("network", spec.transport, network), ("path", spec.path, path)):
+            if name not in known:
+                raise S2SimError(
+                    f"the constants of {self.library} do not tell the {what} {name}: they have {', '.join(known)}"
+                )
+        over, to = network[str(spec.transport)], path[spec.path]
+        return replace(over, share=over.share * to.share, latency_ps=over.latency_ps + to.latency_ps)
+
+
+def _joined_by(spec: NodeSpec) -> str:
+    """Return the kind of link that joins the GPUs of a node."""
+    return "nvlink" if spec.nvlink is not None and spec.all_joined else "pcie"
+
+
+def _switched(cluster: Cluster) -> bool:
+    """Return whether every node with several of the ranks has an NVSwitch."""
+    nodes = cluster.dims.node_set
+    several = np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
+    return bool(len(several)) and all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[several]))

@@ -1,0 +1,128 @@
+"""What a library's constants add to the wire, against sums worked out by hand from the shipped file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from s2sim.collectives.libraries.constants import load_constants, read_constants
+from s2sim.collectives.libraries.software import Software
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.overheads import clock_of_cycles_ps
+from s2sim.collectives.schedules.schedule import Pattern
+from s2sim.collectives.timing.bounds import lower_bound
+from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.timer import Timer
+from s2sim.data import data_directory
+from s2sim.errors import OptionError, S2SimError, TopologyError
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
+
+US = 10**6
+NCCL = Software("nccl")
+LL, _, SIMPLE = sorted(load_constants("nccl").protocols, key=lambda each: each.share)
+
+
+def timed(topology, workers, kind, size_bytes, algorithm="auto", profile=NCCL):
+    cluster = build_cluster(load_shape(topology), workers)
+    elements = size_bytes // 4 if kind == "all_reduce" else size_bytes // 4 // workers
+    demand = Demand(kind, (elements,) * workers, 4)
+    return Timer(cluster, algorithm, profile=profile).time(demand), cluster, demand
+
+
+def test_the_smallest_ring_waits_for_the_mean_of_its_hops():
+    """Two nodes of eight: 14 of 16 hops are over NVLink, two over the network, and every hop has its way's latency."""
+    found, cluster, _ = timed("dgx-h100", 16, "all_gather", 16 * 4)
+    constants = load_constants("nccl")
+    nvlink_ps = dict(LL.inside_ps)["nvlink"] + 100_000
+    ways_ps = cluster.routes(np.array([7, 15]), np.array([8, 0])).latency_ps
+    network_ps = dict(constants.networks)["ib-verbs"].latency_ps + int(ways_ps.max())
+    expected = constants.launch_ps + 15 * (14 * nvlink_ps + 2 * network_ps) / 16
+    assert found.duration_ps == pytest.approx(expected, rel=2e-3)
+    assert found.schedule.protocol == "LL"
+
+
+def test_large_buffers_travel_as_plain_data_at_the_share_of_the_rate():
+    found, _, _ = timed("dgx-h100", 8, "all_gather", 1 << 30)
+    rate = 370.8e9 * dict(load_constants("nccl").shares)["nvlink"]
+    assert found.schedule.protocol == "Simple"
+    assert found.duration_ps / 1e12 == pytest.approx(7 / 8 * (1 << 30) / rate, rel=0.02)
+
+
+def test_an_nvswitch_reduces_where_it_can():
+    large, cluster, demand = timed("dgx-h100", 8, "all_reduce", 1 << 30)
+    assert large.schedule.algorithm == "in-network"
+    share = dict(load_constants("nccl").shares)["in-network"]
+    assert large.duration_ps / 1e12 == pytest.approx(9 / 8 * (1 << 30) / (370.8e9 * share), rel=0.02)
+    assert lower_bound([demand], cluster.cuts(), assisted=True).seconds < large.duration_ps / 1e12
+    assert timed("dgx-h100", 16, "all_reduce", 1 << 30)[0].schedule.algorithm == "nvls-tree"
+    assert timed("dgx-a100", 8, "all_reduce", 1 << 30)[0].schedule.algorithm.startswith("ring")
+
+
+@pytest.mark.parametrize("topology", ["dgx-a100", "dgx-h100"])
+@pytest.mark.parametrize("workers", [2, 8, 11, 24])
+@pytest.mark.parametrize("size_bytes", [4096, 1 << 22])
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather"])
+def test_nothing_is_faster_than_the_wire_and_fast_paths_agree(topology, workers, size_bytes, kind):
+    found, cluster, _ = timed(topology, workers, kind, size_bytes)
+    assert found.duration_ps == simulate_ps(found.schedule, cluster)
+    bare, _, _ = timed(topology, workers, kind, size_bytes, found.schedule.algorithm, choose_library("ideal").profile)
+    assert found.duration_ps > bare.duration_ps
+
+
+def test_one_process_launches_on_one_gpu_after_the_other():
+    constants = load_constants("nccl")
+    alone, _, _ = timed("dgx-h100", 8, "all_gather", 4096)
+    together, _, _ = timed("dgx-h100", 8, "all_gather", 4096, profile=Software("nccl", one_process=True))
+    assert together.duration_ps - alone.duration_ps == 7 * constants.launch_gpu_ps
+
+
+def test_a_library_is_asked_for_it_and_refuses_topologies_whose_latencies_may_be_its_own():
+    assert choose_library("nccl:timing=measured,launch=node").profile == Software("nccl", one_process=True)
+    assert choose_library("nccl:timing=measured").option_string == "nccl:timing=measured"
+    with pytest.raises(OptionError, match="goes with timing=measured"):
+        choose_library("nccl:launch=node")
+    with pytest.raises(S2SimError, match="does not say"):
+        timed("fat-tree", 8, "all_reduce", 4096)
+
+
+@pytest.mark.parametrize(
+    ("latencies", "clock"), [([1, 1, 7, 2, 2, 2], 3), ([5] * 6, 5), ([0, 0, 1, 0, 0, 1], 1), ([9, 9, 9, 0, 0, 0], 9)]
+)
+def test_a_round_of_rings_is_clocked_by_the_slowest_mean(latencies, clock):
+    two_channels = Pattern(np.array([0, 1, 2, 2, 0, 1]), np.array([1, 2, 0, 0, 1, 2]))
+    assert clock_of_cycles_ps(two_channels, np.array(latencies)) == clock
+
+
+def test_what_is_no_round_of_rings_has_no_such_clock():
+    for src, dst in (([0, 1], [1, 2]), ([0, 1, 2], [1, 1, 0]), ([0, 0, 1], [1, 2, 0])):
+        assert clock_of_cycles_ps(Pattern(np.array(src), np.array(dst)), np.ones(len(src), np.int64)) is None
+    assert clock_of_cycles_ps(Pattern(np.arange(2), np.arange(2), through_switch=True), np.ones(1, np.int64)) is None
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "why"),
+    [
+        ("[launch]", "[lunch]", "unknown table"),
+        ("limit = ", "limt = ", "unknown field 'protocol.LL.limt'"),
+        ("share = { value = 0.5,", "share = { value = 1.5,", "is a share"),
+        ('gpus = ["h100",', "gpus = [1,", "is a list of names"),
+        ('name = "nccl"', "", "name is missing"),
+        ("[share]\nnvlink", "[share]\nnvlinks", "unknown field"),
+    ],
+)
+def test_a_file_of_constants_is_checked(tmp_path, was, becomes, why):
+    text = (data_directory("libraries") / "nccl.toml").read_text()
+    assert was in text
+    path = tmp_path / "own.toml"
+    path.write_text(text.replace(was, becomes, 1))
+    with pytest.raises(TopologyError, match=why):
+        read_constants(path)
+
+
+def test_every_constant_has_an_origin():
+    constants = load_constants("nccl")
+    assert len(constants.quantities) > 30
+    for quantity in constants.quantities:
+        assert quantity.source, quantity.field
