@@ -19,7 +19,7 @@ from s2sim.report.figures.axes import (
     set_log,
 )
 from s2sim.report.figures.break_even import STYLES
-from s2sim.report.figures.colours import look_of
+from s2sim.report.figures.colours import family_of, look_of
 from s2sim.report.figures.end_names import PALE, named, names_height, names_width, write_names
 from s2sim.report.figures.figure_file import one_look
 from s2sim.report.figures.head import head_height, head_lines, write_head
@@ -127,13 +127,14 @@ def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: 
     drawn: Counter[str] = Counter()
     for name in dict.fromkeys(row.option_string for row in rows):
         own = sorted((row for row in rows if row.option_string == name), key=lambda row: row.workers)
-        look = look_of(own[0].reducer)
+        family = family_of(name)
+        look = look_of(family)
         alpha = PALE if name in rejected else 1.0
         axes.plot(
             [row.workers for row in own],
             [quantity.shown(row) for row in own],
             color=look.colour,
-            linestyle=STYLES[drawn[own[0].reducer] % len(STYLES)],
+            linestyle=STYLES[drawn[family] % len(STYLES)],
             linewidth=1.4,
             alpha=alpha,
             label=name,
@@ -149,7 +150,7 @@ def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: 
                 markeredgecolor=look.colour,
                 alpha=alpha,
             )
-        drawn[own[0].reducer] += 1
+        drawn[family] += 1
     axes.set_xlabel("workers", fontsize=TEXT_SIZE)
     axes.set_title(quantity.title, fontsize=TITLE_SIZE, loc="left")
     axes.tick_params(axis="x", labelsize=SMALL_SIZE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Column, Grid
@@ -23,7 +24,9 @@ def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
         found[row.option_string][row.workers] = row
     complete = {name: rows for name, rows in found.items() if len(rows) == len(counts)}
     as_dense = [name for name, rows in complete.items() if all(map(_is_as_dense, rows.values()))]
-    shown = {name: rows for name, rows in found.items() if name not in as_dense}
+    # As with one number of workers, the fastest first; with most of them, where they differ.
+    order = sorted(found, key=lambda name: _time_s(found[name].get(max(counts))))
+    shown = {name: found[name] for name in order if name not in as_dense}
     verdicts = {verdict.workers: verdict for verdict in result.verdicts}
     never = {name: why for name, rows in shown.items() if (why := _why_never(list(rows.values())))}
     titles = {row.workers: marked_workers(row).replace(", ", ",\n") for row in result.rows}
@@ -34,6 +37,10 @@ def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
         faint=frozenset(place for place, (name, rows) in enumerate(shown.items()) if name in never or not rows),
     )
     return grid, [*reason_lines(never), *as_dense_lines(as_dense), *refused_lines(result.refused)]
+
+
+def _time_s(row: Row | None) -> float:
+    return inf if row is None or row.judgement is None else row.judgement.time_s
 
 
 def as_dense_lines(names: Sequence[str]) -> list[str]:
