@@ -50,6 +50,7 @@ def test_option_strings_come_back(text):
         ("s2:columns=100,warm=true", "nothing is carried"),
         ("s2:preset=authors-gnmt,warm=true", "nothing is carried"),
         ("s2:cells=2,ef=true,warm=true", "--steps"),
+        ("s2:cells=2,ef=ef21,h=2,warm=true", "that ef=ef21 is about"),
         ("s2:warm=perhaps", "not one of false, true"),
     ],
 )

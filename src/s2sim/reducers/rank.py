@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 Held: TypeAlias = Literal["fp32", "bf16"]
 
+Conserves: TypeAlias = Literal["sum", "gradient", "nothing"]
+
 Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recalled"]
 """How a published system is known, by the least certain thing that its bytes or values rest on."""
 
@@ -196,8 +198,9 @@ class Traits:
         medians of sums, feedback keeps what each rank alone has lost.
     assumes : str
         What has to be so in training for its results to be of use, to be read after "if"; empty where that is nothing.
-    conserves : bool
-        Whether what it sends and what it holds back are the gradient and what was held back before.
+    conserves : {"sum", "gradient", "nothing"}
+        What is sent and what is held back are together: the gradient and what was held back before; the gradient alone,
+        where all that has ever been sent counts; or neither, where some is forgotten or gathers momentum.
     """
 
     name: str
@@ -216,7 +219,7 @@ class Traits:
     formula: str = ""
     certainty: Certainty = "recalled"
     adds_up: bool = True
-    conserves: bool = True
+    conserves: Conserves = "sum"
     assumes: str = ""
 
 

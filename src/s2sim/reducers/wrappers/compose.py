@@ -69,7 +69,7 @@ def wrap(reducer: Reducer, options: dict[str, str]) -> Reducer:
 
 def with_feedback(reducer: Reducer) -> Reducer:
     """Return a reducer as training would run it: with error feedback where it needs some and has none."""
-    if isinstance(reducer, LocalSteps | Warm):
+    if isinstance(reducer, LocalSteps):
         return reducer.around(with_feedback(reducer.inner))
     return ErrorFeedback(reducer) if reducer.traits.feedback == "needed" else reducer
 

@@ -31,7 +31,7 @@ class EF21(Feedback):
 
     key = "ef"
     adds = "EF21"
-    conserves = False
+    conserves = "gradient"
     ef: Literal["ef21"] = "ef21"
     estimate: Gradient | None = field(init=False, repr=False, default=None)
     shared: Gradient | None = field(init=False, repr=False, default=None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, stored
 from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.rank import Conserves  # noqa: TC001  (options are built from annotations)
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -22,14 +23,14 @@ class Feedback(Wrapper):
     ----------
     adds : str
         What that is, for people: "error feedback".
-    conserves : bool
-        Whether what is sent and held back is the gradient and what was held back before.
+    conserves : {"sum", "gradient", "nothing"}
+        See `Traits`.
     residual : Gradient or None
         What this rank still holds back; None before the first step.
     """
 
     adds: ClassVar[str]
-    conserves: ClassVar[bool] = True
+    conserves: ClassVar[Conserves] = "sum"
     residual: Gradient | None = field(init=False, repr=False, default=None)
 
     def check(self) -> None:

@@ -31,7 +31,7 @@ class FilteredFeedback(Feedback):
 
     key = "ef"
     adds = "filtered error feedback"
-    conserves = False
+    conserves = "nothing"
     ef: Literal["filtered"] = "filtered"
     beta: float = 0.1
 

@@ -34,7 +34,7 @@ class GlobalMomentum(Feedback):
 
     key = "gmc"
     adds = "global momentum"
-    conserves = False
+    conserves = "nothing"
     gmc: float = 0.9
     last_mean: Gradient | None = field(init=False, repr=False, default=None)
 

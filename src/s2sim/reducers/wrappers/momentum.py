@@ -43,7 +43,7 @@ class MomentumCorrection(Feedback):
 
     key = "momentum"
     adds = "momentum correction"
-    conserves = False
+    conserves = "nothing"
     momentum: float = 0.9
     masking: bool = True
     clip: float | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
 from s2sim.reducers.wrappers.feedback import Feedback
-from s2sim.reducers.wrappers.wrapper import Wrapper
+from s2sim.reducers.wrappers.wrapper import Wrapper, from_outside
 
 if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
@@ -27,9 +27,10 @@ class Warm(Wrapper):
     def check(self) -> None:
         """Refuse what carries nothing over, and what is about residuals, which a later step would start without."""
         name = self.inner.traits.name
-        if isinstance(self.inner, Feedback):
+        fed_back = [each.asked for each in from_outside(self.inner) if isinstance(each, Feedback)]
+        if fed_back:
             raise OptionError(
-                f"{name}: warm=true starts without the residuals that {self.inner.asked} is about: give one, or --steps"
+                f"{name}: warm=true starts without the residuals that {fed_back[0]} is about: give one, or --steps"
             )
         if not self.inner.traits.carries:
             raise OptionError(f"{name}: warm=true would change nothing, as nothing is carried from step to step")

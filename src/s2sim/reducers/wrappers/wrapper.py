@@ -9,7 +9,7 @@ from s2sim.options import value_text
 from s2sim.reducers.rank import Reducer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.error_bound import ErrorBound
@@ -150,3 +150,11 @@ class Wrapper(Reducer):
     def traits(self) -> Traits:
         """The inner reducer's."""
         return self.inner.traits
+
+
+def from_outside(reducer: Reducer) -> Iterator[Reducer]:
+    """Yield a reducer, what it wraps, what that wraps, and so on."""
+    yield reducer
+    while isinstance(reducer, Wrapper):
+        reducer = reducer.inner
+        yield reducer

@@ -53,7 +53,7 @@ def check_nothing_lost(reducer: Reducer, ranks: int) -> None:
     """Check that what ranks have sent is what arrives, and that feedback keeps the rest.
 
     Over all ranks, sent adds up to so many times the mean; a reducer for which that cannot be says ``adds_up=False``.
-    On each, sent + residual is its gradient + the residual of the step before.
+    On each, sent + residual is its gradient + the residual of the step before, or without that as in EF21.
     """
     traits = reducer.traits
     instances = make_instances(with_feedback(reducer), ranks)
@@ -65,10 +65,12 @@ def check_nothing_lost(reducer: Reducer, ranks: int) -> None:
             _check_sum(results, step, _ROUNDED if traits.rounds_only else 10 * LOSSLESS_ERROR)
         for instance, gradient, old, result in zip(instances, gradients, before, results, strict=True):
             new = instance.held_back()
-            if new is not None and instance.traits.conserves:
-                given = _added([gradient, old] if old is not None else [gradient])
+            conserves = instance.traits.conserves
+            if new is not None and conserves != "nothing":
+                given = _added([gradient, old] if old is not None and conserves == "sum" else [gradient])
                 kept = _added([result.sent(), new])
-                text = f"sent + residual is not the gradient + the residual before, in {{}} in step {step}"
+                what = "the gradient + the residual before" if conserves == "sum" else "the gradient"
+                text = f"sent + residual is not {what}, in {{}} in step {step}"
                 _require_near(kept, given, _added([gradient, new]), 10 * LOSSLESS_ERROR, text)
 
 
