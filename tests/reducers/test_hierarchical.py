@@ -35,6 +35,21 @@ def test_hierarchical_reducers_conform(text, node):
     check_reducer(lambda: hierarchical(text, node), exhaustive=False)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "powersgd",
+        "qsgd",
+        "sbc:ef=true",
+        "topk:density=0.2,ef=ef21",
+        "topk:density=0.2,momentum=0.9,h=2",
+        "topk:density=0.2,warmup=2",
+    ],
+)
+def test_others_and_what_goes_around_them_conform(text):
+    check_reducer(lambda: hierarchical(text, 2), exhaustive=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["owner-reduce", "topk:density=0.2"])
 def test_hierarchical_reducers_conform_with_any_number_of_ranks(text):
@@ -159,7 +174,7 @@ def test_without_row_sparse_layers_all_goes_as_dense_does():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("dense:hierarchical=true", "--collective"),
+        ("dense:hierarchical=true", "dense:collective=hierarchical"),
         ("union:prefetch=true,hierarchical=true", "before the gradient"),
         ("union:hierarchical=true,node=0", "at least 1"),
         ("union:node=4", "hierarchical=true"),

@@ -38,11 +38,13 @@ class Hierarchical(Wrapper):
        so that all interfaces of a node are busy, and what its ranks share leaves it once.
     3. Inside a node the averages are gathered.
 
-    What the inner reducer would send densely goes in one all-reduce of all ranks beside that: libraries do it over
-    nodes by themselves. With one rank a node this is the inner reducer; with one node nothing is compressed. Horovod
-    has the same three steps for dense arrays (HOROVOD_HIERARCHICAL_ALLREDUCE; recalled); for sparse ones no publication
-    is known to us. It goes around the reducer itself: what stands around it in turn, such as error feedback, keeps what
-    a shard loses on the rank that holds it.
+    What the inner reducer would send densely goes in one all-reduce of all ranks beside that, from the start on:
+    with `union` and `owner-reduce` on ``fat-tree`` that is 3 to 7 % faster than through the shards where it is 0.13
+    MB beside 9 MB of tables; where it is 16 MB beside 5 MB, it is 1 to 12 % slower. With one rank a node this is
+    the inner reducer; with one node nothing is compressed. Horovod has the same three steps for dense arrays
+    (HOROVOD_HIERARCHICAL_ALLREDUCE; recalled); for sparse ones no publication is known to us. It goes around the
+    reducer itself: what stands around it in turn, such as error feedback, keeps what a shard loses on the rank that
+    holds it.
 
     Attributes
     ----------
@@ -67,8 +69,8 @@ class Hierarchical(Wrapper):
         check_options(self, name, node=1)
         if name == "dense":
             raise OptionError(
-                "dense: hierarchical=true would change nothing, as libraries reduce dense arrays over nodes by "
-                "themselves: see --collective"
+                "dense: hierarchical=true would be dense:collective=hierarchical, by which a library reduces dense "
+                "arrays over nodes itself: give that"
             )
         if self.inner.traits.estimates == "shards":
             raise OptionError(f"{name}: ranks end with parts, which hierarchical=true could not gather: leave one out")
