@@ -1,0 +1,1 @@
+"""What programs that measure collectives print, read and written."""

@@ -1,0 +1,119 @@
+"""Logs in the forms that people keep, with figures made up."""
+
+from __future__ import annotations
+
+OF_TODAY = """\
+$ mpirun -np 16 ./build/all_reduce_perf -b 1M -e 4M -f 2 -g 1
+# nccl-tests version 2.17.2 nccl-headers=22705 nccl-library=22705
+# Collective test starting: all_reduce_perf
+# nThread 1 nGpus 1 minBytes 1048576 maxBytes 4194304 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1
+#
+# Using devices
+#  Rank  0 Group  0 Pid    101 on     node-a device  0 [0000:18:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid    102 on     node-a device  1 [0000:2a:00] NVIDIA H100 80GB HBM3
+#  Rank 15 Group  0 Pid    108 on     node-b device  7 [0000:db:00] NVIDIA H100 80GB HBM3
+NCCL version 2.27.5+cuda12.9
+node-a:101:140 [0] NCCL INFO ncclCommInitRank comm 0x55 rank 0 nranks 16 cudaDev 0 busId 18000 - Init START
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+     1048576        262144     float     sum      -1    60.27   17.40   32.62       0    59.31   17.68   33.15       0
+node-b:108:151 [7] NCCL INFO Channel 00/0 : 15[7] -> 0[0] [send] via NET/IB/7/GDRDMA
+     2097152        524288     float     sum      -1    82.00   25.57   47.95       0    81.02   25.88   48.53     N/A
+     4194304       1048576     float     sum      -1    90330   46.43   87.06       0    91945   46.20   86.63       0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 55.9900
+#
+# Collective test concluded: all_reduce_perf
+#
+"""
+
+OF_2019 = """\
+# nThread 1 nGpus 4 minBytes 8 maxBytes 32 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+#
+# Using devices
+#   Rank  0 Pid  71327 on 51e6e7896958 device  0 [0x1a] Tesla V100-SXM3-32GB
+#   Rank  1 Pid  71327 on 51e6e7896958 device  1 [0x1b] Tesla V100-SXM3-32GB
+#   Rank  2 Pid  71327 on 51e6e7896958 device  2 [0x1c] Tesla V100-SXM3-32GB
+#   Rank  3 Pid  71327 on 51e6e7896958 device  3 [0x1e] Tesla V100-SXM3-32GB
+#
+#                                                     out-of-place                       in-place
+#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+#        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+           8             2   float     sum    158.3    0.00    0.00  1e-07    158.4    0.00    0.00  0e+00
+          16             4   float     sum    160.4    0.00    0.00  3e-08    160.7    0.00    0.00    N/A
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 0
+#
+"""
+
+GATHER_2019 = """\
+#                                             out-of-place                       in-place
+#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error
+#        (B)    (elements)             (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576        131072   float    47.38   22.13   11.06  0e+00    46.84   22.39   11.19  0e+00
+"""
+
+# The column is there, and tests without an operation leave it empty.
+BLANK_OPERATION = """\
+# Collective test starting: sendrecv_perf
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+     1048576        262144     float              -1    90.00   11.65   11.65      0      N/A     N/A     N/A    N/A
+"""
+
+OF_RCCL = """\
+freddy@host:~/rccl-tests$ ./build/alltoall_perf -b 1M -e 2M -f 2 -g 2
+# nThread 1 nGpus 2 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1
+#
+rccl-tests: Version develop:3f7f785
+# Using devices
+#   Rank  0 Pid  38629 on deep-visionscaper3 device  0 [0000:2f:00.0] AMD Instinct MI100
+#   Rank  1 Pid  38629 on deep-visionscaper3 device  1 [0000:03:00.0] AMD Instinct MI100
+RCCL version : 2.18.6-HEAD:2f6d59e
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576        131072     float    none      -1    187.9    5.58    2.79      0    194.0    5.41    2.70    N/A
+     2097152        262144     float    none      -1    351.9    5.96    2.98      0    362.2    5.79    2.89    N/A
+# Errors with asterisks indicate errors that have exceeded the maximum threshold.
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 2.8400
+"""
+
+_PREFIXED = """\
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576         65536     float    none      -1   107.50    9.75    9.14      0   105.60    9.93    9.31    N/A
+# Avg bus bandwidth    : 9.2250
+"""
+
+LAUNCHERS = ("[1,0]<stdout>:", " 0: ", "2025-06-01T10:11:12.123456789Z ", "nccl-test-launcher-x7v | ", "\t    ", "> ")
+
+
+def launched_by(prefix):
+    return "".join(f"{prefix}{line}\n" for line in _PREFIXED.splitlines())
+
+
+# As where standard output is a pipe and the first call connects the ranks.
+CUT = """\
+# Collective test starting: broadcast_perf
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576        262144     float    none       0node-a:101:140 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P
+node-a:101:140 [0] NCCL INFO comm 0x55 rank 0 nranks 2 - Connected all rings
+   107.50    9.75    9.75      0   105.60    9.93    9.93      0
+     2097152        524288     float    none       0   201.00   10.43   10.43      0   200.00   10.49   10.49      0
+     4194304       1048576     float    none       0
+"""
+
+PER_ITERATION = """\
+# Collective test starting: reduce_scatter_perf
+#       size  count   type  redop  root  time  algbw  busbw  #wrong  i_min  i_max  i_p99  i_cv%  time  algbw  busbw  \
+#wrong  i_min  i_max  i_p99  i_cv%           timestamp
+  1048576  131072  float  sum  -1  50.00  20.97  10.49  0  48.00  53.00  52.90  2.10  49.00  21.40  10.70  0  48.00  \
+51.00  50.90  1.00  2025-06-01 10:11:12
+"""
+
+ALL = (OF_TODAY, OF_2019, GATHER_2019, BLANK_OPERATION, OF_RCCL, CUT, PER_ITERATION, *map(launched_by, LAUNCHERS))
