@@ -42,5 +42,6 @@ def test_residuals_are_bounded(name):
         run_group(instances, gradients(step), step=step)
         given += norm(gradients(step)) / usual
         residuals.append(norm([held for each in instances if (held := each.held_back()) is not None]) / usual)
-    assert trend(residuals) != "diverges", residuals
     assert max(residuals) <= given, residuals
+    # What waits for the end of a period grows until then.
+    assert instances[0].period > 1 or trend(residuals) != "diverges", residuals

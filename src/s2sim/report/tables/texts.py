@@ -107,11 +107,11 @@ def reason_lines(why: Mapping[str, str]) -> list[str]:
 
 
 def refused_lines(refused: Sequence[Refused]) -> list[str]:
-    """Return why reducers did not run, a line each; with which numbers of workers it tells only where that differs.
+    """Return why reducers did not run, a line each, whatever the number of workers.
 
     >>> from s2sim.study.measuring.row_parts import Refused
-    >>> refused_lines([Refused("tree", 6, "6 is no power of two"), Refused("mask", 6, "names no mask")])
-    ['Refused: tree, 6 is no power of two.', 'Refused: mask, names no mask.']
+    >>> refused_lines([Refused("tree", 6, "6 is no power of two"), Refused("mask", 6, "mask names no file")])
+    ['Refused: tree, 6 is no power of two.', 'Refused: mask names no file.']
     """
     reasons = dict.fromkeys((each.reducer, each.why.rstrip(".")) for each in refused)
-    return [f"Refused: {reducer}, {why}." for reducer, why in reasons]
+    return [f"Refused: {why if why.startswith(reducer) else f'{reducer}, {why}'}." for reducer, why in reasons]
