@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.replay.plan import make_plan
 from s2sim.study.compare.fault_notes import fault_notes
@@ -128,6 +130,7 @@ def caveats_of(
     return (
         *([] if beyond is None else [beyond.sentence()]),
         *_missing_rivals(recorded),
+        *_missing_levels(scenario, recorded),
         *fault_notes(scenario, recorded, executed),
         *([INTERRUPTED_NOTE] if interrupted else []),
     )
@@ -144,6 +147,18 @@ def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:
         return []
     parts = "; ".join(f"{text} ({names_of(items)})" for text, items in by_text.items())
     return [f"row-sparse layers ({', '.join(names)}) are sent by {parts}; dense ones, with layers=all, by element"]
+
+
+def _missing_levels(scenario: ReducerScenario, recorded: Sequence[Recorded]) -> list[str]:
+    """Return that nothing sums inside nodes first, where nodes have several ranks and tables are compressed by row."""
+    ranks = np.bincount(scenario.cluster(recorded[0].recording.workers).node_of_rank)
+    reducers = [item.reducer for item in recorded]
+    levels = any(each.traits.name == "node-union" or each.options().get("hierarchical") for each in reducers)
+    by_row = any(each.traits.granularity for each in reducers)
+    if not by_row or levels or ranks.max() == 1 or np.count_nonzero(ranks) == 1:
+        return []
+    shared = f"up to {ranks.max()} GPUs share a node, and nothing compared here sums inside nodes first"
+    return [f"{shared}: --reducer node-union does, exactly, and takes some seconds more"]
 
 
 def _missing_rivals(recorded: Sequence[Recorded]) -> list[str]:

@@ -1,0 +1,23 @@
+"""Where GPUs share nodes, a comparison says that nothing in it sums inside them first."""
+
+import pytest
+
+from s2sim.study.compare.run import run
+
+TOLD = "sums inside nodes first"
+
+
+@pytest.mark.parametrize(
+    ("topology", "workers", "reducers", "told"),
+    [
+        ("fat-tree", 8, ("union",), True),
+        ("fat-tree", 8, ("union", "node-union"), False),
+        ("fat-tree", 8, ("union", "topk:hierarchical=true"), False),
+        ("fat-tree", 8, ("fp16",), False),
+        ("fat-tree", 4, ("union",), False),
+        ("single-switch", 4, ("union",), False),
+    ],
+)
+def test_it_is_told_where_it_could_matter(topology, workers, reducers, told):
+    result = run(topology, workers=workers, trace="lstm-lm", reducers=reducers, break_even=False)
+    assert any(TOLD in note for note in result.notes) == told
