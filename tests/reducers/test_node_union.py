@@ -100,6 +100,17 @@ def test_the_host_waits_once_and_prefetching_hides_the_bitmaps():
         assert labels == {"rows of ranks", "rows of nodes", "rows of the union"}
 
 
+@pytest.mark.parametrize(
+    ("places", "rounds", "ranks"),
+    [((0, 1, 2), 3, set()), ((0, 0, 0), 4, set()), ((0,), 0, set()), ((0, 0, 1, 1), 7, {2})],
+)
+def test_nothing_is_posted_where_one_is_alone(places, rounds, ranks):
+    gradients = [Gradient(each.names[:1], each.layers[:1]) for each in example_gradients(len(places))]
+    recording = run_reducer(make_reducer("node-union").placed(places), gradients).recording
+    assert count_rounds(recording).after_gradient == rounds
+    assert {len(call.ranks) for call in recording.calls if call.ranks} == ranks
+
+
 def test_it_beats_the_best_flat_exact_one_between_nodes_of_several_gpus():
     rows = {
         row.option_string: row

@@ -62,19 +62,14 @@ class TwoLevels:
         local = self._local
         self._rank.work(cost.mark(self._tables, "packed"))
         bitmaps = [known.pack_support(self._of(self._own, holds)) for holds in self._holders]
-        came = local.all_to_all(bitmaps, label="rows of ranks")
-        yield came
+        came = yield from _to_each([local], [bitmaps], "rows of ranks")
         shapes = _shapes(self._of(self._own, self._holds))
-        self._ranks = [known.unpack_support(bitmap, shapes) for bitmap in came.value]
+        self._ranks = [known.unpack_support(bitmap, shapes) for bitmap in came[0]]
         self._node = known.merged(self._ranks)
         self._rank.work(known.merge_cost(bitmaps[local.index].nbytes, local.size))
 
         parts = self._by_shard(self._node)
-        told = [
-            peers.all_gather(known.pack_support(part), label="rows of nodes")
-            for peers, part in zip(self._peers, parts, strict=True)
-        ]
-        yield reduce(and_, told)
+        told = yield from _to_all(self._peers, list(map(known.pack_support, parts)), "rows of nodes")
         union: known.Tables = []
         for peers, part, gathered in zip(self._peers, parts, told, strict=True):
             nodes, merged = peers.replicated(partial(_known, gathered, _shapes(part)))
@@ -82,9 +77,8 @@ class TwoLevels:
             union += merged
         self._rank.work(known.merge_cost(bitmaps[local.index].nbytes, self._peers[0].size))
 
-        whole = local.all_gather(known.pack_support(union), label="rows of the union")
-        yield whole
-        self._union = self._rank.replicated(lambda: self._all_shards(whole.value))
+        (whole,) = yield from _to_all([local], [known.pack_support(union)], "rows of the union")
+        self._union = self._rank.replicated(partial(self._all_shards, whole))
         for table, shards in zip(self._tables, zip(*self._union, strict=True), strict=True):
             self._rank.work(cost.read_bitmaps([table], "packed", [shard.rows for shard in shards], "encode"))
 
@@ -93,40 +87,35 @@ class TwoLevels:
         local = self._local
         self._rank.work(known.pack_cost(self._tables, len(self._tables)))
         blocks = [known.pack_values(self._of(self._own, holds), self._held) for holds in self._holders]
-        came = local.all_to_all(blocks, label="values to their shards in the node")
-        yield came
-        values = list(map(known.unpack_values, came.value, self._ranks))
+        (came,) = yield from _to_each([local], [blocks], "values to their shards in the node")
+        values = list(map(known.unpack_values, came, self._ranks))
         node_sums = known.add_up(values, self._node)
         self._rank.work(known.add_cost(values, node_sums))
 
-        to_owners = [
-            peers.all_to_all(
-                [known.pack_values(part, self._held) for part in _stretches(shard, peers.size)],
-                label="sums of nodes to their owners",
-            )
-            for peers, shard in zip(self._peers, self._by_shard(node_sums), strict=True)
+        blocks_by_shard = [
+            [known.pack_values(part, self._held) for part in _stretches(shard, self._peers[0].size)]
+            for shard in self._by_shard(node_sums)
         ]
-        yield reduce(and_, to_owners)
-        gathered = []
+        to_owners = yield from _to_each(self._peers, blocks_by_shard, "sums of nodes to their owners")
+        own_sums = []
         for peers, sent, nodes, held in zip(self._peers, to_owners, self._nodes, self._holds, strict=True):
             supports = [_stretches(node, peers.size)[peers.index] for node in nodes]
-            values = list(map(known.unpack_values, sent.value, supports))
+            values = list(map(known.unpack_values, sent, supports))
             sums = known.add_up(values, _stretches(self._union[held], peers.size)[peers.index])
             self._rank.work(known.add_cost(values, sums))
-            gathered.append(peers.all_gather(known.pack_values(sums, self._held), label="sums"))
-        yield reduce(and_, gathered)
+            own_sums.append(known.pack_values(sums, self._held))
+        gathered = yield from _to_all(self._peers, own_sums, "sums")
 
         shards: known.Tables = []
         for peers, stretches, held in zip(self._peers, gathered, self._holds, strict=True):
             supports = _stretches(self._union[held], peers.size)
-            parts = map(known.unpack_values, stretches.value, supports)
+            parts = map(known.unpack_values, stretches, supports)
             for table, own in zip(self._union[held], zip(*parts, strict=True), strict=True):
                 shards.append(table.with_values(np.concatenate([part.values for part in own])))
-        whole = local.all_gather(known.pack_values(shards, self._held), label="sums of all shards")
-        yield whole
-        sums = self._rank.replicated(lambda: self._whole(whole.value))
-        self._rank.work(cost.join(sums))
-        return sums
+        (whole,) = yield from _to_all([local], [known.pack_values(shards, self._held)], "sums of all shards")
+        tables = self._rank.replicated(partial(self._whole, whole))
+        self._rank.work(cost.join(tables))
+        return tables
 
     def _of(self, shards: Sequence[known.Tables], holds: Iterable[int]) -> known.Tables:
         return [table for shard in holds for table in shards[shard]]
@@ -154,9 +143,31 @@ class TwoLevels:
         return [owners.join(parts) for owners, parts in zip(self._owners, columns, strict=True)]
 
 
-def _known(gathered: Pending, shapes: known.Shapes) -> tuple[list[known.Tables], known.Tables]:
+def _to_each(
+    groups: Sequence[Rank], blocks: Sequence[Sequence[NDArray[Any]]], label: str
+) -> Generator[Pending, None, list[Sequence[NDArray[Any]]]]:
+    """Return what comes of an all-to-all in each of some groups of as many ranks; of one rank nothing is posted."""
+    if groups[0].size == 1:
+        return list(blocks)
+    pending = [group.all_to_all(own, label=label) for group, own in zip(groups, blocks, strict=True)]
+    yield reduce(and_, pending)
+    return [each.value for each in pending]
+
+
+def _to_all(
+    groups: Sequence[Rank], payloads: Sequence[NDArray[Any]], label: str
+) -> Generator[Pending, None, list[Sequence[NDArray[Any]]]]:
+    """Return what comes of an all-gather in each of some groups of as many ranks; of one rank nothing is posted."""
+    if groups[0].size == 1:
+        return [(own,) for own in payloads]
+    pending = [group.all_gather(own, label=label) for group, own in zip(groups, payloads, strict=True)]
+    yield reduce(and_, pending)
+    return [each.value for each in pending]
+
+
+def _known(gathered: Sequence[Bits], shapes: known.Shapes) -> tuple[list[known.Tables], known.Tables]:
     """Return the rows of each node, and of all."""
-    nodes = [known.unpack_support(bitmap, shapes) for bitmap in gathered.value]
+    nodes = [known.unpack_support(bitmap, shapes) for bitmap in gathered]
     return nodes, known.merged(nodes)
 
 
