@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -24,10 +26,8 @@ LEGEND = (
 )
 """What the columns say."""
 
-# So that the table without bytes fits in 80 columns; a number stays beside what it counts.
-_COLLECTIVES_WIDTH, _STAYS = 24, "\N{NO-BREAK SPACE}"
-
-_COLLECTIVES = "collectives"
+# So that a table of 80 columns holds all but bytes, and another one these; a number stays beside what it counts.
+_WIDTHS, _STAYS = {"collectives": 24, "bytes": 58}, "\N{NO-BREAK SPACE}"
 _ENDS = {
     "mean": "the mean",
     "sign": "the signs of the mean",
@@ -37,17 +37,21 @@ _ENDS = {
 
 
 def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:
-    """Return the figures of all reducers; many collectives go on in further rows."""
+    """Return the figures of all reducers; many collectives and long formulas go on in further rows."""
     grid = facts_grid(facts)
-    place = [column.title for column in grid.columns].index(_COLLECTIVES)
-    rows: list[tuple[str, ...]] = []
-    for row, item in zip(grid.rows, facts, strict=True):
-        parts = [] if item.measured is None else [text.replace(" ", _STAYS) for text in item.measured.collectives]
-        lines = wrap(", ".join(parts), _COLLECTIVES_WIDTH, break_on_hyphens=False) or [row[place]]
-        for number, line in enumerate(lines):
-            cells = row if number == 0 else [""] * len(row)
-            rows.append((*cells[:place], line.replace(_STAYS, " "), *cells[place + 1 :]))
+    rows = []
+    for row in grid.rows:
+        cells = [_broken(text, column.title) for text, column in zip(row, grid.columns, strict=True)]
+        rows += list(zip_longest(*cells, fillvalue=""))
     return replace(grid, rows=tuple(rows))
+
+
+def _broken(text: str, title: str) -> list[str]:
+    width = _WIDTHS.get(title)
+    if width is None:
+        return [text]
+    kept = re.sub(r"(\d) (?=[a-z])", rf"\1{_STAYS}", text)
+    return [line.replace(_STAYS, " ") for line in wrap(kept, width, break_on_hyphens=False)] or [""]
 
 
 def facts_grid(facts: Sequence[ReducerFacts]) -> Grid:
@@ -57,7 +61,7 @@ def facts_grid(facts: Sequence[ReducerFacts]) -> Grid:
         facts,
         words("name", lambda item: item.name),
         words("linear", _linear),
-        words(_COLLECTIVES, _collectives),
+        words("collectives", _collectives),
         figures("rounds", _rounds),
         figures("syncs", _host_syncs),
         words("feed-\nback", lambda item: item.feedback),
