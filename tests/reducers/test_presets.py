@@ -71,9 +71,11 @@ def test_other_rates_keep_the_algorithm():
     assert fast > slow
 
 
-def test_an_unknown_algorithm_is_told_at_once():
+def test_an_unknown_algorithm_and_what_a_map_cannot_weigh_are_told_at_once():
     with pytest.raises(UnknownNameError, match="did you mean 'ring'"):
         run(["dense:collective=rnig"])
+    with pytest.raises(OptionError, match="ranks end with weights"):
+        resolve_regimes(RegimeSpec("ring", 4, reducers=("dense", "local-sgd")))
     with pytest.raises(OptionError, match="leave collective= out"):
         resolve_regimes(RegimeSpec("ring", 4, reducers=("dense", "firecaffe")))
 

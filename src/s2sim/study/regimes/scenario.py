@@ -58,6 +58,11 @@ def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
     shape = networks[0].scenario.shape
     reducers = reducers_asked(spec.reducers)
     warn_of_later_options(reducers, what="the map")
+    if other := [item for item in reducers if item.reducer.traits.estimates != "mean"]:
+        raise OptionError(
+            f"{other[0].option_string}: ranks end with {other[0].reducer.traits.estimates}, not the mean gradient, so "
+            "that no error tells where it should win: leave it out of a map"
+        )
     if fixed := [item.option_string for item in reducers if item.reducer.runs_by is not None]:
         raise OptionError(f"{fixed[0]}: in a map each collective runs by its fastest algorithm: leave collective= out")
     return RegimeScenario(
