@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from s2sim.cli import schedule_views as views
+from s2sim.cli.collective_rows import (
+    FactorOption,
+    FormatOption,
+    FromOption,
+    ToOption,
+    refuse_views_of_one,
+    show_table,
+    table_sizes,
+)
 from s2sim.cli.options import (
     BufferOption,
     CrossCheckOption,
@@ -43,6 +51,8 @@ EXAMPLES = examples(
     "s2sim collective all_reduce --topology leaf-spine --workers 16 --size 1MiB --cross-check",
     "s2sim collective all_reduce --topology fat-tree --workers 32 --size 8MiB --fault fail-link:link=leaf0.up1,at=1ms "
     "--fault background:load=0.2",
+    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --library nccl:timing=measured --format nccl-tests "
+    "--from 8B --to 1GiB",
 )
 
 
@@ -59,7 +69,7 @@ def collective_command(
         typer.Option(
             metavar="SIZE",
             help="Size with its unit, for example 100MiB, as nccl-tests counts it: a rank's buffer, for an "
-            "all-gather the gathered one. Required but for a barrier.",
+            "all-gather the gathered one. Required but for a barrier and a row of sizes.",
             show_default=False,
         ),
     ] = None,
@@ -71,6 +81,9 @@ def collective_command(
             show_default="equal ones",
         ),
     ] = None,
+    first: FromOption = None,
+    last: ToOption = None,
+    factor: FactorOption = None,
     algorithm: Annotated[
         str,
         typer.Option(
@@ -117,6 +130,7 @@ def collective_command(
         ),
     ] = None,
     timeline: TimelineOption = None,
+    form: FormatOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -124,18 +138,19 @@ def collective_command(
 
     algbw and busbw are those of nccl-tests.
     """
-    from s2sim.cli.collective_output import show_collective
+    from s2sim.cli.collective_output import show_planned
     from s2sim.cli.output import STDOUT
-    from s2sim.cli.progress import watching
     from s2sim.cli.targets import check_targets
-    from s2sim.report.tables.text import collective_summary
 
     check_targets(json=json, goal=goal, timeline=timeline, png=png)
     if STDOUT in (json, goal) and show:
         raise OptionError("standard output takes one thing: give a file for the other, or leave --show out")
+    table = table_sizes(form, size, first, last, factor)
+    if form is not None:
+        of_one = {"sizes": sizes, "cross_check": cross_check, "json": json}
+        refuse_views_of_one("--format", show=show, png=png, goal=goal, timeline=timeline, **of_one)
 
     from s2sim.study.collective.plan import plan_collective
-    from s2sim.study.collective.run import result_of
     from s2sim.study.collective.spec import CollectiveSpec
 
     def make() -> CollectiveSpec:
@@ -144,7 +159,7 @@ def collective_command(
             topology,
             kind=asked,
             workers=parse_workers(workers or ""),
-            size_bytes=_size_bytes(asked, size, sizes),
+            size_bytes=table.bytes[-1] if table.bytes else _size_bytes(asked, size, sizes),
             algorithm=algorithm,
             placement=placement,
             overrides=overrides or (),
@@ -158,19 +173,11 @@ def collective_command(
             faults=faults or (),
         )
 
-    planned = plan_collective(
-        spec_of(context, CollectiveSpec, spec, ("KIND", "--topology", "--workers"), _EXAMPLE, make)
-    )
-    listed = views.listing(planned.timed.schedule) if show else []
-    with watching(quiet=quiet) as progress:
-        result = result_of(planned, progress)
-    if png is not None:
-        views.draw(planned, collective_summary(result), png)
-    if goal is not None:
-        views.write_goal(planned, goal)
-    if timeline is not None:
-        views.write_timeline(planned, collective_summary(result), timeline)
-    show_collective(result, listed, json, quiet=quiet, silent=goal == STDOUT)
+    asked = spec_of(context, CollectiveSpec, spec, ("KIND", "--topology", "--workers"), _EXAMPLE, make)
+    if table.bytes:
+        show_table(asked, table, quiet=quiet)
+    else:
+        show_planned(plan_collective(asked), show=show, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet)
 
 
 def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | list[int]:

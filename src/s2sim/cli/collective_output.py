@@ -1,22 +1,47 @@
-"""A collective as the terminal shows it."""
+"""A collective as the terminal and files show it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s2sim.cli import schedule_views as views
 from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
+from s2sim.cli.progress import watching
 from s2sim.report.tables import text
 from s2sim.report.tables.screens import collective_screen
+from s2sim.study.collective.run import result_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from s2sim.study.collective.plan import PlannedCollective
     from s2sim.study.collective.result import CollectiveResult
 
 
-def show_collective(
-    result: CollectiveResult, listed: Sequence[str], json: str | None, *, quiet: bool, silent: bool
+def show_planned(
+    planned: PlannedCollective,
+    *,
+    show: bool,
+    png: str | None,
+    goal: str | None,
+    timeline: str | None,
+    json: str | None,
+    quiet: bool,
 ) -> None:
+    """Run a planned collective, and print or write it in all forms that were asked for."""
+    listed = views.listing(planned.timed.schedule) if show else []
+    with watching(quiet=quiet) as progress:
+        result = result_of(planned, progress)
+    if png is not None:
+        views.draw(planned, text.collective_summary(result), png)
+    if goal is not None:
+        views.write_goal(planned, goal)
+    if timeline is not None:
+        views.write_timeline(planned, text.collective_summary(result), timeline)
+    _show(result, listed, json, quiet=quiet, silent=goal == STDOUT)
+
+
+def _show(result: CollectiveResult, listed: Sequence[str], json: str | None, *, quiet: bool, silent: bool) -> None:
     """Print or write a result; ``silent`` where standard output is taken."""
     if json is not None:
         write_json(result.to_json(), json)

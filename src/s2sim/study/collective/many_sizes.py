@@ -1,0 +1,123 @@
+"""One collective at many sizes: what each takes, and the table that nccl-tests would print of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from s2sim import __version__
+from s2sim.errors import OptionError
+from s2sim.study.collective.carry import carry
+from s2sim.study.collective.plan import plan_collective
+from s2sim.study.collective.sizes import bus_factor
+from s2sim.study.measured_logs.nccl_form import nccl_tests_lines
+from s2sim.study.measured_logs.table import Device, MeasuredRow, MeasuredTable
+from s2sim.study.progress import SILENT
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.study.collective.spec import CollectiveSpec
+    from s2sim.study.progress import Progress
+    from s2sim.topology.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSize:
+    """What one size takes, and by which algorithm."""
+
+    size_bytes: int
+    time_s: float
+    algorithm: str
+    itemsize: int
+
+
+def sizes_between(first: int, last: int, factor: int) -> list[int]:
+    """Return the sizes from the first on, each ``factor`` times the one before, that are not above the last, in bytes.
+
+    >>> sizes_between(8, 100, 3)
+    [8, 24, 72]
+    """
+    if factor < 2:
+        raise OptionError(f"--factor {factor} reaches no larger size: give 2 or more")
+    if first < 1 or last < first:
+        raise OptionError(f"no size lies from {first} to {last} bytes: begin with 1B or more, and end above")
+    sizes = [first]
+    while sizes[-1] * factor <= last:
+        sizes.append(sizes[-1] * factor)
+    return sizes
+
+
+def time_sizes(
+    spec: CollectiveSpec, sizes: Sequence[int], progress: Progress = SILENT
+) -> tuple[list[TimedSize], Cluster]:
+    """Return what the collective of a spec takes at other sizes, in bytes and in their order, and its cluster.
+
+    Raises
+    ------
+    S2SimError
+        For what cannot be done as asked, and a kind that has no size.
+    """
+    if spec.kind == "barrier":
+        raise OptionError("a barrier has no size: ask for another collective")
+    found: dict[int, TimedSize] = {}
+    clusters: list[Cluster] = []
+    progress.start(len(set(sizes)), "simulating sizes")
+    for size in dict.fromkeys(sizes):
+        planned = plan_collective(replace(spec, size_bytes=size))
+        time_s = carry(planned).duration_ps / PS_PER_S
+        found[size] = TimedSize(size, time_s, planned.timed.schedule.algorithm, planned.demand.itemsize)
+        clusters[:] = [planned.cluster]
+        progress.advance()
+    progress.stop()
+    return [found[size] for size in sizes], clusters[0]
+
+
+def launches_by_node(library: str | None) -> bool:
+    """Return whether a library's option string says that one process launches on all GPUs of a node."""
+    return library is not None and "launch=node" in library
+
+
+def simulated_table(spec: CollectiveSpec, sizes: Sequence[int], factor: int, progress: Progress = SILENT) -> list[str]:
+    """Return the lines that nccl-tests would print of simulated times; the first say by what they were simulated."""
+    timed, cluster = time_sizes(spec, sizes, progress)
+    gpu = f"{cluster.shape.gpu or 'GPU'} (simulated)"
+    bus = bus_factor(spec.kind, spec.workers)
+    rates = [size.size_bytes / size.time_s if size.time_s else None for size in timed]
+    table = MeasuredTable(
+        line=0,
+        collective=spec.kind,
+        ranks=spec.workers,
+        devices=tuple(
+            Device(rank, f"node{node}", gpu) for rank, node in enumerate(cluster.node_of_rank[: spec.workers].tolist())
+        ),
+        gpus_per_thread=cluster.shape.gpus_per_node if launches_by_node(spec.library) else 1,
+        library=None,
+        rows=tuple(
+            MeasuredRow(
+                line=0,
+                size_bytes=size.size_bytes,
+                dtype="float" if size.itemsize == 4 else "int8",
+                time_s=size.time_s,
+                algbw_Bps=rate,
+                busbw_Bps=None if rate is None else rate * bus,
+                wrong=None,
+            )
+            for size, rate in zip(timed, rates, strict=True)
+        ),
+        average_busbw_Bps=None,
+        unfinished=(),
+    )
+    algorithms = ", ".join(dict.fromkeys(size.algorithm for size in timed))
+    remarks = [
+        f"simulated by s2sim {__version__}, not measured",
+        f"topology: {' '.join([spec.topology, *(f'--set {each}' for each in spec.overrides)])}",
+        f"library: {spec.library or 'none, the wire alone'}",
+        f"algorithm: {spec.algorithm}, which ran {algorithms}"
+        if spec.algorithm == "auto"
+        else f"algorithm: {algorithms}",
+        *(f"fault: {fault}" for fault in spec.faults),
+        "in-place columns repeat the others, and nothing was checked: no data was moved",
+    ]
+    return nccl_tests_lines(table, factor=factor, root=spec.root, remarks=remarks)

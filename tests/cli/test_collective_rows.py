@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from s2sim.study.measured_logs.nccl_tests import parse_nccl_tests
+
+TABLE = ("collective", "all_reduce", "--topology", "dgx-h100", "--workers", "16", "--format", "nccl-tests")
+RANGE = ("--from", "8B", "--to", "1MiB", "--factor", "8")
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        ("all_reduce", 2**18),
+        ("all_gather", 2**14),
+        ("reduce_scatter", 2**14),
+        ("all_to_all", 2**14),
+        ("broadcast", 2**18),
+        ("reduce", 2**18),
+        ("send_recv", 2**18),
+    ],
+)
+def test_what_is_printed_is_read_back(kind, count, s2sim):
+    asked = ("collective", kind, *TABLE[2:], "--library", "nccl:timing=measured")
+    code, out, err = s2sim(*asked, "--from", "256B", "--to", "1MiB", "--factor", "8")
+    assert (code, err) == (0, "")
+    (table,) = parse_nccl_tests(out, "out")
+    assert (table.collective, table.ranks, table.hosts, table.gpus) == (kind, 16, 2, ("h100 (simulated)",))
+    assert [row.size_bytes for row in table.rows] == [256 * 8**step for step in range(5)]
+    assert out.splitlines()[table.rows[-1].line - 1].split()[:2] == [str(2**20), str(count)]
+    assert all(row.time_s > 0 and row.wrong is None for row in table.rows)
+    for row in table.rows:
+        assert row.algbw_Bps == pytest.approx(row.size_bytes / row.time_s, rel=1e-3, abs=6e6)
+    assert table.average_busbw_Bps == pytest.approx(sum(row.busbw_Bps for row in table.rows) / 5, rel=1e-3, abs=6e6)
+
+
+def test_times_are_those_of_the_collective_alone(s2sim):
+    _, out, _ = s2sim(*TABLE, *RANGE)
+    rows = parse_nccl_tests(out, "out")[0].rows
+    assert len(rows) == 6
+    for row in (rows[0], rows[-1]):
+        alone = json.loads(s2sim(*TABLE[:-2], "--size", f"{row.size_bytes}B", "--json", "-")[1])
+        assert row.time_s == pytest.approx(alone["time_s"], abs=5.1e-9)
+        assert row.busbw_Bps == pytest.approx(alone["busbw_Bps"], abs=5.1e6)
+    in_place = parse_nccl_tests(out, "out", in_place=True)[0].rows
+    assert [row.time_s for row in in_place] == [row.time_s for row in rows]
+
+
+def test_the_head_says_that_it_is_simulated_and_by_what(s2sim):
+    library = ("--library", "nccl:timing=measured,launch=node")
+    _, out, _ = s2sim(*TABLE, "--size", "64KiB", *library, "--set", "nic.rate=200Gbps")
+    head = out.split("#\n")[0]
+    assert out.startswith("# simulated by s2sim ")
+    assert "not measured" in head
+    assert "# topology: dgx-h100 --set nic.rate=200Gbps\n" in head
+    assert "# library: nccl:timing=measured,launch=node\n" in head
+    assert "# algorithm: auto, which ran " in head
+    assert "nThread 1 nGpus 8 minBytes 65536 maxBytes 65536" in head
+    assert len(parse_nccl_tests(out, "out")[0].rows) == 1
+
+
+def test_long_times_and_odd_sizes_are_read_back(s2sim):
+    slow = ("--topology", "single-switch", "--workers", "2", "--set", "nic.rate=1kbps", "--format", "nccl-tests")
+    _, out, _ = s2sim("collective", "all_reduce", *slow, "--size", "100001B", "--algorithm", "ring")
+    (row,) = parse_nccl_tests(out, "out")[0].rows
+    assert (row.size_bytes, row.dtype) == (100_001, "int8")
+    assert row.time_s == pytest.approx(800.016, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ((*TABLE[:-1], "nccl"), "write --format nccl-tests"),
+        (TABLE, "needs sizes"),
+        ((*TABLE, "--from", "8B"), "needs sizes"),
+        ((*TABLE, "--from", "8", "--to", "1MiB"), "--from: size '8' has no unit"),
+        ((*TABLE, "--from", "1MiB", "--to", "8B"), "no size lies from"),
+        ((*TABLE, "--from", "0B", "--to", "8B"), "no size lies from"),
+        ((*TABLE, *RANGE[:-1], "1"), "--factor 1"),
+        ((*TABLE, *RANGE, "--size", "8B"), "--size and --from"),
+        ((*TABLE[:-2], *RANGE), "--from is for a table"),
+        ((*TABLE[:-2], "--size", "8B", "--factor", "4"), "--factor is for a table"),
+        ((*TABLE, *RANGE, "--json", "-"), "--json of one"),
+        ((*TABLE, *RANGE, "--show"), "--show of one"),
+        ((*TABLE, *RANGE, "--cross-check"), "--cross-check of one"),
+        ((*TABLE, *RANGE, "--sizes", "sizes.txt"), "--sizes of one"),
+        (("collective", "barrier", *TABLE[2:], *RANGE), "a barrier has no size"),
+        (("collective", "all_reduc", *TABLE[2:], *RANGE), "did you mean 'all_reduce'"),
+    ],
+)
+def test_what_does_not_go_together_is_told(arguments, part, fails):
+    assert part in fails(*arguments)
