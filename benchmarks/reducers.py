@@ -3,8 +3,8 @@
 The unit is the CPU time of ``np.count_nonzero(values.view(np.int32))`` just before, over all elements, zeros included:
 a vectorised read of 4 bytes an element, on one core. "encode" is what one of two ranks does until it first waits for
 another, with the sums that are taken as soon as it posts; "step" is a whole step of both, halved: encoding, summing and
-decoding. Those that send rows may encode faster than all is read, as they look at the rows held alone. Ratios are
-medians.
+decoding. Both are of the first step, whether it exchanges anything or not. Those that send rows may encode faster than
+all is read, as they look at the rows held alone. Ratios are medians.
 
 Run with ``python benchmarks/reducers.py [ELEMENTS [NAME...]]``; half of the elements are dense, half a table of which
 5 % of the rows are held.
@@ -47,9 +47,9 @@ def _gradient(elements: int, generator: np.random.Generator) -> Gradient:
 
 
 def encode(reducer: Reducer, gradient: Gradient) -> None:
-    """Run one rank's program until it waits."""
+    """Run one rank's program until it waits; one that exchanges nothing in its first step ends with that."""
     world = World(RANKS)
-    next(reducer.fresh().reduce(Progress(0).member(world.all, 0, 0), gradient))
+    next(reducer.fresh().reduce(Progress(0).member(world.all, 0, 0), gradient), None)
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ VARIANTS = [
     "random-block:density=0.2,granularity=global,ef=true",
     "qsgd:bits=8,bucket=16,coding=elias",
     "qsgd:bits=16,aggregate=server",
+    "qsgd:bits=3,aggregate=two-phase",
     "terngrad:clip=2.5,wire=byte,aggregate=two-phase",
     "natural:exponent=clipped",
     "ef-signsgd:ef=true",

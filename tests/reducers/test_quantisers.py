@@ -1,4 +1,4 @@
-"""Systems that round at random: oracles, unbiasedness, bytes."""
+"""Systems that round at random: oracles and bytes; that they are unbiased, the kit of reducers checks."""
 
 import numpy as np
 import pytest
@@ -57,27 +57,6 @@ def test_elias_codes_change_bytes_and_nothing_else():
     alone = reduce_once("qsgd:bits=2,coding=elias", gradients[:1])
     stream = encode_signed(np.sign(alone.values[0]).astype(np.int32))
     assert alone.recording.calls[0].bytes_by_rank == (8 + len(stream),)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "qsgd:bits=3",
-        "qsgd:bits=3,aggregate=two-phase",
-        "terngrad",
-        "terngrad:shared=true",
-        "natural",
-        "dorefa:bits=3",
-        "int8",
-    ],
-)
-def test_unbiased_over_seeds(text):
-    gradients = arrays(40)
-    exact = np.mean(gradients, axis=0, dtype=np.float64)
-    drawn = np.stack([reduce_once(text, gradients, seed=seed).values[0] for seed in range(150)]).astype(np.float64)
-    spread = drawn.std(axis=0) / np.sqrt(len(drawn))
-    assert (np.abs(drawn.mean(axis=0) - exact) <= 5 * spread + 1e-7).all()
-    assert spread.max() > 0
 
 
 def test_terngrad_has_three_values_and_two_bits_an_element():

@@ -44,7 +44,7 @@ def shared_columns(
     >>> shared_columns(1000, [300, 700])
     [300, 700]
     >>> shared_columns(1000, [500, 500], [1, 9], rows=1, floor=0.2)
-    [250, 750]
+    [251, 749]
     """
     parts = _shares(np.asarray(values, np.float64), energies, 1 if rows < 3 else 2, floor)
     # Every table has one column, and the others are shared; rounding the partial sums keeps their number.
