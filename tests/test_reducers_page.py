@@ -62,7 +62,7 @@ def test_the_table_fits_in_a_terminal(facts):
     rows = {row[0]: row for row in whole.rows if row[0]}
     assert list(rows) == reducer_names()
     assert rows["union"][:6] == ("union", "yes", "3 all-reduce", "2", "1", "no")
-    assert rows["topka2a"][2:] == ("2 all-to-all, all-gather", "3", "0", "needed", "(8k+4n)(P-1)/P")
+    assert rows["topka2a"][2:] == ("2 all-to-all,", "3", "0", "needed", "(8k+4n)(P-1)/P")
 
 
 def test_the_list_of_reducers_has_table_and_sources(capsys, monkeypatch):

@@ -109,5 +109,25 @@ PRESETS: dict[str, Preset] = {
         "github.com/GeKeShi/Sparse_Sketch_Reducer (OminiReducer)",
         "code read",
     ),
+    "hierarchical-union": Preset(
+        "union:hierarchical=true",
+        "bitmaps and values of the union between nodes only: ranks of a node sum first",
+        "this project; of dense arrays as Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE does it",
+    ),
+    "hierarchical-owner-reduce": Preset(
+        "owner-reduce:hierarchical=true",
+        "rows to owners and back between nodes only: ranks of a node sum first",
+        "this project; of dense arrays as Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE does it",
+    ),
+    "hierarchical-s2-exact": Preset(
+        "s2-exact:hierarchical=true",
+        "a sketch that is peeled between nodes only: ranks of a node sum first",
+        "this project; of dense arrays as Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE does it",
+    ),
+    "hierarchical-topk": Preset(
+        "topk:hierarchical=true",
+        "the k largest elements of nodes' sums between nodes only: ranks of a node sum first",
+        "this project; of dense arrays as Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE does it",
+    ),
 }
 """By name, in the order in which lists show them."""

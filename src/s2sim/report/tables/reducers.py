@@ -27,7 +27,7 @@ LEGEND = (
 """What the columns say."""
 
 # So that a table of 80 columns holds all but bytes, and another one these; a number stays beside what it counts.
-_WIDTHS, _STAYS = {"collectives": 24, "bytes": 58}, "\N{NO-BREAK SPACE}"
+_WIDTHS, _STAYS = {"collectives": 22, "bytes": 51}, "\N{NO-BREAK SPACE}"
 _ENDS = {
     "mean": "the mean",
     "sign": "the signs of the mean",
