@@ -283,6 +283,16 @@ def test_without_exact_rows_there_is_no_band(rows):
     assert len(points(error_figure({8: [row for row in rows if row.exact]}).axes[0])) == 0
 
 
+def test_an_error_that_tells_nothing_is_not_drawn(rows):
+    dense, fp16, *others = rows
+    drifting = replace(fp16, estimates="weights", lossless=False)
+    figure = error_figure({8: [dense, drifting, *others]})
+    (note,) = (text.get_text() for text in texts(figure) if "not shown" in text.get_text())
+    assert "fp16 (own models)" in note
+    bars = breakdown_figure({8: [dense, drifting]})
+    assert any(text.get_text().endswith("own models") for text in texts(bars))
+
+
 def test_what_a_logarithmic_axis_cannot_show_is_said(rows):
     dense, fp16, first, second, *others = rows
     broken = [

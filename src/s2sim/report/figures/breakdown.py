@@ -19,7 +19,7 @@ from s2sim.report.figures.axes import (
 from s2sim.report.figures.colours import look_of
 from s2sim.report.figures.figure_file import one_look
 from s2sim.report.figures.head import headed
-from s2sim.report.tables.texts import error_text, factor_text
+from s2sim.report.tables.texts import ENDS_WITH, error_text, factor_text
 from s2sim.units import format_seconds
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def _draw_bars(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _summary(row: Row) -> str:
-    error = "exact" if row.exact else f"error {error_text(row.error.relative_l2)}"
+    known = "exact" if row.exact else f"error {error_text(row.error.relative_l2)}"
+    error = ENDS_WITH.get(row.estimates, known)
     return f"{format_seconds(row.total_s)}, {factor_text(row.speedup_vs_dense)}, {error}"
 
 

@@ -25,6 +25,7 @@ from s2sim.report.figures.figure_file import one_look
 from s2sim.report.figures.front import draw_steps, ring, steps_of
 from s2sim.report.figures.head import headed
 from s2sim.report.figures.labels import Label, place_labels
+from s2sim.report.tables.texts import ENDS_WITH
 from s2sim.study.measuring.result import ROUNDING_ERROR
 from s2sim.units import format_bytes, format_seconds
 
@@ -157,6 +158,8 @@ def _hidden(rows: Sequence[Row]) -> dict[str, str]:
     for row in rows:
         if row.error.relative_l2 is None or not isfinite(row.error.relative_l2):
             reasons[row.option_string] = "error undefined"
+        elif row.estimates != "mean":
+            reasons[row.option_string] = ENDS_WITH[row.estimates]
         elif any(quantity.of(row) == 0 for quantity in _quantities(rows)):
             reasons[row.option_string] = "takes nothing"
     return reasons

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
 from s2sim.report.tables.scaling import as_dense_lines, unit_of
-from s2sim.report.tables.texts import REFUSED, factor_text, marked_workers, reason_lines, refused_lines, row_error_text
+from s2sim.report.tables.texts import (
+    ENDS_WITH,
+    REFUSED,
+    factor_text,
+    marked_workers,
+    reason_lines,
+    refused_lines,
+    row_error_text,
+)
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -30,9 +38,9 @@ _IN_A_WORD = {
     "error over": "over limit",
     "error undefined": "undefined",
     "residuals diverge": "diverges",
-    "signs": "only signs",
-    "models of their own": "own models",
-    "parts of tables": "own parts",
+    "signs": ENDS_WITH["sign"],
+    "models of their own": ENDS_WITH["weights"],
+    "parts of tables": ENDS_WITH["shards"],
 }
 
 

@@ -38,6 +38,10 @@ def error_text(value: float | None) -> str:
     return UNDEFINED if value is None else format_ratio(value, 3)
 
 
+ENDS_WITH = {"sign": "only signs", "weights": "own models", "shards": "own parts"}
+"""What ranks end with instead of a mean, of which an error tells little, for people."""
+
+
 def row_error_text(row: Row) -> str:
     """Return the error of a row for reading, where it is more than rounding."""
     return "exact" if row.exact else error_text(row.error.relative_l2)
