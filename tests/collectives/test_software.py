@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.libraries.constants import load_constants, read_constants
+from s2sim.collectives.libraries.fill import in_flight_bytes
 from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.demand import Demand
@@ -53,11 +54,57 @@ def test_large_buffers_travel_as_plain_data_at_the_share_of_the_rate():
 def test_an_nvswitch_reduces_where_it_can():
     large, cluster, demand = timed("dgx-h100", 8, "all_reduce", 1 << 30)
     assert large.schedule.algorithm == "in-network"
-    share = dict(load_constants("nccl").shares)["in-network"]
-    assert large.duration_ps / 1e12 == pytest.approx(9 / 8 * (1 << 30) / (370.8e9 * share), rel=0.02)
+    rate = 370.8e9 * load_constants("nccl").switched[0].share
+    # Three stages of 16 channels of 8 heads of 64 KiB are filled before anything comes out.
+    passing, filling = 9 / 8 * (1 << 30) / rate, 3 * 9 / 8 * (16 * 8 << 17) / rate
+    assert large.duration_ps / 1e12 == pytest.approx(passing + filling + 29e-6, rel=1e-3)
     assert lower_bound([demand], cluster.cuts(), assisted=True).seconds < large.duration_ps / 1e12
     assert timed("dgx-h100", 16, "all_reduce", 1 << 30)[0].schedule.algorithm == "nvls-tree"
     assert timed("dgx-a100", 8, "all_reduce", 1 << 30)[0].schedule.algorithm.startswith("ring")
+
+
+def test_trees_between_switches_fill_a_stage_for_each_leg():
+    """Two nodes of eight: up and down a leg each, and the switches; 400 GB/s of interfaces are not the limit."""
+    found, _, _ = timed("dgx-h100", 16, "all_reduce", 64 << 20, "nvls-tree")
+    constants = load_constants("nccl")
+    seconds_a_byte = 9 / 8 / (370.8e9 * constants.switched[0].share_over_nodes)
+    network_ps = dict(constants.networks)["ib-verbs"].latency_ps + SIMPLE.between_ps
+    latency_s = (constants.launch_ps + constants.in_network_ps + 2 * network_ps) / 1e12
+    expected = latency_s + ((64 << 20) + 3 * (16 * 8 << 17)) * seconds_a_byte
+    assert found.duration_ps / 1e12 == pytest.approx(expected, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "over_nodes", "expected"),
+    [
+        (1 << 10, False, 1 << 10),
+        (4 << 20, False, 128 << 14),
+        (32 << 20, False, 128 << 15),
+        (256 << 20, False, 128 << 16),
+        (2 << 30, False, 128 << 17),
+        (4 << 20, True, 128 << 15),
+        (8 << 20, True, 128 << 16),
+        (64 << 20, True, 128 << 17),
+    ],
+)
+def test_smaller_buffers_have_less_in_flight(size_bytes, over_nodes, expected):
+    assert in_flight_bytes(size_bytes, 128, over_nodes=over_nodes) == expected
+
+
+@pytest.mark.parametrize(
+    ("topology", "workers", "override", "direct"),
+    [
+        ("dgx-a100", 8, "nic.path=host-bridge", True),
+        ("dgx-a100", 16, "nic.path=host-bridge", False),
+        ("dgx-a100", 16, "nic.path=switch", True),
+        ("dgx-a100", 16, "nic.path=staged", False),
+    ],
+)
+def test_lines_of_128_bytes_need_a_way_past_no_processor(topology, workers, override, direct):
+    cluster = build_cluster(load_shape(topology, [override]), workers)
+    schedule = Timer(cluster, "ring", profile=NCCL).time(Demand("all_reduce", (1 << 16,) * workers, 4)).schedule
+    names = [each.protocol for each in NCCL.protocols(schedule, cluster)]
+    assert names == ["LL", *(["LL128"] if direct else []), "Simple"]
 
 
 @pytest.mark.parametrize("topology", ["dgx-a100", "dgx-h100"])

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 LINKS = ("nvlink", "pcie")
 """What joins GPUs inside a node, as hops go."""
 
-SHARES = (*LINKS, "in-network")
-"""What a share of the rate is told of, beside networks."""
-
+_OF_PROTOCOLS = ("share", "limit", "network", "ways")
+_OF_SWITCHES = ("latency", "channels", "stages")
 _TABLES = ("launch", "protocol", "share", "in-network", "network", "path")
 
 
@@ -38,6 +37,8 @@ class Protocol:
         Picoseconds of a hop over each kind of link inside a node.
     between_ps : int
         Picoseconds of a hop between nodes beside those of the network.
+    direct : bool
+        Whether it needs NVLink inside nodes, and between nodes a way from GPU to interface past no processor.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Protocol:
     limit_Bps: float
     inside_ps: tuple[tuple[str, int], ...]
     between_ps: int
+    direct: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,18 @@ class Way:
 
     share: float
     latency_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """GPUs between which an NVSwitch reduces, by their names in the catalogue, and the shares of the rate it reaches.
+
+    ``share_over_nodes`` is that beside trees between nodes.
+    """
+
+    gpus: tuple[str, ...]
+    share: float
+    share_over_nodes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +80,12 @@ class Constants:
     protocols : tuple of Protocol
         The ways in which it can send.
     shares : tuple of (str, float)
-        Share of the rate of a link inside a node, and of what a switch reduces, that data reaches.
-    in_network_ps : int
-        Picoseconds that a reduction in a switch takes beside its bytes.
-    in_network_gpus : tuple of str
-        GPUs, by their names in the catalogue, between which an NVSwitch reduces.
+        Share of the rate of a link inside a node that data reaches.
+    switched : tuple of Switched
+        GPUs between which an NVSwitch reduces, by generation.
+    in_network_ps, in_network_channels, in_network_stages : int
+        Picoseconds that a reduction in a switch takes beside its bytes, how many run side by side, and how many stages
+        each chunk goes through inside a node.
     networks, paths : tuple of (str, Way)
         Transports, and ways between GPU and network interface.
     quantities : tuple of Quantity
@@ -83,8 +98,10 @@ class Constants:
     launch_gpu_ps: int
     protocols: tuple[Protocol, ...]
     shares: tuple[tuple[str, float], ...]
+    switched: tuple[Switched, ...]
     in_network_ps: int
-    in_network_gpus: tuple[str, ...]
+    in_network_channels: int
+    in_network_stages: int
     networks: tuple[tuple[str, Way], ...]
     paths: tuple[tuple[str, Way], ...]
     quantities: tuple[Quantity, ...]
@@ -101,13 +118,19 @@ def read_constants(path: Path) -> Constants:
     for key in tables:
         if key not in _TABLES:
             raise TopologyError(f"{where}: unknown table [{key}]{nearest(key, _TABLES)}")
-    gpus = tables.get("in-network", {}).pop("gpus", [])
-    if not isinstance(gpus, list) or not all(isinstance(name, str) for name in gpus):
-        raise TopologyError(f"{where}: in-network.gpus is a list of names: write for example ['h100']")
+    generations = {
+        name: _names(table, f"in-network.{name}.gpus", where)
+        for name, table in tables.get("in-network", {}).items()
+        if isinstance(table, dict) and "value" not in table
+    }
     fields = Fields(dict(_flat(tables, "", where)), where)
     names = {table: sorted(tables.get(table, {})) for table in ("protocol", "network", "path")}
-    known = {"launch.collective", "launch.gpu", "in-network.latency", *(f"share.{name}" for name in SHARES)}
-    known |= {f"protocol.{name}.{key}" for name in names["protocol"] for key in ("share", "limit", "network", *LINKS)}
+    known = {"launch.collective", "launch.gpu", *(f"share.{name}" for name in LINKS)}
+    shares = (f"{name}.{key}" for name in generations for key in ("share", "share-over-nodes"))
+    known |= {f"in-network.{key}" for key in (*_OF_SWITCHES, *shares)}
+    known |= {
+        f"protocol.{name}.{key}" for name in names["protocol"] for key in ("share", "limit", "network", "ways", *LINKS)
+    }
     known |= {f"{of}.{name}.{key}" for of in ("network", "path") for name in names[of] for key in ("share", "latency")}
     for field in fields.given:
         if field not in known:
@@ -119,6 +142,7 @@ def read_constants(path: Path) -> Constants:
             fields.rate(f"protocol.{name}.limit") or float("inf"),
             tuple((link, fields.latency(f"protocol.{name}.{link}")) for link in LINKS),
             fields.latency(f"protocol.{name}.network"),
+            fields.text(f"protocol.{name}.ways", "all", ("all", "direct")) == "direct",
         )
         for name in names["protocol"]
     )
@@ -135,13 +159,25 @@ def read_constants(path: Path) -> Constants:
         launch_ps=fields.latency("launch.collective"),
         launch_gpu_ps=fields.latency("launch.gpu"),
         protocols=protocols,
-        shares=tuple((name, _share(fields, f"share.{name}")) for name in SHARES),
+        shares=tuple((name, _share(fields, f"share.{name}")) for name in LINKS),
+        switched=tuple(
+            Switched(gpus, *(_share(fields, f"in-network.{name}.{key}") for key in ("share", "share-over-nodes")))
+            for name, gpus in generations.items()
+        ),
         in_network_ps=fields.latency("in-network.latency"),
-        in_network_gpus=tuple(gpus),
+        in_network_channels=fields.required_count("in-network.channels"),
+        in_network_stages=fields.required_count("in-network.stages"),
         networks=networks,
         paths=paths,
         quantities=tuple(fields.given.values()),
     )
+
+
+def _names(table: dict[str, object], field: str, where: str) -> tuple[str, ...]:
+    names = table.pop("gpus", None)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TopologyError(f"{where}: {field} is a list of names: write for example ['h100']")
+    return tuple(names)
 
 
 def _flat(table: Mapping[str, object], prefix: str, where: str) -> list[tuple[str, Quantity]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.fill import in_flight_bytes
 from s2sim.collectives.libraries.profile import Profile
 from s2sim.collectives.schedules.overheads import Overheads, clock_of_cycles_ps, inside_node
 from s2sim.errors import S2SimError
@@ -16,7 +17,7 @@ from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats, Ints, Mask
-    from s2sim.collectives.libraries.constants import Constants, Protocol, Way
+    from s2sim.collectives.libraries.constants import Constants, Protocol, Switched, Way
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
     from s2sim.topology.cluster import Cluster
@@ -71,13 +72,14 @@ class Software(Profile):
             )
             half = demand.buffer_bytes / 2 / cluster.shape.nics_per_node
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in self._pieces(half, 2 * depth, cluster))
-        reduces = cluster.shape.gpu in self._constants.in_network_gpus
-        switch = ("nvls-tree" if several else "in-network",) if reduces and _switched(cluster) else ()
+        reduces = self._switched(cluster) is not None and _switched(cluster)
+        switch = ("nvls-tree" if several else "in-network",) if reduces else ()
         return ("ring", *trees, *switch)
 
-    def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[Profile, ...]:  # noqa: ARG002  (anywhere)
-        """Return one profile for each protocol; switches reduce with the last of them, plain data."""
+    def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[Profile, ...]:
+        """Return one profile for each protocol of this cluster; switches reduce with the last of them, plain data."""
         known = sorted(self._constants.protocols, key=lambda each: each.share)
+        known = [each for each in known if not each.direct or _direct(cluster)]
         return tuple(replace(self, chosen=each.name) for each in (known[-1:] if schedule.assisted else known))
 
     def _pieces(self, size_bytes: float, hops: int, cluster: Cluster) -> tuple[int, ...]:
@@ -106,7 +108,7 @@ class Software(Profile):
         protocol = next(each for each in self._constants.protocols if each.name == self.chosen)
         pattern = sent.pattern
         if pattern.through_switch:
-            return self._in_network(pattern, cluster)
+            return self._in_network(sent, cluster)
         inside = inside_node(cluster, pattern)
         hops_ps, shares = self._hops(pattern, inside, cluster, protocol)
         factor = 1 / (shares * protocol.share)
@@ -120,16 +122,37 @@ class Software(Profile):
     def _constants(self) -> Constants:
         return load_constants(self.library)
 
-    def _in_network(self, pattern: Pattern, cluster: Cluster) -> Overheads:
-        """Return what a reduction in switches takes, and the hops of the trees that pass it on between nodes."""
-        constants = self._constants
-        latency_ps = constants.in_network_ps
-        if pattern.legs is not None:
+    def _switched(self, cluster: Cluster) -> Switched | None:
+        """Return what an NVSwitch that reduces between these GPUs reaches; None where none does."""
+        return next((each for each in self._constants.switched if cluster.shape.gpu in each.gpus), None)
+
+    def _in_network(self, sent: Round, cluster: Cluster) -> Overheads:
+        """Return what a reduction in switches takes, and the hops of the trees that pass it on between nodes.
+
+        Each stage that a chunk goes through waits for the first of what is in flight at once, at the rate of what is
+        busiest: in a node those of the constants, over nodes each leg of a tree and the switches.
+        """
+        constants, legs, fabric = self._constants, sent.pattern.legs, cluster.fabric
+        known = self._switched(cluster)
+        latency_ps, stages, limit_Bps = constants.in_network_ps, constants.in_network_stages, np.inf
+        share = 1.0 if known is None else known.share if legs is None else known.share_over_nodes
+        if legs is None:
+            routes = cluster.reduction_tree()
+        else:
             protocol = next(each for each in constants.protocols if each.name == self.chosen)
             ways = [self._way(spec) for spec in cluster.dims.node_set.specs]
-            latency_ps += pattern.legs.depth * (protocol.between_ps + max(way.latency_ps for way in ways))
-        share = dict(constants.shares)["in-network"]
-        return Overheads(np.array([latency_ps]), np.array([1 / share]), np.full(1, np.inf))
+            latency_ps += legs.depth * (protocol.between_ps + max(way.latency_ps for way in ways))
+            stages = legs.depth + 1
+            between = cluster.routes(legs.src, legs.dst)
+            load = np.bincount(between.links, between.weights, len(fabric)) * legs.share
+            routes = cluster.reduction_over_nodes(between, legs.share, legs.depth)
+            limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * min(way.share for way in ways)
+        lanes = constants.in_network_channels * int(np.bincount(cluster.node_of_rank).max())
+        size_bytes = float(sent.bytes[0])
+        rate_Bps = min(limit_Bps, float(routes.narrowest(fabric.rate_Bps)[0]) * share)
+        flight_bytes = in_flight_bytes(size_bytes, lanes, over_nodes=legs is not None)
+        fill_ps = round(stages * flight_bytes / rate_Bps * PS_PER_S)
+        return Overheads(np.array([latency_ps + fill_ps]), np.array([1 / share]), np.array([limit_Bps / share]))
 
     def _hops(self, pattern: Pattern, inside: Mask, cluster: Cluster, protocol: Protocol) -> tuple[Ints, Floats]:
         """Return picoseconds beside the way's and the share of the rate, of each message."""
@@ -169,6 +192,16 @@ class Software(Profile):
 def _joined_by(spec: NodeSpec) -> str:
     """Return the kind of link that joins the GPUs of a node."""
     return "nvlink" if spec.nvlink is not None and spec.all_joined else "pcie"
+
+
+def _direct(cluster: Cluster) -> bool:
+    """Return whether messages go over NVLink inside nodes, and between nodes past no processor."""
+    used = cluster.dims.node_set
+    specs = [used.specs[spec] for spec in np.unique(used.spec[cluster.node_of_rank])]
+    together = int(np.bincount(cluster.node_of_rank).max()) > 1
+    several = len(np.unique(cluster.node_of_rank)) > 1
+    linked = not together or all(spec.nvlink is not None for spec in specs)
+    return linked and (not several or all(spec.path == "switch" for spec in specs))
 
 
 def _switched(cluster: Cluster) -> bool:
