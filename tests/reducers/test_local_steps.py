@@ -156,6 +156,12 @@ def test_too_few_steps_are_taken_in_turn_and_said_so():
     assert "the same gradients in all of them" in notes
 
 
+def test_a_run_says_that_it_is_past_the_first_steps():
+    for text, steps in (("dense:h=2,after=5", 5), ("topk:warmup=3,epoch=4", 12)):
+        notes = row_of(text)[0].notes
+        assert f"{text}: as after its first {steps} steps, which go otherwise" in notes
+
+
 def test_with_steps_the_mean_decides():
     _, row = row_of("topk:h=3", steps=7)
     assert [step.bytes_sent_per_rank > 0 for step in row.steps] == [False, False, True] * 2 + [False]

@@ -38,6 +38,11 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
         )
         notes.append(f"{names_of(warm)}: a later step, whose sizes, units or matrices are those of {source}")
     notes += _period_notes(spec, trace, recorded)
+    notes += [
+        f"{item.option_string}: as after its first {item.reducer.settles_after} steps, which go otherwise"
+        for item in recorded
+        if item.reducer.settles_after
+    ]
     if spec.steps > 1:
         notes.append(
             f"over {spec.steps} steps what is carried over comes from the step before, and what needs error "
