@@ -153,7 +153,7 @@ def _add_layers(left: Layer, right: Layer, sign: int) -> Layer:
         else:
             dense += sign * right
         return dense
-    rows = np.union1d(left.rows, right.rows)
+    rows = union_of([left, right])
     values = np.zeros((len(rows), *left.shape[1:]), left.dtype)
     values[np.searchsorted(rows, left.rows)] = left.values
     values[np.searchsorted(rows, right.rows)] += sign * right.values
