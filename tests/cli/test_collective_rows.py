@@ -92,3 +92,64 @@ def test_long_times_and_odd_sizes_are_read_back(s2sim):
 )
 def test_what_does_not_go_together_is_told(arguments, part, fails):
     assert part in fails(*arguments)
+
+
+@pytest.fixture
+def measured(s2sim, tmp_path):
+    """A log that says what is simulated with 200 Gbit/s interfaces."""
+    path = tmp_path / "a.log"
+    path.write_text(s2sim(*TABLE, *RANGE, "--set", "nic.rate=200Gbps")[1])
+    return path
+
+
+def test_a_simulation_is_like_its_own_table(measured, s2sim):
+    asked = ("collective", "--topology", "dgx-h100", "--against", measured, "--json", "-")
+    code, out, err = s2sim(*asked, "--set", "nic.rate=200Gbps")
+    assert (code, err) == (0, "")
+    value = json.loads(out)
+    assert (value["kind"], value["workers"], value["tables"][0]["hosts"]) == ("all_reduce", 16, 2)
+    assert len(value["rows"]) == 6
+    assert all(row["simulated_s"] == pytest.approx(row["measured_s"], abs=5.1e-9) for row in value["rows"])
+    faster = json.loads(s2sim(*asked)[1])
+    assert faster["rows"][-1]["ratio"] < 0.95
+    assert faster["signed_log_error_small"] <= 0
+
+
+def test_the_table_and_its_summary(measured, s2sim, tmp_path):
+    asked = ("collective", "all-reduce", "--workers", "16", "--topology", "dgx-h100", "--against", measured)
+    code, out, err = s2sim(*asked, "--json", tmp_path / "out.json")
+    assert (code, err) == (0, "")
+    for part in (
+        "against",
+        "2 hosts, h100 (simulated)",
+        "from 1 MiB on",
+        "median |ln|",
+        "measured",
+        "262144",
+        "Note: ",
+    ):
+        assert part in out
+    assert json.loads((tmp_path / "out.json").read_text())["schema_version"] == 1
+    assert s2sim(*asked, "--quiet")[1] == out[: out.index("\n\n") + 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("--size", "8B"), "--size of one"),
+        (("--format", "nccl-tests", "--size", "8B"), "of one: leave either out"),
+        (("--from", "8B"), "--from is for a table"),
+        (("--show",), "--show of one"),
+        (("--workers", "8"), "is of 16 ranks, not of 8"),
+        (("--algorithm", "rign"), "did you mean 'ring'"),
+        (("--spec", "a.json"), "--against cannot be given with it"),
+    ],
+)
+def test_what_does_not_go_with_a_log_is_told(arguments, part, measured, fails):
+    assert part in fails("collective", "--topology", "dgx-h100", "--against", measured, *arguments)
+
+
+def test_a_log_needs_a_topology_and_a_table(measured, fails):
+    assert "--topology must be given" in fails("collective", "--against", measured)
+    measured.write_text("no table\n")
+    assert "a.log holds no table" in fails("collective", "--topology", "dgx-h100", "--against", measured)

@@ -60,6 +60,12 @@ def own_files(tmp_path, monkeypatch):
     for rank in range(2):
         for name in (f"rank{rank}", f"step0-rank{rank}", f"step1-rank{rank}"):
             np.save(tmp_path / f"{name}.npy", np.arange(6, dtype=np.float32) + rank)
+    (tmp_path / "measured.log").write_text(
+        "# Collective test starting: all_reduce_perf\n"
+        "#   Rank  0 Pid 1 on a device  0 [0x18] H100\n#   Rank  1 Pid 2 on a device  1 [0x2a] H100\n"
+        "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
+        "1048576  262144  float  sum  -1  21.50  48.77  48.77  0  21.40  49.00  49.00  0\n"
+    )
     (tmp_path / "transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,0,8,500000\n")
 
 

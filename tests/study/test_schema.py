@@ -13,7 +13,10 @@ import pytest
 import s2sim
 from s2sim.cli.main import main
 from s2sim.errors import UnknownNameError
+from s2sim.study.collective.against import choose_tables, compare
+from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.json_form import JsonForm, json_value
+from s2sim.study.measured_logs.nccl_tests import read_nccl_tests
 from s2sim.study.regimes.run import run_regimes
 from s2sim.study.regimes.spec import RegimeSpec
 from s2sim.study.result_form import SCHEMA_VERSION, ResultForm
@@ -23,11 +26,13 @@ from s2sim.study.schema.results import RESULTS, schema_of
 PINNED = Path(__file__).parent / f"schema_{SCHEMA_VERSION}.txt"
 SMALL = "--trace synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 RUN = f"run --topology fat-tree --reducer union --reducer topk --reducer s2:rows=1,cells=0.5 {SMALL}"
+AGAINST = "collective --topology fat-tree --against measured.log"
 TRANSFERS = "flows transfers.csv --topology fat-tree"
 REGIMES = "codec regimes --workers 8 --overlap 0.5 --latency 1us --rows 600 --width 4 --rate 1Gbps,10Gbps"
 COMMANDS = [
     ("run", f"{RUN} --workers 4 --fault slow-rank:rank=1,delay=1ms --no-break-even"),
     ("collective", "collective all_reduce --topology fat-tree --workers 8 --size 1MiB"),
+    ("against", AGAINST),
     ("flows", TRANSFERS),
     ("regimes", f"{REGIMES} --density 0.05,0.2 --reducer fp16"),
 ]
@@ -49,6 +54,10 @@ MORE_COMMANDS = [
 @pytest.fixture
 def transfers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("measured.log").write_text(
+        "# Collective test starting: all_reduce_perf\n#  Rank  1 Pid 1 on a device 1 [0x18] H100\n"
+        "# size count type redop root time algbw busbw #wrong\n1048576 262144 float sum -1 90 11.65 11.65 0\n"
+    )
     Path("transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,1,5,500000.5\n")
     return "transfers.csv"
 
@@ -158,9 +167,11 @@ def named_otherwise(value):
 
 
 def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
+    log = choose_tables(read_nccl_tests(Path("measured.log")), "measured.log")
     results = (
         s2sim.run("fat-tree", workers=[2, 4], reducers=["union", "topk:density=0.1", "s2"], trace=SMALL.split()[1]),
         s2sim.run_collective("all_reduce", "fat-tree", workers=4, size_bytes=2**20, faults=["jitter:latency=5us"]),
+        compare(CollectiveSpec("fat-tree", "all_reduce", 2, 2**20), log),
         s2sim.run_flows(transfers, "fat-tree", faults=["jitter:latency=5us"]),
         run_regimes(RegimeSpec("fat-tree", 8, (0.05,), (0.5,), ("1Gbps",), ("1us",), rows=600, width=4)),
     )

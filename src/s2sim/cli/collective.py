@@ -8,13 +8,16 @@ from typing import Annotated
 import typer
 
 from s2sim.cli.collective_rows import (
+    AgainstOption,
     FactorOption,
     FormatOption,
     FromOption,
     ToOption,
     refuse_views_of_one,
+    show_against,
     show_table,
     table_sizes,
+    tables_of_log,
 )
 from s2sim.cli.options import (
     BufferOption,
@@ -53,6 +56,7 @@ EXAMPLES = examples(
     "--fault background:load=0.2",
     "s2sim collective all_reduce --topology dgx-h100 --workers 16 --library nccl:timing=measured --format nccl-tests "
     "--from 8B --to 1GiB",
+    "s2sim collective --topology dgx-h100 --library nccl:timing=measured --against measured.log",
 )
 
 
@@ -131,6 +135,7 @@ def collective_command(
     ] = None,
     timeline: TimelineOption = None,
     form: FormatOption = None,
+    against: AgainstOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -146,20 +151,27 @@ def collective_command(
     if STDOUT in (json, goal) and show:
         raise OptionError("standard output takes one thing: give a file for the other, or leave --show out")
     table = table_sizes(form, size, first, last, factor)
+    of_one = {"show": show, "png": png, "goal": goal, "timeline": timeline, "sizes": sizes, "cross_check": cross_check}
     if form is not None:
-        of_one = {"sizes": sizes, "cross_check": cross_check, "json": json}
-        refuse_views_of_one("--format", show=show, png=png, goal=goal, timeline=timeline, **of_one)
+        refuse_views_of_one("--format", **of_one, json=json)
+    if against is not None:
+        refuse_views_of_one("--against", **of_one, size=size, format=form)
+    log = None if against is None else tables_of_log(against, kind, workers)
 
     from s2sim.study.collective.plan import plan_collective
     from s2sim.study.collective.spec import CollectiveSpec
 
     def make() -> CollectiveSpec:
-        asked = (kind or "").replace("-", "_")
+        asked = log.kind if log else (kind or "").replace("-", "_")
         return CollectiveSpec.of(
             topology,
             kind=asked,
-            workers=parse_workers(workers or ""),
-            size_bytes=table.bytes[-1] if table.bytes else _size_bytes(asked, size, sizes),
+            workers=log.workers if log else parse_workers(workers or ""),
+            size_bytes=log.largest_bytes
+            if log
+            else table.bytes[-1]
+            if table.bytes
+            else _size_bytes(asked, size, sizes),
             algorithm=algorithm,
             placement=placement,
             overrides=overrides or (),
@@ -173,8 +185,11 @@ def collective_command(
             faults=faults or (),
         )
 
-    asked = spec_of(context, CollectiveSpec, spec, ("KIND", "--topology", "--workers"), _EXAMPLE, make)
-    if table.bytes:
+    needed = ("--topology",) if log else ("KIND", "--topology", "--workers")
+    asked = spec_of(context, CollectiveSpec, spec, needed, _EXAMPLE, make)
+    if log:
+        show_against(asked, log, json, quiet=quiet)
+    elif table.bytes:
         show_table(asked, table, quiet=quiet)
     else:
         show_planned(plan_collective(asked), show=show, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet)

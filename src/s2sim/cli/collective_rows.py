@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from s2sim.cli.options import parse_size
-from s2sim.cli.output import show_lines
+from s2sim.cli.options import parse_size, parse_workers
+from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
 from s2sim.cli.progress import watching
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
+    from s2sim.study.collective.against import ChosenTables
     from s2sim.study.collective.spec import CollectiveSpec
 
 NCCL_TESTS = "nccl-tests"
@@ -36,6 +38,16 @@ ToOption = Annotated[
 ]
 FactorOption = Annotated[
     int | None, typer.Option(metavar="N", help="Ratio of one size of a table to the next.", show_default="2")
+]
+
+AgainstOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LOG",
+        help="Simulate the sizes of a log of nccl-tests or rccl-tests, and show both times. KIND and --workers may be "
+        "left out where the log says them.",
+        show_default="no log",
+    ),
 ]
 
 
@@ -89,3 +101,30 @@ def show_table(spec: CollectiveSpec, sizes: Sizes, *, quiet: bool) -> None:
     with watching(quiet=quiet) as progress:
         lines = simulated_table(spec, sizes.bytes, sizes.factor, progress)
     show_lines(lines)
+
+
+def tables_of_log(path: str, kind: str | None, workers: str | None) -> ChosenTables:
+    """Return the tables of a log that are to be compared, of what is asked for or what the log says."""
+    from s2sim.study.collective.against import choose_tables
+    from s2sim.study.measured_logs.nccl_tests import read_nccl_tests
+
+    ranks = None if workers is None else parse_workers(workers)
+    return choose_tables(read_nccl_tests(Path(path)), path, kind and kind.replace("-", "_"), ranks)
+
+
+def show_against(spec: CollectiveSpec, chosen: ChosenTables, json: str | None, *, quiet: bool) -> None:
+    """Print or write simulated times beside those of a log."""
+    from s2sim.report.tables.screens import against_screen
+    from s2sim.study.collective.against import compare
+
+    with watching(quiet=quiet) as progress:
+        result = compare(spec, chosen, progress)
+    if json is not None:
+        write_json(result.to_json(), json)
+    if json == STDOUT:
+        return
+    screen = against_screen(result)
+    show_lines(screen.before)
+    if not quiet:
+        show_grids(screen.grids)
+        show_lines(screen.after)

@@ -14,6 +14,7 @@ SCHEMA_VERSION = 1
 """Of the JSON of all results; raised when a key goes or comes to mean something else, not when one is added."""
 
 _SCREENS = "s2sim.report.tables.screens"
+_SCREENED = ("against", "collective", "flows", "regimes")
 # Notebooks look for a method on the class, while what draws it stands above.
 _VIEWS = Registry(
     "view",
@@ -21,8 +22,8 @@ _VIEWS = Registry(
     {
         "run as text": "s2sim.report.tables.screen:result_text",
         "run as html": "s2sim.report.tables.html:result_html",
-        **{f"{answer} as text": f"{_SCREENS}:screen_text" for answer in ("collective", "flows", "regimes")},
-        **{f"{answer} as html": f"{_SCREENS}:screen_html" for answer in ("collective", "flows", "regimes")},
+        **{f"{answer} as text": f"{_SCREENS}:screen_text" for answer in _SCREENED},
+        **{f"{answer} as html": f"{_SCREENS}:screen_html" for answer in _SCREENED},
     },
 )
 

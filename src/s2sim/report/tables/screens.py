@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from s2sim.report.tables.against import against_grid, against_lines
 from s2sim.report.tables.faults import fault_lines
 from s2sim.report.tables.flows import flows_grid, flows_lines
 from s2sim.report.tables.html import lines_html
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from s2sim.report.tables.grid import Grid
+    from s2sim.study.collective.against_result import AgainstResult
     from s2sim.study.collective.result import CollectiveResult
     from s2sim.study.flows.result import FlowsResult
     from s2sim.study.regimes.map import RegimeMap
@@ -36,6 +38,12 @@ def collective_screen(result: CollectiveResult) -> Screen:
     return Screen([result.headline, *collective_lines(result), *fault_lines(result.effects)], links, [])
 
 
+def against_screen(result: AgainstResult) -> Screen:
+    """Return how far simulated times are from measured ones, over all and by size."""
+    notes = [f"Note: {note}." for note in result.notes]
+    return Screen([result.headline, *against_lines(result)], [against_grid(result)], ["", *notes] if notes else [])
+
+
 def flows_screen(result: FlowsResult) -> Screen:
     """Return the answer, the transfers that waited most, and the busiest links."""
     grids = [flows_grid(result), links_grid(result.bottlenecks)] if len(result.finish_s) else []
@@ -54,6 +62,7 @@ def regimes_screen(result: RegimeMap) -> Screen:
 
 
 _SCREENS: dict[str, Callable[[Any], Screen]] = {
+    "against": against_screen,
     "collective": collective_screen,
     "flows": flows_screen,
     "regimes": regimes_screen,

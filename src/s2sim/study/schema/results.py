@@ -15,6 +15,7 @@ RESULTS = Registry(
     {
         "run": "s2sim.study.measuring.result:Result",
         "collective": "s2sim.study.collective.result:CollectiveResult",
+        "against": "s2sim.study.collective.against_result:AgainstResult",
         "flows": "s2sim.study.flows.result:FlowsResult",
         "regimes": "s2sim.study.regimes.map:RegimeMap",
     },

@@ -1,0 +1,108 @@
+"""What a collective takes in simulation beside what a log measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from s2sim.study.json_form import key
+from s2sim.study.result_form import ResultForm
+
+if TYPE_CHECKING:
+    from s2sim.study.collective.spec import CollectiveSpec
+
+LARGE_BYTES = 2**20
+"""From here on rates decide more than latencies do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogTable:
+    """A table of the log, and what the log says of it; None and nothing where it does not.
+
+    Attributes
+    ----------
+    line : int
+        Where its header stands, from 1 on.
+    hosts : int
+        Hosts that are listed.
+    gpus : tuple of str
+        Names of GPUs that are listed, each once.
+    library : str or None
+        Which one ran, with its version.
+    """
+
+    line: int
+    collective: str | None
+    ranks: int | None
+    hosts: int
+    gpus: tuple[str, ...]
+    library: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """One row of the log beside its simulation.
+
+    Attributes
+    ----------
+    line : int
+        Where it stands in the log, from 1 on.
+    size_bytes : int
+        As nccl-tests counts it.
+    measured_busbw_Bps, simulated_busbw_Bps : float
+        Size over time, times the factor by which links see it.
+    ratio : float
+        Simulated over measured time.
+    log_error : float
+        Natural logarithm of that: above 0 the simulation is too slow.
+    algorithm : str
+        By which it was simulated.
+    """
+
+    line: int
+    size_bytes: int
+    measured_s: float
+    simulated_s: float
+    measured_busbw_Bps: float
+    simulated_busbw_Bps: float
+    ratio: float
+    log_error: float
+    algorithm: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AgainstResult(ResultForm):
+    """What ``s2sim collective --against`` finds.
+
+    Attributes
+    ----------
+    spec : CollectiveSpec
+        What was simulated, at the largest size of the log.
+    log : str
+        Path of the log.
+    tables : tuple of LogTable
+        Its tables that were compared.
+    rows : tuple of ComparedRow
+        In the order of the log.
+    median_abs_log_error_large, median_abs_log_error_small : float or None
+        Median of ``|log_error|`` over rows from 1 MiB on, and below; None where there are none.
+    signed_log_error_large, signed_log_error_small : float or None
+        Median of ``log_error`` over the same rows.
+    notes : tuple of str
+        What else to know, and what was left out.
+    """
+
+    answers: ClassVar[str] = "against"
+
+    spec: CollectiveSpec
+    headline: str = field(metadata=key("cluster"))
+    kind: str
+    workers: int
+    log: str
+    tables: tuple[LogTable, ...]
+    rows: tuple[ComparedRow, ...]
+    median_abs_log_error_large: float | None
+    median_abs_log_error_small: float | None
+    signed_log_error_large: float | None
+    signed_log_error_small: float | None
+    notes: tuple[str, ...]
