@@ -91,6 +91,21 @@ def test_smaller_buffers_have_less_in_flight(size_bytes, over_nodes, expected):
     assert in_flight_bytes(size_bytes, 128, over_nodes=over_nodes) == expected
 
 
+def test_without_peer_to_peer_a_gpu_that_sends_and_receives_is_slower(tmp_path):
+    """Two GPUs below one PCIe switch: what they send each other passes it up and down, half of the rate each."""
+    path = tmp_path / "box.toml"
+    path.write_text(
+        'name = "box"\n[node]\ngpus = 2\n[pcie]\nrate = "12GB/s"\ngpus_per_switch = 2\npeer_to_peer = "no"\n'
+        '[nic]\nrate = "10Gbps"\ntransport = "tcp"\n[fabric]\nkind = "single-switch"\n'
+    )
+    shares = dict(load_constants("nccl").shares)
+    one_way, _, _ = timed(str(path), 2, "broadcast", 1 << 30, "chain:chunks=1")
+    both_ways, _, _ = timed(str(path), 2, "all_gather", 1 << 30, "ring")
+    size = one_way.schedule.demand.buffer_bytes
+    assert one_way.duration_ps / 1e12 == pytest.approx(size / 12e9 / shares["host-memory"], rel=0.01)
+    assert both_ways.duration_ps / 1e12 == pytest.approx((1 << 29) / 6e9 / shares["host-memory-both-ways"], rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("topology", "workers", "override", "direct"),
     [

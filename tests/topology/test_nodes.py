@@ -42,6 +42,7 @@ SHAPES = {
     "cube over pcie": (LEAVES, {"gpus": 8, "node": f"{MESH}\npairs = {CUBE}\n{PCIE}", "nic": "count = 2"}),
     "pcie tree": (LEAVES, {"gpus": 6, "node": TREE, "nic": "count = 3"}),
     "one interface": (LEAVES, {"gpus": 6, "node": TREE}),
+    "no peers": (LEAVES, {"gpus": 6, "node": f"{TREE}\npeer_to_peer = 'no'", "nic": "count = 3"}),
     "at host": (RAILS, {"gpus": 4, "node": BRIDGE, "nic": "count = 2\nat = 'host'"}),
     "bridge": (LEAVES, {"gpus": 5, "node": BRIDGE, "nic": "count = 2"}),
     "nvswitch over a tree": ('kind = "torus"', {"gpus": 4, "node": f"{NVSWITCH}\n{BRIDGE}", "nic": "count = 2"}),
@@ -184,6 +185,23 @@ def test_a_full_mesh_has_links_of_its_own_for_each_pair(make):
     assert "1 node x 4 GPUs (NVLink 25 GB/s a link, no switch)" in first_line(alone)
     faster = build_cluster(load_shape(alone.shape.file, ["nvlink.links_per_pair=1", "nvlink.rate=50GB/s"]), 4)
     assert set(faster.fabric.rate_Bps[faster.fabric.blocks["nvlink.mesh"].part]) == {50e9}
+
+
+def test_without_peer_to_peer_gpus_meet_at_the_host(make):
+    cluster = make.cluster(make.toml(LEAVES, gpus=6, node=f"{BRIDGE}\npeer_to_peer = 'no'", nic="count = 3"), 12)
+    assert make.names(cluster, 0, 1) == [
+        "node0.gpu0.pcie.out",
+        "node0.pcie0.uplink.out",
+        "node0.host.out",
+        "node0.host.in",
+        "node0.pcie0.uplink.in",
+        "node0.gpu1.pcie.in",
+    ]
+    # What leaves the node goes as ever.
+    assert make.names(cluster, 2, 9)[1:-1] == ["node0.nic1.out", "node1.nic1.in"]
+    make.check_cuts(cluster)
+    with pytest.raises(TopologyError, match="peer_to_peer has no effect beside an NVSwitch"):
+        make.shape(make.toml(SWITCH, gpus=4, node=f"{NVSWITCH}\n{PCIE}\npeer_to_peer = 'no'"))
 
 
 def test_a_pcie_tree_is_shared_each_way(make):

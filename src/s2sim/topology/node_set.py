@@ -128,6 +128,11 @@ class Nodes:
         return _numbered(self.bridge_nodes, self.count)
 
     @cached_property
+    def staged(self) -> Mask:
+        """Whether what GPUs of each node send each other over PCIe passes host memory, bool of shape (nodes,)."""
+        return self.having(lambda spec: not spec.peer_to_peer)
+
+    @cached_property
     def node_of_switch(self) -> Ints:
         """Node of each PCIe switch."""
         return np.repeat(np.arange(self.count), np.diff(self.first_switch))

@@ -43,6 +43,8 @@ class NodeSpec:
         alone, so that a library may add its own; None where that is not told.
     path : str
         How GPU memory is reached from an interface, of `PATHS`.
+    peer_to_peer : bool
+        Whether GPUs reach each other's memory over PCIe; if not, what they send each other passes host memory.
     """
 
     gpus: int
@@ -57,6 +59,7 @@ class NodeSpec:
     nics_at_host: bool
     transport: str | None = None
     path: str = "switch"
+    peer_to_peer: bool = True
 
     @property
     def has_nvswitch(self) -> bool:

@@ -1,7 +1,7 @@
 """Which way a transfer takes: out of its node, through the fabric as its kind has it, into the other node.
 
 Inside a node it goes over the NVSwitch or a mesh of NVLinks, else over PCIe: up to the lowest switch that is above
-both ends, and down again.
+both ends, and down again; up to the host where GPUs do not reach each other's memory.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Router:
                 nodes.switch_of_gpu[source],
                 np.where(inside, nodes.switch_of_gpu[target], nodes.switch_of_port[source_port]),
                 up | outside,
+                to_host=up & nodes.staged[nodes.node_of_gpu[source]],
             ),
             single(self.fabric, "nic.out", source_port, outside),
             *self.layout.stages(self.fabric, source_port, target_port, outside, self.seed),
@@ -96,12 +97,15 @@ class Router:
         stages = [series(self.fabric, first + link[link >= 0], (link >= 0).astype(np.int64)) for link in links]
         return stages, np.any([link >= 0 for link in links], axis=0) if links else np.zeros(len(source), np.bool_)
 
-    def _tree(self, source: Ints, target: Ints, mask: Mask) -> list[Stage]:
-        """Return what lies between two PCIe switches of a node, or between one and the host bridge (-1)."""
+    def _tree(self, source: Ints, target: Ints, mask: Mask, to_host: Mask | None = None) -> list[Stage]:
+        """Return what lies between two PCIe switches of a node, or between one and the host bridge (-1).
+
+        What goes ``to_host`` passes the bridge though both ends are below one switch.
+        """
         nodes = self._nodes
         if not nodes.pcie_switches:
             return []
-        through = mask & (source != target)
+        through = mask & ((source != target) if to_host is None else (source != target) | to_host)
         rises, falls = through & (source >= 0), through & (target >= 0)
         up = [single(self.fabric, "uplink.out", source, rises)]
         down = [single(self.fabric, "uplink.in", target, falls)]

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 LINKS = ("nvlink", "pcie")
 """What joins GPUs inside a node, as hops go."""
 
+SHARES = (*LINKS, "host-memory", "host-memory-both-ways")
+"""What a share of the rate inside a node is told of: PCIe with peer-to-peer, and without for GPUs that send or receive
+at a time, or both."""
+
 _OF_PROTOCOLS = ("share", "limit", "network", "ways")
 _OF_SWITCHES = ("latency", "channels", "stages")
 _TABLES = ("launch", "protocol", "share", "in-network", "network", "path")
@@ -125,7 +129,7 @@ def read_constants(path: Path) -> Constants:
     }
     fields = Fields(dict(_flat(tables, "", where)), where)
     names = {table: sorted(tables.get(table, {})) for table in ("protocol", "network", "path")}
-    known = {"launch.collective", "launch.gpu", *(f"share.{name}" for name in LINKS)}
+    known = {"launch.collective", "launch.gpu", *(f"share.{name}" for name in SHARES)}
     shares = (f"{name}.{key}" for name in generations for key in ("share", "share-over-nodes"))
     known |= {f"in-network.{key}" for key in (*_OF_SWITCHES, *shares)}
     known |= {
@@ -159,7 +163,7 @@ def read_constants(path: Path) -> Constants:
         launch_ps=fields.latency("launch.collective"),
         launch_gpu_ps=fields.latency("launch.gpu"),
         protocols=protocols,
-        shares=tuple((name, _share(fields, f"share.{name}")) for name in LINKS),
+        shares=tuple((name, _share(fields, f"share.{name}")) for name in SHARES),
         switched=tuple(
             Switched(gpus, *(_share(fields, f"in-network.{name}.{key}") for key in ("share", "share-over-nodes")))
             for name, gpus in generations.items()

@@ -163,7 +163,11 @@ class Software(Profile):
         spec = nodes.spec[cluster.node_of_rank]
         source, target = spec[pattern.src], spec[pattern.dst]
         inside_ps = np.array([latency[link] for link in links], np.int64)[source]
-        inside_share = np.array([share[link] for link in links])[source]
+        both_ways = np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src)
+        one_way, two_ways = (
+            np.array([share[name] for name in names]) for names in zip(*map(_reached_by, nodes.specs), strict=True)
+        )
+        inside_share = np.where(both_ways, two_ways[source], one_way[source])
         if not ways:
             return inside_ps, inside_share
         way_ps = np.array([way.latency_ps for way in ways], np.int64)
@@ -192,6 +196,13 @@ class Software(Profile):
 def _joined_by(spec: NodeSpec) -> str:
     """Return the kind of link that joins the GPUs of a node."""
     return "nvlink" if spec.nvlink is not None and spec.all_joined else "pcie"
+
+
+def _reached_by(spec: NodeSpec) -> tuple[str, str]:
+    """Return what GPUs of a node reach each other over, those that send or receive, and those that do both."""
+    if spec.peer_to_peer or _joined_by(spec) == "nvlink":
+        return _joined_by(spec), _joined_by(spec)
+    return "host-memory", "host-memory-both-ways"
 
 
 def _direct(cluster: Cluster) -> bool:

@@ -55,6 +55,10 @@ def _read_node(fields: Fields) -> NodeSpec:
             f"{where}: nic.count = {nics} for node.gpus = {gpus}: a GPU uses one interface, so write at most {gpus}"
         )
     mesh = _mesh(fields, gpus)
+    if "pcie.peer_to_peer" in fields.given and nvlink is not None and mesh is None:
+        raise TopologyError(
+            f"{where}: pcie.peer_to_peer has no effect beside an NVSwitch, which joins all GPUs: leave it out"
+        )
     per_switch, uplink, bridge = _pcie_tree(fields, gpus, pcie)
     nic_Bps = fields.rate("nic.rate") or fields.rate("fabric.link.rate")
     if nic_Bps is None:
@@ -72,6 +76,7 @@ def _read_node(fields: Fields) -> NodeSpec:
         nics_at_host=fields.text("nic.at", "switch", ("switch", "host")) == "host",
         transport=fields.text("nic.transport", "", (*TRANSPORTS, "")) or None,
         path=fields.text("nic.path", "switch", PATHS),
+        peer_to_peer=fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "yes",
     )
     if mesh is not None:
         try:
