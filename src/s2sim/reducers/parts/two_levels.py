@@ -14,7 +14,7 @@ from s2sim.reducers.row_sparse.owners import Owners
 from s2sim.reducers.scripts.traffic import chunk_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -97,14 +97,7 @@ class TwoLevels:
             for shard in self._by_shard(node_sums)
         ]
         to_owners = yield from _to_each(self._peers, blocks_by_shard, "sums of nodes to their owners")
-        own_sums = []
-        for peers, sent, nodes, held in zip(self._peers, to_owners, self._nodes, self._holds, strict=True):
-            supports = [_stretches(node, peers.size)[peers.index] for node in nodes]
-            values = list(map(known.unpack_values, sent, supports))
-            sums = known.add_up(values, _stretches(self._union[held], peers.size)[peers.index])
-            self._rank.work(known.add_cost(values, sums))
-            own_sums.append(known.pack_values(sums, self._held))
-        gathered = yield from _to_all(self._peers, own_sums, "sums")
+        gathered = yield from _to_all(self._peers, self._owned(to_owners), "sums")
 
         shards: known.Tables = []
         for peers, stretches, held in zip(self._peers, gathered, self._holds, strict=True):
@@ -116,6 +109,15 @@ class TwoLevels:
         tables = self._rank.replicated(partial(self._whole, whole))
         self._rank.work(cost.join(tables))
         return tables
+
+    def _owned(self, to_owners: Iterable[Sequence[NDArray[Any]]]) -> Iterator[NDArray[Any]]:
+        """Yield the sums of what this rank owns, by shard: one may leave while the next is added up."""
+        for peers, sent, nodes, held in zip(self._peers, to_owners, self._nodes, self._holds, strict=True):
+            supports = [_stretches(node, peers.size)[peers.index] for node in nodes]
+            values = list(map(known.unpack_values, sent, supports))
+            sums = known.add_up(values, _stretches(self._union[held], peers.size)[peers.index])
+            self._rank.work(known.add_cost(values, sums))
+            yield known.pack_values(sums, self._held)
 
     def _of(self, shards: Sequence[known.Tables], holds: Iterable[int]) -> known.Tables:
         return [table for shard in holds for table in shards[shard]]
@@ -155,7 +157,7 @@ def _to_each(
 
 
 def _to_all(
-    groups: Sequence[Rank], payloads: Sequence[NDArray[Any]], label: str
+    groups: Sequence[Rank], payloads: Iterable[NDArray[Any]], label: str
 ) -> Generator[Pending, None, list[Sequence[NDArray[Any]]]]:
     """Return what comes of an all-gather in each of some groups of as many ranks; of one rank nothing is posted."""
     if groups[0].size == 1:
