@@ -153,6 +153,8 @@ def _add_layers(left: Layer, right: Layer, sign: int) -> Layer:
         else:
             dense += sign * right
         return dense
+    if np.array_equal(left.rows, right.rows):
+        return left.with_values(left.values + sign * right.values)
     rows = union_of([left, right])
     values = np.zeros((len(rows), *left.shape[1:]), left.dtype)
     values[np.searchsorted(rows, left.rows)] = left.values
