@@ -14,6 +14,7 @@ from s2sim.cli.main import main
 ROOT = Path(__file__).parents[1]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {
+    "validate --html fidelity.html --json fidelity.json",
     "codec compare --trace ncf --workers 8,64",
     "codec compare --trace lstm-lm --workers 8,64 --png compare.png",
     "codec compare --trace lstm-lm --workers 8 --png compare.svg",

@@ -1,4 +1,4 @@
-"""Finds the shipped topologies, traces, models and notebooks, in a checkout and in an installed package alike."""
+"""Finds what is shipped beside the program, in a checkout and in an installed package alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def data_directory(kind: str) -> Path:
-    """Return the directory of shipped ``kind`` ("topologies", "libraries", "traces", "models" or "notebooks").
+    """Return the directory of shipped ``kind`` ("topologies", "traces", "models", "libraries", "measured" or "notebooks").
 
     A wheel carries it inside the package; in a checkout it lies beside ``src``.
     """

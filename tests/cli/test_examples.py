@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import shlex
+from shutil import copy
 
 import numpy as np
 import pytest
 from typer.main import get_command
 
 from s2sim.cli.main import app
+from s2sim.data import data_directory
 
 
 def examples(command, name="s2sim"):
@@ -27,10 +29,11 @@ RECORD = "s2sim trace record"
 # It serves until somebody stops it; tests/notebooks runs what it serves.
 NOTEBOOK = "s2sim notebook"
 # Seconds each, even without those that are slow one by one.
-HEAVY = {"s2sim run", "s2sim codec", "s2sim codec compare", "s2sim codec regimes", "s2sim collective"}
+HEAVY = {"s2sim run", "s2sim validate", "s2sim codec", "s2sim codec compare", "s2sim codec regimes", "s2sim collective"}
 COMMANDS = [name for name in EXAMPLES if name not in {RECORD, NOTEBOOK}]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {
+    "s2sim validate",
     "s2sim run --topology fat-tree --workers 64",
     "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
@@ -67,6 +70,11 @@ def own_files(tmp_path, monkeypatch):
         "1048576  262144  float  sum  -1  21.50  48.77  48.77  0  21.40  49.00  49.00  0\n"
     )
     (tmp_path / "transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,0,8,500000\n")
+    header, *rows = (data_directory("measured") / "index.csv").read_text().splitlines()
+    (line,) = [line for line in rows if line.startswith("hkbu_osu_latency_10gbe,")]
+    (tmp_path / "my-curves").mkdir()
+    (tmp_path / "my-curves" / "index.csv").write_text(f"{header}\n{line}\n")
+    copy(data_directory("measured") / "hkbu_osu_latency_10gbe.csv", tmp_path / "my-curves")
 
 
 @pytest.mark.usefixtures("own_files")

@@ -21,6 +21,9 @@ from s2sim.study.regimes.run import run_regimes
 from s2sim.study.regimes.spec import RegimeSpec
 from s2sim.study.result_form import SCHEMA_VERSION, ResultForm
 from s2sim.study.schema.results import RESULTS, schema_of
+from s2sim.study.validate.run import run_validation
+
+from .validation_folder import row, write_folder
 
 # A line a key and type; those of another version are another file.
 PINNED = Path(__file__).parent / f"schema_{SCHEMA_VERSION}.txt"
@@ -35,6 +38,7 @@ COMMANDS = [
     ("against", AGAINST),
     ("flows", TRANSFERS),
     ("regimes", f"{REGIMES} --density 0.05,0.2 --reducer fp16"),
+    ("validate", "validate curves"),
 ]
 MORE_COMMANDS = [
     ("run", f"{RUN} --workers 2,4 --compute 5ms --library nccl"),
@@ -59,6 +63,11 @@ def transfers(tmp_path, monkeypatch):
         "# size count type redop root time algbw busbw #wrong\n1048576 262144 float sum -1 90 11.65 11.65 0\n"
     )
     Path("transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,1,5,500000.5\n")
+    write_folder(
+        tmp_path / "curves",
+        (row(id="pair"), [(2**20, 100), (2**10, 5)]),
+        (row(id="alone", nodes="1", ranks="1"), [(2**20, 100)]),
+    )
     return "transfers.csv"
 
 
@@ -146,6 +155,7 @@ def test_what_other_programs_rely_on_is_there():
         "collective time_s number",
         "flows flows[].finish_s number",
         "regimes cells[].winner string",
+        "validate curves[].median_abs_log_error_large number",
     } <= {line for name in RESULTS.names() for line in lines(name)}
 
 
@@ -174,6 +184,7 @@ def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
         compare(CollectiveSpec("fat-tree", "all_reduce", 2, 2**20), log),
         s2sim.run_flows(transfers, "fat-tree", faults=["jitter:latency=5us"]),
         run_regimes(RegimeSpec("fat-tree", 8, (0.05,), (0.5,), ("1Gbps",), ("1us",), rows=600, width=4)),
+        run_validation("curves"),
     )
     assert {type(result) for result in results} == {RESULTS.get(name) for name in RESULTS.names()}
     assert all(isinstance(result, ResultForm) for result in results)

@@ -16,8 +16,8 @@ def schema_command(
         str,
         typer.Argument(
             metavar="RESULT",
-            help="What wrote it: run (codec compare too), collective, against (collective --against), flows, or "
-            "regimes of codec regimes.",
+            help="What wrote it: run (codec compare too), collective, against (collective --against), flows, "
+            "validate, or regimes of codec regimes.",
         ),
     ] = "run",
 ) -> None:

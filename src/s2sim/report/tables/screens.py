@@ -12,6 +12,7 @@ from s2sim.report.tables.regimes import names_line, regime_grids
 from s2sim.report.tables.rows import links_grid
 from s2sim.report.tables.screen import lines_text
 from s2sim.report.tables.text import collective_lines
+from s2sim.report.tables.validate import answer_lines, not_predicted_lines, validate_grids, worst_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from s2sim.study.flows.result import FlowsResult
     from s2sim.study.regimes.map import RegimeMap
     from s2sim.study.result_form import ResultForm
+    from s2sim.study.validate.result import ValidationResult
 
 
 class Screen(NamedTuple):
@@ -61,11 +63,22 @@ def regimes_screen(result: RegimeMap) -> Screen:
     )
 
 
+def validate_screen(result: ValidationResult) -> Screen:
+    """Return how far off predictions are: over curves and sources, by class, a line a curve, and the worst."""
+    notes = [f"Note: {note}." for note in result.notes]
+    return Screen(
+        [result.headline, *answer_lines(result)],
+        validate_grids(result),
+        ["", *worst_lines(result), *not_predicted_lines(result), "", *notes],
+    )
+
+
 _SCREENS: dict[str, Callable[[Any], Screen]] = {
     "against": against_screen,
     "collective": collective_screen,
     "flows": flows_screen,
     "regimes": regimes_screen,
+    "validate": validate_screen,
 }
 
 

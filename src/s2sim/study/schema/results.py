@@ -18,6 +18,7 @@ RESULTS = Registry(
         "against": "s2sim.study.collective.against_result:AgainstResult",
         "flows": "s2sim.study.flows.result:FlowsResult",
         "regimes": "s2sim.study.regimes.map:RegimeMap",
+        "validate": "s2sim.study.validate.result:ValidationResult",
     },
 )
 # Modules of the types that these annotate with, which they import for type checkers alone.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from s2sim.topology.files.quantity import Quantity
     from s2sim.topology.kinds.layout import Kind
 
 # A hypercube of as many dimensions has more nodes than any cluster.
@@ -91,9 +92,12 @@ def _gpu(fields: Fields, path: Path) -> str | None:
 
 def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
     """Return the shape that the file at ``path`` describes, with fields replaced by ``overrides``."""
-    where = path.name
-    given = given_fields(path, overrides)
-    fields = Fields(given, where)
+    return shape_of(given_fields(path, overrides), path)
+
+
+def shape_of(given: dict[str, Quantity], path: Path) -> ClusterShape:
+    """Return the shape of fields by dotted name, as `given_fields` returns them; ``path`` names them in messages."""
+    fields = Fields(given, path.name)
     groups = read_groups(fields)
     name = fields.text("fabric.kind", None, FABRIC_KINDS)
     kind = KINDS[name]

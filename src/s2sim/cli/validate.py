@@ -1,0 +1,85 @@
+"""``s2sim validate``: how far predictions are from measured curves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s2sim.cli import INTERRUPTED
+from s2sim.cli.options import JsonOption, QuietOption, examples
+
+if TYPE_CHECKING:
+    from s2sim.study.validate.result import ValidationResult
+
+EXAMPLES = examples("s2sim validate", "s2sim validate my-curves --html my-curves.html --json -")
+
+
+def validate_command(
+    folder: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DIR",
+            help="Folder with an index.csv, a row a curve, and a table of sizes and times for each (measured/README.md "
+            "has the columns).",
+            show_default="the public curves that are shipped",
+        ),
+    ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.html",
+            help="Write one page with all tables, and predicted against measured times of every curve.",
+            show_default="no file",
+        ),
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Predict measured curves from what is written on their machines, and show how far off that is.
+
+    Machine and demand come from the index alone, by the catalogue of links; what that does not know is not predicted.
+    Nothing is fitted. Not there yet: profiles of libraries (launches, protocols, latencies of software), bands around
+    predictions, and fits that leave a source out.
+    """
+    from s2sim.cli.output import STDOUT, write_json, write_text
+    from s2sim.cli.progress import watching
+    from s2sim.cli.targets import check_targets
+
+    check_targets(json=json, html=html)
+    if html is not None:
+        from s2sim.report.figures.curves import check_page
+
+        check_page()
+
+    from s2sim.report.tables.screens import validate_screen
+    from s2sim.study.validate.run import run_validation
+
+    with watching(quiet=quiet) as progress:
+        result = run_validation(folder, progress)
+    if json is not None:
+        write_json(result.to_json(), json)
+    if html is not None:
+        from s2sim.report.figures.curves import curves_page
+
+        write_text(curves_page(result, validate_screen(result)), html)
+    if json != STDOUT:
+        _print(result, quiet=quiet)
+    if not result.complete:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _print(result: ValidationResult, *, quiet: bool) -> None:
+    from s2sim.cli.output import show_grids, show_lines, show_paragraph
+    from s2sim.report.tables.screens import validate_screen
+    from s2sim.report.tables.validate import answer_lines
+
+    if quiet:
+        show_lines(answer_lines(result))
+        return
+    screen = validate_screen(result)
+    for line in screen.before:
+        show_paragraph(line)
+    show_grids(screen.grids)
+    for line in screen.after:
+        show_paragraph(line)

@@ -1,0 +1,310 @@
+"""Errors of predictions against measured curves: computed by hand on made-up folders."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from s2sim.cli.main import main
+from s2sim.data import data_directory
+from s2sim.errors import S2SimError
+from s2sim.study.validate.curve import MeasuredPoint, resampled
+from s2sim.study.validate.folder import read_folder
+from s2sim.study.validate.predict import Predictor
+from s2sim.study.validate.run import run_validation
+from s2sim.topology.files.links import load_links
+
+from .validation_folder import row, write_folder
+
+MIB = 2**20
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def script():
+    """Return what makes the page."""
+    spec = importlib.util.spec_from_file_location("make_fidelity", ROOT / "docs" / "make_fidelity.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+def ring_us(size_bytes, ranks=2, rate_Bps=12.5e9, way_us=1.0):
+    """Return microseconds of a ring over nodes of one GPU: 2 x 350 ns of interfaces, 2 x 150 ns of links."""
+    return 2 * (ranks - 1) * (way_us + size_bytes / ranks / rate_Bps * 1e6)
+
+
+def points(*pairs):
+    """Return points whose times are those of a ring of two, times a factor."""
+    return [(size, ring_us(size) * factor) for size, factor in pairs]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two sources: one with two curves, predicted twice too fast and exactly at large sizes; one 1.5 times too slow."""
+    return write_folder(
+        tmp_path / "curves",
+        (row(id="a1"), points((MIB, 2), (2 * MIB, 2), (4 * MIB, 3), (1024, 4), (2048, 1))),
+        (row(id="a2"), points((MIB, 1), (2 * MIB, 1))),
+        (row(id="b", system="there"), points((8 * MIB, 1 / 1.5))),
+        (row(id="odd", doubt="two rows contradict"), points((MIB, 5))),
+        (row(id="bad", quality="suspect"), points((MIB, 7))),
+        (row(id="what", collective="shuffle"), points((MIB, 1))),
+    )
+
+
+def test_errors_are_those_computed_by_hand(folder):
+    result = run_validation(str(folder))
+    a1, a2, b, odd, bad, what = result.curves
+    assert [a1.n_points, a1.median_abs_log_error_large, a1.signed_log_error_large] == [
+        5,
+        pytest.approx(math.log(2), abs=1e-6),
+        pytest.approx(-math.log(2), abs=1e-6),
+    ]
+    # The median of ln 4 and 0.
+    assert a1.median_abs_log_error_small == pytest.approx(math.log(4) / 2, abs=1e-6)
+    assert a2.median_abs_log_error_large == pytest.approx(0, abs=1e-6)
+    assert a2.median_abs_log_error_small is None
+    assert b.signed_log_error_large == pytest.approx(math.log(1.5), abs=1e-6)
+    assert (odd.doubt, bad.quality, what.predicted) == ("two rows contradict", "suspect", False)
+    assert "collective 'shuffle'" in what.reason
+    large, small = result.overall.large, result.overall.small
+    assert (result.overall.curves, result.overall.predicted, large.curves, small.curves) == (4, 3, 3, 1)
+    assert large.median == pytest.approx(math.log(1.5), abs=1e-6)
+    # Nine tenths of the way from the second to the third would be 0.8 of it.
+    assert large.p90 == pytest.approx(math.log(1.5) + 0.8 * (math.log(2) - math.log(1.5)), abs=1e-6)
+    assert large.bias == pytest.approx(0, abs=1e-6)
+    assert large.off_by_half == 1
+    # One voice a source: the median of ln 2 / 2 and ln 1.5.
+    assert large.one_voice.sources == 2
+    assert large.one_voice.median == pytest.approx((math.log(2) / 2 + math.log(1.5)) / 2, abs=1e-6)
+    assert large.one_voice.low == pytest.approx(math.log(2) / 2, abs=1e-6)
+    assert large.one_voice.high == pytest.approx(math.log(1.5), abs=1e-6)
+    assert small.one_voice.low is None
+    assert [group.name for group in result.by_source] == ["here", "there"]
+    assert result.apart.doubtful.large.median == pytest.approx(math.log(5), abs=1e-6)
+    assert result.apart.suspect.large.median == pytest.approx(math.log(7), abs=1e-6)
+
+
+def test_sizes_are_resampled_to_powers_of_two():
+    sizes = [1, 3, 800, 900, 1100, 1300, 1536, 2_000_000, 2_100_000, 4 * MIB]
+    found = resampled(tuple(MeasuredPoint(size, 1.0) for size in sizes), dropped=(4 * MIB,))
+    assert [point.size_bytes for point in found] == [1, 1100, 2_100_000]
+    assert [p.size_bytes for p in resampled((MeasuredPoint(819, 1.0), MeasuredPoint(1229, 1.0)))] == []
+    assert [p.size_bytes for p in resampled((MeasuredPoint(820, 1.0), MeasuredPoint(1228, 1.0)))] == [820]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected_us"),
+    [
+        ({}, ring_us(64 * MIB)),
+        # Four interfaces of a node with one GPU carry what they carry together.
+        ({"nics_per_node": "4"}, ring_us(64 * MIB, rate_Bps=50e9)),
+        # PCIe 3.0 of a T4 is narrower, and adds 250 ns at each end.
+        ({"gpu_model": "Tesla T4"}, ring_us(64 * MIB, rate_Bps=12e9, way_us=1.5)),
+        # 48 nodes do not fit below one switch: two more lie on a way.
+        ({"nodes": "48", "ranks": "48"}, ring_us(64 * MIB, ranks=48, way_us=1.3)),
+        # Half of a ping-pong is one message.
+        ({"collective": "p2p_latency", "algorithm": ""}, 1 + 64 * MIB / 12.5e9 * 1e6),
+        # 18 links of 20.6 GB/s through an NVSwitch, two ports of 250 ns.
+        (
+            {"gpu_model": "H100-80GB-HBM3", "gpus_per_node": "8", "nodes": "1", "ranks": "8"}
+            | {"nvlink_domain_gpus": "8", "transport": "none"},
+            ring_us(64 * MIB, ranks=8, rate_Bps=370.8e9, way_us=0.5),
+        ),
+        # A rack is one node of all ranks.
+        (
+            {"gpu_model": "GB200", "gpus_per_node": "4", "nodes": "18", "ranks": "72"}
+            | {"nvlink_domain_gpus": "72", "transport": "none"},
+            ring_us(64 * MIB, ranks=72, rate_Bps=721.8e9, way_us=0.5),
+        ),
+    ],
+)
+def test_machines_follow_from_their_rows(cells, expected_us, tmp_path):
+    (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(64 * MIB, 1)])))
+    found = Predictor(load_links()).times_s(curve.machine, [64 * MIB])[0] * 1e6
+    assert found == pytest.approx(expected_us, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"gpu_model": "TPU v4"}, "GPU 'TPU v4' is not in the catalogue"),
+        ({"transport": "carrier-pigeon"}, "transport 'carrier-pigeon'"),
+        ({"algorithm": "star"}, "algorithm 'star'"),
+        ({"nics_per_node": "0"}, "nics_per_node or nic_rate_gbps is 0"),
+        ({"ranks": "1"}, "one rank has nothing to send"),
+        ({"ranks": "5"}, "5 ranks do not fit on 2 nodes of 1 GPUs"),
+        ({"nodes": "9999", "ranks": "9999"}, "takes too long"),
+        ({"gpu_model": "A100", "gpus_per_node": "8", "ranks": "16", "nvlink_domain_gpus": "7"}, "no board of 7 A100"),
+        ({"gpu_model": "A100", "gpus_per_node": "8", "ranks": "16", "nvlink_domain_gpus": ""}, "is empty"),
+        ({"gpu_model": "GB200", "gpus_per_node": "4", "ranks": "8"}, "what joins 4 GB200 without NVLink"),
+        ({"collective": "all_gather", "algorithm": "tree"}, "double-binary-tree does not run all_gather"),
+        ({"nodes": "zwei"}, "index.csv, row 2, column nodes: 'zwei'"),
+        ({"nic_rate_gbps": "nan"}, "column nic_rate_gbps: 'nan'"),
+    ],
+)
+def test_what_is_not_known_is_not_predicted(cells, reason, tmp_path):
+    folder = write_folder(tmp_path / "one", (row(**cells), points((MIB, 1))))
+    (curve,) = run_validation(str(folder)).curves
+    assert not curve.predicted
+    assert reason in curve.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("size_bytes,time_us\n8,1\n16,-2\n", "pair.csv, row 3, column time_us: '-2'"),
+        ("size_bytes,time_us\n8,nan\n", "row 2, column time_us: 'nan' is not a finite number"),
+        ("size_bytes,time_us\n8,\n", "row 2, column time_us: '' is not a number"),
+        ("size_bytes,time_us\n8\n", "row 2: it has 1 cells and the header 2 columns"),
+        ("size_bytes,time_ms\n8,1\n", "no column 'time_us' (did you mean 'time_ms'?"),
+        ("size_bytes,time_us\n", "has no point"),
+        ("size_bytes,time_us\n8.5,1\n", "column size_bytes: '8.5' is no number of bytes"),
+        ('size_bytes,time_us\n"8,1\n', "pair.csv, row 2"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_named(text, reason, tmp_path):
+    folder = write_folder(tmp_path / "one", (row(), []))
+    (folder / "pair.csv").write_text(text)
+    (curve,) = run_validation(str(folder)).curves
+    assert not curve.predicted
+    assert reason in curve.reason
+
+
+@pytest.mark.parametrize("name", ["../pair", "", ".", "a/b", ".hidden", "x\0y"])
+def test_names_that_lead_elsewhere_are_refused(name, tmp_path):
+    folder = write_folder(tmp_path / "one", (row(), []))
+    text = (folder / "index.csv").read_text()
+    (folder / "index.csv").write_text(text.replace("\npair,", f"\n{name},"))
+    with pytest.raises(S2SimError, match=r"column id|not text"):
+        read_folder(folder)
+
+
+def test_an_index_that_cannot_be_read_is_one_line(folder, tmp_path, capsys):
+    (folder / "index.csv").write_text("id,nodes\na,1\n")
+    for bad, text in (
+        (folder, "no column 'gpu_model'"),
+        (tmp_path / "no", "is no directory"),
+        (tmp_path, "cannot read"),
+    ):
+        assert main(["validate", str(bad)]) == 2
+        err = capsys.readouterr().err
+        assert text in err
+        assert err.count("\n") == 1
+
+
+def test_the_command_shows_and_writes_the_same(folder, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    page, file = tmp_path / "page.html", tmp_path / "errors.json"
+    assert main(["validate", str(folder), "--html", str(page), "--json", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "3 of 4 good curves without a doubt are predicted" in out
+    assert "Not predicted: what:" in out
+    value = json.loads(file.read_text())
+    assert [curve["id"] for curve in value["curves"]] == ["a1", "a2", "b", "odd", "bad", "what"]
+    assert value["overall"]["large"]["one_voice"]["sources"] == 2
+    assert value["provenance"]["inputs"]["curves"]["folder"] == "curves"
+    html = page.read_text()
+    assert html.count("<svg") == 2
+    assert html.count(">b<") >= 1
+    assert "<script" not in html
+    assert " src=" not in html
+
+
+def test_interrupted_validation_keeps_what_is_finished(folder, capsys, monkeypatch):
+    real, calls = Predictor.times_s, []
+
+    def times_s(self, machine, sizes):
+        calls.append(machine.id)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(self, machine, sizes)
+
+    monkeypatch.setattr(Predictor, "times_s", times_s)
+    assert main(["validate", str(folder), "--json", "-"]) == 130
+    value = json.loads(capsys.readouterr().out)
+    assert not value["complete"]
+    assert [curve["predicted"] for curve in value["curves"]] == [True, True, False, False, False, False]
+    assert value["curves"][2]["reason"] == "interrupted before it was its turn"
+
+
+def test_public_curves_are_shipped_with_their_origin():
+    curves = read_folder(data_directory("measured"))
+    assert len(curves) == 105
+    assert not [curve.problem for curve in curves if curve.problem]
+    assert all(curve.machine.source_url for curve in curves)
+    files = {path.stem for path in data_directory("measured").glob("*.csv")} - {"index"}
+    assert files == {curve.id for curve in curves}
+
+
+def test_the_page_on_fidelity_is_made_of_what_the_command_says(folder, script):
+    made = script.page(run_validation(str(folder)))
+    assert "| a1 | 5 | 0.69 | -0.69 | 0.69 | -0.69 |" in made
+    page = script.PAGE.read_text("utf-8")
+    for part in (script.HEAD, script.LIMITS, script.LEGEND):
+        assert part in page, "run python docs/make_fidelity.py"
+    names = [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")]
+    assert {curve.id for curve in read_folder(data_directory("measured"))} <= set(names)
+
+
+@pytest.mark.slow
+def test_the_page_on_fidelity_is_up_to_date(script):
+    assert script.PAGE.read_text("utf-8") == script.page(run_validation()), "run python docs/make_fidelity.py"
+
+
+def mutated(text, draw):
+    """Return a CSV text with one thing wrong."""
+    rows = list(csv.reader(text.splitlines()))
+    line = draw.randrange(len(rows))
+    column = draw.randrange(len(rows[line]))
+    junk = ["", "nan", "-1", "inf", "1e999", "0", "99999999999999999999", "\x00", '"', "é", "9" * 5000, "[0,1]", "None"]
+    kind = draw.randrange(5)
+    if kind == 0:
+        rows[line][column] = draw.choice(junk)
+    elif kind == 1:
+        del rows[line][column]
+    elif kind == 2:
+        del rows[line]
+    elif kind == 3:
+        rows.insert(line, draw.choice([[], ["x"], rows[line]]))
+    else:
+        other = draw.randrange(len(rows[line]))
+        rows[line][column], rows[line][other] = rows[line][other], rows[line][column]
+    made = "\n".join(",".join(cells) for cells in rows)
+    return made[: draw.randrange(len(made) + 1)] if draw.random() < 0.1 else made
+
+
+@pytest.mark.slow
+def test_mutated_folders_are_refused_or_not_predicted(tmp_path):
+    draw = random.Random(0)
+    public = data_directory("measured")
+    header, *lines = (public / "index.csv").read_text("utf-8").splitlines()
+    refused = unpredicted = 0
+    for number in range(400):
+        line = draw.choice(lines)
+        # Of the public curves those that take no second.
+        if int(next(csv.reader([line]))[6]) > 64:
+            continue
+        name = line.partition(",")[0]
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        table, index = (public / f"{name}.csv").read_text(), f"{header}\n{line}\n"
+        which = draw.random() < 0.7
+        (folder / "index.csv").write_text(mutated(index, draw) if which else index)
+        (folder / f"{name}.csv").write_text(table if which else mutated(table, draw))
+        try:
+            result = run_validation(str(folder))
+        except S2SimError:
+            refused += 1
+        else:
+            unpredicted += sum(not curve.predicted and bool(curve.reason) for curve in result.curves)
+    assert refused > 20
+    assert unpredicted > 20
