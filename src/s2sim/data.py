@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def data_directory(kind: str) -> Path:
-    """Return the directory of shipped ``kind`` ("topologies", "traces", "models", "libraries", "measured" or "notebooks").
+    """Return the directory of shipped ``kind``, the name of a folder such as ``topologies`` or ``measured``.
 
     A wheel carries it inside the package; in a checkout it lies beside ``src``.
     """
