@@ -6,6 +6,7 @@ from math import log
 import pytest
 
 from s2sim.errors import S2SimError
+from s2sim.report.tables.against import against_grid
 from s2sim.study.collective.against import choose_tables, compare
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.measured_logs.nccl_tests import parse_nccl_tests
@@ -58,9 +59,32 @@ def test_medians_without_rows_are_null_in_json():
     assert value["median_abs_log_error_large"] is None
     assert value["signed_log_error_small"] == result.rows[0].log_error
     assert value["tables"] == [
-        {"line": 7, "collective": "all_reduce", "ranks": 4, "hosts": 1, "gpus": ["H100"], "library": None}
+        {
+            "line": 7,
+            "collective": "all_reduce",
+            "ranks": 4,
+            "hosts": 1,
+            "gpus": ["H100"],
+            "library": None,
+            "channels": None,
+        }
     ]
     assert "no row" in repr(result)
+
+
+def test_what_the_library_took_stands_beside_what_was_simulated():
+    said = (
+        "a:1:2 [0] NCCL INFO 8 coll channels, 0 nvls channels\na:1:2 [0] NCCL INFO 8 Bytes -> Algo 1 proto 0 time 5\n"
+    )
+    text = table("all_reduce", 4, {8: 100, 16: 90})
+    result = against(text.replace(TITLES, TITLES + said))
+    assert [(row.measured_algorithm, row.measured_protocol) for row in result.rows] == [("ring", "LL"), (None, None)]
+    assert result.tables[0].channels == 8
+    assert "ring LL" in repr(result)
+    titles = [
+        "measured\nby" in [column.title for column in against_grid(each).columns] for each in (result, against(text))
+    ]
+    assert titles == [True, False]
 
 
 def test_all_tables_of_the_collective_and_the_ranks_are_compared():

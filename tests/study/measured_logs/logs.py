@@ -96,6 +96,19 @@ def launched_by(prefix):
     return "".join(f"{prefix}{line}\n" for line in _PREFIXED.splitlines())
 
 
+# Of the years between, numbers stand for names; the cut row is that of issue 1453 of NVIDIA/nccl.
+CHOSEN = """\
+[0] # Collective test starting: all_reduce_perf
+[0] h100-1:4978:4978 [0] NCCL INFO 16 coll channels, 0 collnet channels, 16 nvls channels, 32 p2p channels
+[0] #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+[0]       262144         65536     float     sum      -1h100-1:4978:4978 [0] NCCL INFO 262144 Bytes -> Algo 0 proto 1
+[0] h100-1:4978:4978 [0] NCCL INFO 262144 Bytes -> Algo 0 proto 1 time 54.707825
+[0]     281.5    0.93    1.79      0    280.0    0.94    1.80      0
+[0] h100-1:4978:4978 [0] NCCL INFO AllReduce: 524288 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={0..15}
+[0]       524288        131072     float     sum      -1    100.0    5.24   10.00      0    100.0    5.24   10.00      0
+[0]      1048576        262144     float     sum      -1    120.0    8.74   17.00      0    120.0    8.74   17.00      0
+"""
+
 # As where standard output is a pipe and the first call connects the ranks.
 CUT = """\
 # Collective test starting: broadcast_perf
@@ -116,4 +129,14 @@ PER_ITERATION = """\
 51.00  50.90  1.00  2025-06-01 10:11:12
 """
 
-ALL = (OF_TODAY, OF_2019, GATHER_2019, BLANK_OPERATION, OF_RCCL, CUT, PER_ITERATION, *map(launched_by, LAUNCHERS))
+ALL = (
+    OF_TODAY,
+    OF_2019,
+    GATHER_2019,
+    BLANK_OPERATION,
+    OF_RCCL,
+    CHOSEN,
+    CUT,
+    PER_ITERATION,
+    *map(launched_by, LAUNCHERS),
+)

@@ -82,6 +82,22 @@ def test_a_row_cut_by_the_library_is_put_together_and_one_without_figures_is_tol
     assert table.unfinished == (8,)
 
 
+def test_algorithm_protocol_and_channels_are_those_that_the_library_names():
+    table = one(logs.CHOSEN)
+    assert (table.channels, table.rows[0].time_s) == (16, pytest.approx(281.5e-6))
+    assert [(row.algorithm, row.protocol) for row in table.rows] == [
+        ("tree", "LL128"),
+        ("nvls-tree", "Simple"),
+        (None, None),
+    ]
+
+
+def test_the_version_of_the_library_may_be_a_number():
+    version = "NCCL version 2.27.5+cuda12.9\n"
+    assert version in logs.OF_TODAY
+    assert one(logs.OF_TODAY.replace(version, "")).library == "NCCL 2.27.5"
+
+
 def test_columns_of_single_iterations_and_times_of_day_are_left_out():
     assert points(one(logs.PER_ITERATION)) == [(2**20, pytest.approx(50e-6))]
     assert points(one(logs.PER_ITERATION, in_place=True)) == [(2**20, pytest.approx(49e-6))]

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
 from s2sim.report.tables.text import aligned
-from s2sim.report.tables.texts import factor_text, workers_text
+from s2sim.report.tables.texts import UNDEFINED, factor_text, workers_text
 from s2sim.units import format_seconds
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
-    from s2sim.study.collective.against_result import AgainstResult, LogTable
+    from s2sim.study.collective.against_result import AgainstResult, ComparedRow, LogTable
 
 _LARGE_BYTES = 2**20
 
@@ -35,6 +35,8 @@ def against_lines(result: AgainstResult) -> list[str]:
 
 def against_grid(result: AgainstResult) -> Grid:
     """Return a line a row of the log, in its order."""
+    known = any(row.measured_algorithm for row in result.rows)
+    ran = [words("measured\nby", _ran)] if known else []
     return tabulate(
         "simulated beside measured",
         result.rows,
@@ -45,7 +47,8 @@ def against_grid(result: AgainstResult) -> Grid:
         figures("ln", lambda row: f"{row.log_error:+.2f}"),
         figures("busbw\nmeasured\n(GB/s)", lambda row: f"{row.measured_busbw_Bps / 1e9:.2f}"),
         figures("busbw\nsimulated\n(GB/s)", lambda row: f"{row.simulated_busbw_Bps / 1e9:.2f}"),
-        words("algorithm", lambda row: row.algorithm),
+        *ran,
+        words("simulated\nby", lambda row: row.algorithm),
     )
 
 
@@ -56,7 +59,13 @@ def _measured(table: LogTable) -> str:
         said.append(number_of(table.ranks, "rank"))
     if table.hosts:
         said.append(number_of(table.hosts, "host"))
-    return ", ".join([*said, *table.gpus, *([] if table.library is None else [table.library])])
+    said += [*table.gpus, *([] if table.library is None else [table.library])]
+    return ", ".join([*said, *([] if table.channels is None else [number_of(table.channels, "channel")])])
+
+
+def _ran(row: ComparedRow) -> str:
+    """Return by which algorithm and protocol a row of the log ran."""
+    return UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
 
 
 def _error(median: float | None, signed: float | None, rows: int) -> tuple[str, str]:

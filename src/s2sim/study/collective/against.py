@@ -111,7 +111,7 @@ def compare(spec: CollectiveSpec, chosen: ChosenTables, progress: Progress = SIL
         workers=spec.workers,
         log=chosen.log,
         tables=tuple(
-            LogTable(table.line, table.collective, table.ranks, table.hosts, table.gpus, table.library)
+            LogTable(table.line, table.collective, table.ranks, table.hosts, table.gpus, table.library, table.channels)
             for table in chosen.tables
         ),
         rows=rows,
@@ -134,6 +134,8 @@ def _row(row: MeasuredRow, size: TimedSize, bus: float) -> ComparedRow:
         ratio=size.time_s / row.time_s,
         log_error=log(size.time_s / row.time_s),
         algorithm=size.algorithm,
+        measured_algorithm=row.algorithm,
+        measured_protocol=row.protocol,
     )
 
 

@@ -29,6 +29,8 @@ class LogTable:
         Names of GPUs that are listed, each once.
     library : str or None
         Which one ran, with its version.
+    channels : int or None
+        Channels that it has for collectives.
     """
 
     line: int
@@ -37,6 +39,7 @@ class LogTable:
     hosts: int
     gpus: tuple[str, ...]
     library: str | None
+    channels: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class ComparedRow:
         Natural logarithm of that: above 0 the simulation is too slow.
     algorithm : str
         By which it was simulated.
+    measured_algorithm, measured_protocol : str or None
+        By which it ran, where the log has the library's word for it.
     """
 
     line: int
@@ -68,6 +73,8 @@ class ComparedRow:
     ratio: float
     log_error: float
     algorithm: str
+    measured_algorithm: str | None
+    measured_protocol: str | None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

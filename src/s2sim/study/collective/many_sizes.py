@@ -94,6 +94,7 @@ def simulated_table(spec: CollectiveSpec, sizes: Sequence[int], factor: int, pro
         ),
         gpus_per_thread=cluster.shape.gpus_per_node if launches_by_node(spec.library) else 1,
         library=None,
+        channels=None,
         rows=tuple(
             MeasuredRow(
                 line=0,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimError
 from s2sim.study.measured_logs.columns import Columns, Figures, is_figure, number, read_columns
+from s2sim.study.measured_logs.debug_lines import Said
 from s2sim.study.measured_logs.table import Device, MeasuredRow, MeasuredTable
 from s2sim.text_files import read_text
 
@@ -29,7 +30,6 @@ _KNOWN_TYPE = re.compile(_TYPES)
 _ROW = re.compile(r"(?:^|[\s:>|\]])(\d+)\s+(\d+)\s+([a-z]\w*)(?=\s|$)(.*)")
 _MOST_PREFIX_WORDS = 3
 _LIBRARY_SAYS = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|CALL)\b")
-_NRANKS = re.compile(r"\bn[rR]anks (\d{1,8})\b")
 _DEVICE = re.compile(
     r"\bRank\s+(\d{1,8})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s*(?:\[[^\]]*\])?(.*)"
 )
@@ -38,6 +38,7 @@ _NAMED = re.compile(r"Collective test (starting|concluded):\s*(\w+)_perf\b")
 _COMMAND = re.compile(r"\b(\w+)_perf\s+-")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\S+)")
 _LIBRARY = re.compile(r"\b([NR]CCL) version\s*:?\s*(\d\S*)")
+_LIBRARY_CODE = re.compile(r"\bnccl-library=(\d{5,6})\b")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d")
 _MOST_SIZE_BYTES = 2**60
 _MOST_LINE = 10_000
@@ -90,7 +91,7 @@ class _Run:
 
     named: str | None = None
     command: str | None = None
-    nranks: int | None = None
+    said: Said = field(default_factory=Said)
     gpus_per_thread: int | None = None
     library: str | None = None
     devices: dict[int, Device] = field(default_factory=dict)
@@ -103,7 +104,11 @@ class _Run:
     @property
     def ranks(self) -> int | None:
         # A list may be cut short in the middle, and its last rank still be there.
-        return max(self.devices) + 1 if self.devices else self.nranks
+        return max(self.devices) + 1 if self.devices else self.said.nranks
+
+    def ran(self, row: MeasuredRow) -> tuple[str | None, str | None]:
+        """Return by which algorithm and protocol a row ran, where the library says so."""
+        return self.said.choices.get(row.size_bytes, (None, None))
 
     def note(self, line: str) -> None:
         """Take what a line says that is none of the table."""
@@ -119,6 +124,9 @@ class _Run:
             self.command = found[1]
         if found := _LIBRARY.search(line):
             self.library = f"{found[1]} {found[2]}"
+        elif found := _LIBRARY_CODE.search(line):
+            code = int(found[1])
+            self.library = f"NCCL {code // 10_000}.{code // 100 % 100}.{code % 100}"
 
 
 @dataclass(slots=True)
@@ -152,8 +160,7 @@ class _Reading:
         """Take the next line; `S2SimError` for a row that cannot be read."""
         said = _LIBRARY_SAYS.search(line)
         if said is not None:
-            if found := _NRANKS.search(line, said.end()):
-                self._run.nranks = int(found[1])
+            self._run.said.note(line[said.end() :])
             # Its line may come after the first half of a row, without a break.
             if self._columns is not None and (row := _ROW.search(line[: said.start()])):
                 self._begin(line_number, row)
@@ -251,7 +258,8 @@ class _Reading:
                 tuple(run.devices[rank] for rank in sorted(run.devices)),
                 run.gpus_per_thread,
                 run.library,
-                tuple(self._rows),
+                run.said.channels,
+                tuple(replace(row, algorithm=run.ran(row)[0], protocol=run.ran(row)[1]) for row in self._rows),
                 None if average_GBps is None else average_GBps * 1e9,
                 tuple(self._unfinished),
             )

@@ -21,6 +21,8 @@ class MeasuredRow:
         As printed, so rounded; None where the log has none.
     wrong : float or None
         Elements that came out wrong; None where nobody looked.
+    algorithm, protocol : str or None
+        What the library says that it took for this size, as ``ring`` and ``LL128``; None where the log lacks it.
     """
 
     line: int
@@ -30,6 +32,8 @@ class MeasuredRow:
     algbw_Bps: float | None
     busbw_Bps: float | None
     wrong: float | None
+    algorithm: str | None = None
+    protocol: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class MeasuredTable:
         GPUs that one thread launches on, one after the other.
     library : str or None
         Which one ran, with its version.
+    channels : int or None
+        Channels that the library has for collectives; None where the log does not say.
     rows : tuple of MeasuredRow
         In the order of the log, in which sizes may come again.
     average_busbw_Bps : float or None
@@ -73,6 +79,7 @@ class MeasuredTable:
     devices: tuple[Device, ...]
     gpus_per_thread: int | None
     library: str | None
+    channels: int | None
     rows: tuple[MeasuredRow, ...]
     average_busbw_Bps: float | None
     unfinished: tuple[int, ...]
