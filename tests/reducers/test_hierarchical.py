@@ -259,3 +259,12 @@ def test_small_nodes_hold_several_shards_a_rank():
     nodes = nodes_of((0, 0, 0, 1, 1))
     assert [list(nodes.held_by(place, 2)) for place in range(2)] == [[0, 2], [1]]
     assert [nodes.peers(shard) for shard in range(3)] == [(0, 3), (1, 4), (2, 3)]
+
+
+@pytest.mark.parametrize("text", ["union", "owner-reduce", "gather-rows", "s2-exact", "topk:density=1", "omnireduce"])
+def test_shards_may_be_empty(text):
+    arrays = [np.array([rank + 1], np.float32) for rank in range(5)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for value in s2sim.reduce_once(hierarchical(text, 3), arrays).values:
+            assert value.tolist() == [3]

@@ -5,7 +5,7 @@ import pytest
 
 import s2sim
 from s2sim import reduce_once
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.reducers.registry import make_reducer
 from s2sim.testing.reducers import check_reducer
 
@@ -72,3 +72,8 @@ def test_a_verdict_says_what_it_assumes():
     assert row.assumes == "80% of the weights are pruned, and those of this mask"
     assert result.verdict.assumes == row.assumes
     assert row.assumes in " ".join(str(result).split())
+
+
+def test_a_mask_of_gradients_whose_sum_overflows_is_refused():
+    with pytest.raises(S2SimError, match="overflows"):
+        reduce_once("pactrain:mask=magnitude", [np.full(9, 3e38, np.float32)] * 2)

@@ -45,7 +45,7 @@ class OneBitSgd(Gathered):
         summary="the sign of each element, and two means a tensor; owners add up and send one bit again",
         source="Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech 2014; github.com/sands-lab/grace",
         feedback="needed",
-        formula="2(n/8 + 8L)(P-1)/P",
+        formula="2(n/(8P) + 8L)(P-1)",
         certainty="recalled",
     )
 

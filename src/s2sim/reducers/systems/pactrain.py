@@ -15,6 +15,7 @@ from s2sim.options import check_options
 from s2sim.reducers.elements import selection_cost as cost
 from s2sim.reducers.elements.flat import flat_vector, from_flat_vector
 from s2sim.reducers.elements.shared_scale import Signed, reduce_shared
+from s2sim.reducers.group.combine import refuse_overflow
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.systems.dense import Dense
 from s2sim.seeds import named_generator
@@ -99,7 +100,8 @@ class PacTrain(Reducer):
         """Return the same with the mask of what is largest in the mean of these gradients."""
         if self.mask == "random":
             return self
-        total = sum((flat_vector(gradient) for gradient in gradients), np.zeros(gradients[0].size, np.float32))
+        with refuse_overflow():
+            total = sum((flat_vector(gradient) for gradient in gradients), np.zeros(gradients[0].size, np.float32))
         again = self.fresh()
         again.kept = select_top_k(total, elements_kept(len(total), 1 - self.pruned))
         return again

@@ -6,7 +6,8 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from s2sim.options import check_options
-from s2sim.reducers.rank import Reducer
+from s2sim.reducers.parts.shards import pick
+from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.row_sparse.split import Layers, compressed_layers, split_layers
 from s2sim.reducers.systems.dense import Dense
 
@@ -36,7 +37,12 @@ class Sparse(Reducer):
         split = split_layers(rank, gradient, self.layers, self.held)
         if any(table.size for table in split.tables):
             return (yield from self.reduce_split(rank, split))
-        return (yield from Dense().held_in(self.held).reduce(rank, gradient))
+        reduced = yield from Dense().held_in(self.held).reduce(rank, gradient)
+        if not split.tables:
+            return reduced
+        # An empty table stays a table: that of an empty shard is gathered beside those of others.
+        others = pick(reduced.mean, [index for index in range(len(gradient.layers)) if index not in split.compressed])
+        return Reduced(rank.replicated(lambda: split.join(split.tables, others)), reduced.sent)
 
     @abstractmethod
     def reduce_split(self, rank: Rank, split: Split) -> Program:
