@@ -57,7 +57,8 @@ def test_an_nvswitch_reduces_where_it_can():
     rate = 370.8e9 * load_constants("nccl").switched[0].share
     # Three stages of 16 channels of 8 heads of 64 KiB are filled before anything comes out.
     passing, filling = 9 / 8 * (1 << 30) / rate, 3 * 9 / 8 * (16 * 8 << 17) / rate
-    assert large.duration_ps / 1e12 == pytest.approx(passing + filling + 29e-6, rel=1e-3)
+    latency = (load_constants("nccl").launch_ps + load_constants("nccl").in_network_ps) / 1e12
+    assert large.duration_ps / 1e12 == pytest.approx(latency + passing + filling, rel=1e-3)
     assert lower_bound([demand], cluster.cuts(), assisted=True).seconds < large.duration_ps / 1e12
     assert timed("dgx-h100", 16, "all_reduce", 1 << 30)[0].schedule.algorithm == "nvls-tree"
     assert timed("dgx-a100", 8, "all_reduce", 1 << 30)[0].schedule.algorithm.startswith("ring")
@@ -131,6 +132,16 @@ def test_nothing_is_faster_than_the_wire_and_fast_paths_agree(topology, workers,
     assert found.duration_ps == simulate_ps(found.schedule, cluster)
     bare, _, _ = timed(topology, workers, kind, size_bytes, found.schedule.algorithm, choose_library("ideal").profile)
     assert found.duration_ps > bare.duration_ps
+
+
+def test_rounds_that_are_parts_of_a_pattern_take_their_part_of_what_is_added():
+    found, cluster, _ = timed("dgx-h100", 24, "all_reduce", 1 << 22, "double-binary-tree:chunks=4")
+    chosen = Software("nccl", chosen=found.schedule.protocol)
+    for step in found.schedule.steps:
+        pattern = step.round.pattern
+        alone = chosen.each_message(Pattern(pattern.src, pattern.dst), cluster)
+        assert pattern.overheads.key == alone.key
+    assert len({step.round.pattern.messages for step in found.schedule.steps}) > 1
 
 
 def test_one_process_launches_on_one_gpu_after_the_other():

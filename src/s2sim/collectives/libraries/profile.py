@@ -79,7 +79,7 @@ def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile) -> Schedule:
 
     steps, lazy = schedule.steps, isinstance(schedule.steps, LazySteps)
     if lazy:
-        sent: Sequence[Step] = LazySteps(len(steps), lambda at: replace(steps[at], round=send(steps[at].round)))
+        sent: Sequence[Step] = LazySteps(len(steps), lambda at: replace(step := steps[at], round=send(step.round)))
     else:
         rounds = {each: send(each) for each in dict.fromkeys(step.round for step in steps)}
         sent = [replace(step, round=rounds[step.round]) for step in steps]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -105,18 +106,24 @@ class Software(Profile):
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return what hops and protocol add; rounds of a ring are clocked by the mean around it."""
-        protocol = next(each for each in self._constants.protocols if each.name == self.chosen)
         pattern = sent.pattern
         if pattern.through_switch:
             return self._in_network(sent, cluster)
-        inside = inside_node(cluster, pattern)
-        hops_ps, shares = self._hops(pattern, inside, cluster, protocol)
-        factor = 1 / (shares * protocol.share)
-        clock_ps = None
+        if pattern.part_of is not None:
+            whole, chosen = pattern.part_of
+            return _each_message(self, whole, cluster).take(chosen)
+        found = _each_message(self, pattern, cluster)
         if schedule.algorithm.partition(":")[0] == "ring":
             way_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
-            clock_ps = clock_of_cycles_ps(pattern, way_ps + hops_ps)
-        return Overheads(hops_ps, factor, np.full(pattern.messages, protocol.limit_Bps), clock_ps)
+            return replace(found, clock_ps=clock_of_cycles_ps(pattern, way_ps + found.latency_ps))
+        return found
+
+    def each_message(self, pattern: Pattern, cluster: Cluster) -> Overheads:
+        """Return what hops and protocol add to each message of a pattern through no switch."""
+        protocol = next(each for each in self._constants.protocols if each.name == self.chosen)
+        hops_ps, shares = self._hops(pattern, inside_node(cluster, pattern), cluster, protocol)
+        limit_Bps = np.full(pattern.messages, protocol.limit_Bps)
+        return Overheads(hops_ps, 1 / (shares * protocol.share), limit_Bps)
 
     @property
     def _constants(self) -> Constants:
@@ -163,11 +170,13 @@ class Software(Profile):
         spec = nodes.spec[cluster.node_of_rank]
         source, target = spec[pattern.src], spec[pattern.dst]
         inside_ps = np.array([latency[link] for link in links], np.int64)[source]
-        both_ways = np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src)
         one_way, two_ways = (
             np.array([share[name] for name in names]) for names in zip(*map(_reached_by, nodes.specs), strict=True)
         )
-        inside_share = np.where(both_ways, two_ways[source], one_way[source])
+        inside_share = one_way[source]
+        if not np.array_equal(one_way, two_ways):
+            both_ways = np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src)
+            inside_share[both_ways] = two_ways[source[both_ways]]
         if not ways:
             return inside_ps, inside_share
         way_ps = np.array([way.latency_ps for way in ways], np.int64)
@@ -191,6 +200,13 @@ class Software(Profile):
                 )
         over, to = network[str(spec.transport)], path[spec.path]
         return replace(over, share=over.share * to.share, latency_ps=over.latency_ps + to.latency_ps)
+
+
+# A pattern of which rounds have parts, with each of three protocols, beside one that it is compared with.
+@lru_cache(maxsize=8)
+def _each_message(profile: Software, pattern: Pattern, cluster: Cluster) -> Overheads:
+    """Return ``profile.each_message`` of the same pattern once."""
+    return profile.each_message(pattern, cluster)
 
 
 def _joined_by(spec: NodeSpec) -> str:

@@ -50,6 +50,10 @@ class Overheads:
         clock = b"" if self.clock_ps is None else str(self.clock_ps).encode()
         return b"".join(each.tobytes() for each in (self.latency_ps, self.factor, self.limit_Bps)) + clock
 
+    def take(self, chosen: Ints) -> Overheads:
+        """Return those of some messages, int64 of shape (k,), which no round of a ring is made of."""
+        return Overheads(self.latency_ps[chosen], self.factor[chosen], self.limit_Bps[chosen])
+
     def added_to(self, routes: Routes) -> Routes:
         """Return routes of the messages, one each, with the latency and the limits."""
         latency_ps = routes.latency_ps + self.latency_ps
