@@ -123,6 +123,13 @@ def test_a_table_may_be_named_below_it():
     assert one(text).collective == "all_gather"
 
 
+@pytest.mark.parametrize(
+    "line", ["$ mpirun -np 2 all_gather_perf_mpi -b 8\n", "# Collective test starting: all_gather_perf_mpi\n"]
+)
+def test_programs_of_packages_for_mpi_have_a_name_of_their_own(line):
+    assert one(line + logs.GATHER_2019).collective == "all_gather"
+
+
 def test_processes_that_know_nothing_of_each_other_are_one_rank_each():
     header = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n# Using devices\n#   Rank  0 Pid 1 on {} device  0 [0x00] T4\n"
     assert one(header.format("a") + header.format("b") + logs.GATHER_2019).ranks == 1

@@ -34,8 +34,9 @@ _DEVICE = re.compile(
     r"\bRank\s+(\d{1,8})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s*(?:\[[^\]]*\])?(.*)"
 )
 _BEGINS = re.compile(r"\bnThread \d{1,8} nGpus (\d{1,8})\b")
-_NAMED = re.compile(r"Collective test (starting|concluded):\s*(\w+)_perf\b")
-_COMMAND = re.compile(r"\b(\w+)_perf\s+-")
+# Some packages have programs of two names, one of them for MPI.
+_NAMED = re.compile(r"Collective test (starting|concluded):\s*(\w+)_perf(?:_mpi)?\b")
+_COMMAND = re.compile(r"\b(\w+)_perf(?:_mpi)?\s+-")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\S+)")
 _LIBRARY = re.compile(r"\b([NR]CCL) version\s*:?\s*(\d\S*)")
 _LIBRARY_CODE = re.compile(r"\bnccl-library=(\d{5,6})\b")
