@@ -16,7 +16,6 @@ from s2sim.reducers import registry
 from s2sim.reducers.rank import Traits
 from s2sim.reducers.registry import REDUCERS, reducer_names
 from s2sim.reducers.systems.dense import Dense
-from s2sim.reducers.systems.presets import PRESETS
 
 SMALL = "synthetic:rows=200,width=4,density=0.1,overlap=0.5,dense=300,steps=2"
 
@@ -53,8 +52,6 @@ def registered(monkeypatch):
     monkeypatch.setattr(registry, "PRESETS", {})
     few = {name: REDUCERS.builtin[name] for name in ("dense", "topk", "union", "s2")}
     monkeypatch.setitem(REDUCERS.__dict__, "_targets", few | {"fussy": "plug_ins:Fussy", "needy": "plug_ins:Needy"})
-    for name in tuple(PRESETS):
-        monkeypatch.delitem(PRESETS, name)
 
 
 def run_all(workers, *reducers, **options):
