@@ -138,6 +138,7 @@ def test_strom_sends_the_rest_of_a_large_element_in_later_steps():
         "strom:threshold=1e-60",
         "stc:density=0",
         "strom:threshold=0",
+        "strom:threshold=0.1,density=0.1",
         "strom:density=2",
     ],
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from s2sim.codecs.bit_packing import pack_integers, packed_bytes, unpack_integers
+from s2sim.codecs.bit_packing import pack_integers, unpack_integers
 from s2sim.errors import CodecError
 
 if TYPE_CHECKING:
@@ -54,11 +54,6 @@ def decode_fit(knots: Words, coefficients: Floats32, order: Bits) -> Floats32:
         curve[start:stop] = chebyshev.chebval(_places(stop - start), piece)
     values[unpack_integers(order, _order_bits(count), count)] = curve
     return values
-
-
-def fit_bytes(count: int, pieces: int) -> int:
-    """Return the bytes of ``count`` values as a curve of so many pieces."""
-    return 4 * (pieces + 1) + 4 * (DEGREE + 1) * pieces + packed_bytes(count, _order_bits(count))
 
 
 def _find_knots(curve: Floats, pieces: int) -> list[int]:

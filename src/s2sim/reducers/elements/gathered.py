@@ -18,13 +18,13 @@ from s2sim.reducers.scripts.traffic import chunk_bounds
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from s2sim.arrays import Floats32, Ints
     from s2sim.gradients.gradient import Gradient
-    from s2sim.reducers.rank import Program, Rank
+    from s2sim.reducers.rank import Pending, Program, Rank
     from s2sim.reducers.scripts.script import Work
 
 Message: TypeAlias = "tuple[NDArray[Any], ...]"
@@ -32,7 +32,8 @@ Message: TypeAlias = "tuple[NDArray[Any], ...]"
 
 Aggregate: TypeAlias = Literal["gather", "two-phase", "server"]
 
-_SERVER = 0
+SERVER = 0
+"""The rank that is the server."""
 
 
 class Gathered(Reducer):
@@ -71,6 +72,14 @@ class Gathered(Reducer):
         """Return how far any element may be, for certain, from what a message says of it; None if that is not known."""
         return None
 
+    def vectors(self, gradient: Gradient) -> list[Floats32]:
+        """Return what is encoded each by itself: every layer's elements."""
+        return layer_vectors(gradient)
+
+    def from_vectors(self, vectors: Sequence[Floats32], like: Gradient) -> Gradient:
+        """Return the gradient of which `vectors` are these."""
+        return from_layer_vectors(vectors, like)
+
     def decided(self, total: Floats32, ranks: int) -> Floats32:
         """Return what a tensor's sum over ranks comes to: the mean."""
         return total / np.float32(ranks)
@@ -99,8 +108,9 @@ class Gathered(Reducer):
             return (yield from self._two_phase(rank, gradient))
         if self.aggregate == "server":
             return (yield from self._through_server(rank, gradient))
-        sizes = [layer.size for layer in gradient.layers]
-        own = self.encode_all(rank, layer_vectors(gradient), "own")
+        vectors = self.vectors(gradient)
+        sizes = list(map(len, vectors))
+        own = self.encode_all(rank, vectors, "own")
         gathered = rank.all_gather(own, label="codes", size_from_data=not self.known_size)
         yield gathered
         self.charge_decode(rank, gathered.value, sizes)
@@ -108,7 +118,7 @@ class Gathered(Reducer):
         bounds = rank.replicated(lambda: self._bounds(gathered.value, sizes))
         if bounds is not None:
             self._off = bounds
-        return Reduced(mean, sent=lambda: from_layer_vectors(self.decode_all(own, sizes), gradient))
+        return Reduced(mean, sent=lambda: self.from_vectors(self.decode_all(own, sizes), gradient))
 
     def error_bound(self) -> ErrorBound | None:
         """Return the mean over ranks of what their messages may be off; None where a sum is encoded again."""
@@ -121,9 +131,10 @@ class Gathered(Reducer):
         return tuple(range(len(gradient.layers)))
 
     def _two_phase(self, rank: Rank, gradient: Gradient) -> Program:
-        cuts = [chunk_bounds(layer.size, rank.size) for layer in gradient.layers]
+        vectors = self.vectors(gradient)
+        cuts = [chunk_bounds(len(vector), rank.size) for vector in vectors]
         sizes = [[int(cut[owner + 1] - cut[owner]) for cut in cuts] for owner in range(rank.size)]
-        own = self._encode_chunks(rank, gradient, cuts)
+        own = self._encode_chunks(rank, vectors, cuts)
         first = rank.all_to_all(own, label="codes to owners", size_from_data=not self.known_size)
         yield first
         self.charge_decode(rank, first.value, sizes[rank.index])
@@ -140,13 +151,14 @@ class Gathered(Reducer):
         def sent() -> Gradient:
             parts = decoded(own)
             parts[rank.index] = [part - loss for part, loss in zip(parts[rank.index], lost, strict=True)]
-            return from_layer_vectors(_joined(parts), gradient)
+            return self.from_vectors(_joined(parts), gradient)
 
         return Reduced(rank.replicated(lambda: self._result(_joined(decoded(second.value)), rank.size, gradient)), sent)
 
-    def _encode_chunks(self, rank: Rank, gradient: Gradient, cuts: Sequence[Ints]) -> list[tuple[Message, ...]]:
-        """Return the messages for each owner: one of its chunk of each layer."""
-        vectors = layer_vectors(gradient)
+    def _encode_chunks(
+        self, rank: Rank, vectors: Sequence[Floats32], cuts: Sequence[Ints]
+    ) -> list[tuple[Message, ...]]:
+        """Return the messages for each owner: one of its chunk of each vector."""
         chunks = [
             vector[cut[owner] : cut[owner + 1]]
             for owner in range(rank.size)
@@ -156,11 +168,12 @@ class Gathered(Reducer):
         return [tuple(islice(encoded, len(vectors))) for _ in range(rank.size)]
 
     def _through_server(self, rank: Rank, gradient: Gradient) -> Program:
-        sizes = [layer.size for layer in gradient.layers]
-        own = self.encode_all(rank, layer_vectors(gradient), "own")
-        serves = rank.index == _SERVER
+        vectors = self.vectors(gradient)
+        sizes = list(map(len, vectors))
+        own = self.encode_all(rank, vectors, "own")
+        serves = rank.index == SERVER
         first = rank.exchange(
-            {} if serves else {_SERVER: own}, label="codes to the server", size_from_data=not self.known_size
+            {} if serves else {SERVER: own}, label="codes to the server", size_from_data=not self.known_size
         )
         yield first
         again, lost = None, [np.zeros(1, np.float32)] * len(sizes)
@@ -170,16 +183,24 @@ class Gathered(Reducer):
             totals = self._sum(messages, sizes)
             again = self.encode_all(rank, totals, "sum")
             lost = self.lost_again(again, totals)
-        second = rank.broadcast(again, root=_SERVER, label="codes of the sum", size_from_data=not self.known_size)
-        yield second
-        self.charge_decode(rank, [second.value], sizes)
-        mean = rank.replicated(lambda: self._result(self.decode_all(second.value, sizes), rank.size, gradient))
+        arrived = yield from self.hand_out(rank, again)
+        self.charge_decode(rank, [arrived], sizes)
+        mean = rank.replicated(lambda: self._result(self.decode_all(arrived, sizes), rank.size, gradient))
 
         def sent() -> Gradient:
             parts = self.decode_all(own, sizes)
-            return from_layer_vectors([part - loss for part, loss in zip(parts, lost, strict=True)], gradient)
+            return self.from_vectors([part - loss for part, loss in zip(parts, lost, strict=True)], gradient)
 
         return Reduced(mean, sent)
+
+    def hand_out(
+        self, rank: Rank, messages: tuple[Message, ...] | None
+    ) -> Generator[Pending, None, tuple[Message, ...]]:
+        """Return the server's messages on every rank; on others than the server ``messages`` is None."""
+        sent = rank.broadcast(messages, root=SERVER, label="codes of the sum", size_from_data=not self.known_size)
+        yield sent
+        arrived: tuple[Message, ...] = sent.value
+        return arrived
 
     def encode_all(self, rank: Rank, vectors: Sequence[Floats32], what: str) -> tuple[Message, ...]:
         """Return the messages of some vectors, those of empty ones without a byte, and charge the GPU for them."""
@@ -225,7 +246,7 @@ class Gathered(Reducer):
         return tuple(bounds)
 
     def _result(self, totals: Sequence[Floats32], ranks: int, like: Gradient) -> Gradient:
-        return from_layer_vectors([self.decided(total, ranks) for total in totals], like)
+        return self.from_vectors([self.decided(total, ranks) for total in totals], like)
 
 
 def _joined(parts: Sequence[Sequence[Floats32]]) -> list[Floats32]:

@@ -9,7 +9,7 @@ from s2sim.codecs.hyperloglog import HyperLogLog
 from s2sim.reducers.sketching import cost
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
     from s2sim.gradients.gradient import RowSparse
     from s2sim.reducers.rank import Pending, Rank
@@ -28,10 +28,3 @@ def read_estimate(rank: Rank, registers: Pending, tables: Sequence[RowSparse]) -
     counter = HyperLogLog(seed=rank.seed)
     estimates = rank.replicated(lambda: [counter.estimate(merged) for merged in registers.value])
     return [min(estimate, table.shape[0]) for estimate, table in zip(estimates, tables, strict=True)]
-
-
-def estimate_rows(rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, list[float]]:
-    """Return the rows of each table that any rank holds, about, after waiting for it."""
-    registers = post_estimate(rank, tables)
-    yield registers
-    return read_estimate(rank, registers, tables)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from s2sim.reducers.elements.gathered import Message
     from s2sim.reducers.scripts.script import Work
 
+_DENSITY = 0.01
 _SIGN = np.uint32(1 << 31)
 _LEAST, _MOST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
 
@@ -41,7 +42,7 @@ class Strom(Scattered):
     """
 
     threshold: float | None = None
-    density: float = 0.01
+    density: float = _DENSITY
 
     aggregate = "gather"
 
@@ -58,6 +59,10 @@ class Strom(Scattered):
         if self.threshold is not None and not _LEAST <= self.threshold <= _MOST:
             raise OptionError(f"strom: threshold={self.threshold} is not a number above 0 that float32 has")
         check_shares(self, "strom", "density")
+        if self.threshold is not None and self.density != _DENSITY:
+            raise OptionError(
+                f"strom: density={self.density} changes nothing with threshold={self.threshold}: give one"
+            )
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
         """Return words, and the threshold where it is not known to all."""

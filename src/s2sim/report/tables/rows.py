@@ -148,7 +148,7 @@ def residual_grids(result: Result) -> list[Grid]:
         tabulate(
             f"{marked_workers(rows[0])}: L2 norm of the residuals over that of the gradients, by step",
             kept,
-            words("reducer, with ef=true", _name),
+            words("reducer, with feedback", _name),
             *(figures(f"step {step}", partial(_residual_text, step)) for step in shown),
             figures("trend", lambda row: row.residual_trend or ""),
         )
