@@ -144,6 +144,10 @@ def test_machines_follow_from_their_rows(cells, expected_us, tmp_path):
         ({"nodes": "9999", "ranks": "9999"}, "takes too long"),
         ({"gpu_model": "A100", "gpus_per_node": "8", "ranks": "16", "nvlink_domain_gpus": "7"}, "no board of 7 A100"),
         ({"gpu_model": "A100", "gpus_per_node": "8", "ranks": "16", "nvlink_domain_gpus": ""}, "is empty"),
+        (
+            {"gpu_model": "A100", "gpus_per_node": "12", "ranks": "24", "nvlink_domain_gpus": "8"},
+            "12 GPUs on boards of 8",
+        ),
         ({"gpu_model": "GB200", "gpus_per_node": "4", "ranks": "8"}, "what joins 4 GB200 without NVLink"),
         ({"collective": "all_gather", "algorithm": "tree"}, "double-binary-tree does not run all_gather"),
         ({"nodes": "zwei"}, "index.csv, row 2, column nodes: 'zwei'"),

@@ -70,7 +70,10 @@ def _board(machine: Machine, gpu: GpuLinks) -> str | None:
         if machine.gpus_per_node == 1:
             return None
         raise NotPredictedError(f"no board of {domain} {machine.gpu_model} in one NVLink domain is in the catalogue")
-    return gpu.boards[domain]
+    board = gpu.boards[domain]
+    if board not in (_MESH, _RACK) and machine.gpus_per_node > domain:
+        raise NotPredictedError(f"a node of {machine.gpus_per_node} GPUs on boards of {domain} is not in the catalogue")
+    return board
 
 
 def _inside(machine: Machine, gpu: GpuLinks, board: str | None, gpus: int, catalogue: LinkCatalogue) -> list[Quantity]:
