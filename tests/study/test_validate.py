@@ -212,6 +212,7 @@ def test_the_command_shows_and_writes_the_same(folder, capsys, tmp_path, monkeyp
     assert max(map(len, out.splitlines())) <= 80
     assert "3 of 4 good curves without a doubt are predicted" in out
     assert "Not predicted: what:" in out
+    assert "Errors are |ln(predicted/measured)|" in out
     value = json.loads(file.read_text())
     assert [curve["id"] for curve in value["curves"]] == ["a1", "a2", "b", "odd", "bad", "what"]
     assert value["overall"]["large"]["one_voice"]["sources"] == 2

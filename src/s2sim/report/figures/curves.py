@@ -10,7 +10,7 @@ from s2sim.errors import S2SimError
 from s2sim.report.figures.axes import GREY, SMALL_SIZE
 from s2sim.report.figures.figure_file import figure_bytes, one_look
 from s2sim.report.tables.html import lines_html
-from s2sim.report.tables.validate import LEGEND, signed_text
+from s2sim.report.tables.validate import signed_text
 from s2sim.units import format_seconds
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def curves_page(result: ValidationResult, screen: Screen) -> str:
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Predicted against measured</title>'
-        f"<style>{_STYLE}</style></head><body><h1>Predicted against measured</h1><p>{escape(LEGEND)}</p>"
+        f"<style>{_STYLE}</style></head><body><h1>Predicted against measured</h1>"
         f"{lines_html(*screen)}<p>Dots are measured, lines predicted; below a name stands the bias "
         "at large and at small sizes.</p>"
         f"{pictures}</body></html>\n"

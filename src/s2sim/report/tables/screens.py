@@ -12,7 +12,7 @@ from s2sim.report.tables.regimes import names_line, regime_grids
 from s2sim.report.tables.rows import links_grid
 from s2sim.report.tables.screen import lines_text
 from s2sim.report.tables.text import collective_lines
-from s2sim.report.tables.validate import answer_lines, not_predicted_lines, validate_grids, worst_lines
+from s2sim.report.tables.validate import LEGEND, answer_lines, not_predicted_lines, validate_grids, worst_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ def validate_screen(result: ValidationResult) -> Screen:
     return Screen(
         [result.headline, *answer_lines(result)],
         validate_grids(result),
-        ["", *worst_lines(result), *not_predicted_lines(result), "", *notes],
+        ["", LEGEND, "", *worst_lines(result), *not_predicted_lines(result), "", *notes],
     )
 
 
