@@ -191,6 +191,25 @@ def test_names_that_lead_elsewhere_are_refused(name, tmp_path):
         read_folder(folder)
 
 
+@pytest.mark.parametrize(
+    ("cells", "factor", "why"),
+    [
+        ({}, 2, "protocols, channels"),
+        ({"transport": "tcp"}, 2, "software of tcp"),
+        ({"path": "staged"}, 2, "copies through host memory are not charged"),
+        ({"gpu_model": "MI300X", "intra_interconnect": "Infinity Fabric full mesh"}, 0.1, "rings go one way"),
+        ({"gpu_model": "H100", "intra_interconnect": "NVSwitch (NVLink4)"}, 0.1, "NVLS"),
+        ({"gpu_model": "H100", "intra_interconnect": "NVLink4 (no NVSwitch)"}, 0.1, "rings go one way"),
+    ],
+)
+def test_why_a_prediction_is_off_comes_from_its_row(cells, factor, why, tmp_path):
+    more = {"gpus_per_node": "8", "ranks": "16", "nvlink_domain_gpus": "8"} if "gpu_model" in cells else {}
+    folder = write_folder(tmp_path / "one", (row(**more, **cells), points((MIB, factor))))
+    (curve,) = run_validation(str(folder)).curves
+    assert curve.predicted
+    assert why in curve.likely_why[0]
+
+
 def test_an_index_that_cannot_be_read_is_one_line(folder, tmp_path, capsys):
     (folder / "index.csv").write_text("id,nodes\na,1\n")
     for bad, text in (

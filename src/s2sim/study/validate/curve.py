@@ -73,6 +73,12 @@ class Machine:
         """Whose voice the curve is."""
         return self.system or self.id
 
+    @property
+    def has_nvswitch(self) -> bool:
+        """Whether the text on a node's links says that an NVSwitch joins its GPUs."""
+        text = self.intra_interconnect.lower()
+        return "nvswitch" in text and "no nvswitch" not in text
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPoint:

@@ -60,10 +60,9 @@ def _board(machine: Machine, gpu: GpuLinks) -> str | None:
     if domain == 0 or (machine.gpus_per_node == 1 and domain is None):
         return None
     if domain is None:
-        text = machine.intra_interconnect.lower()
-        if gpu.nvlink is not None and "nvswitch" in text and "no nvswitch" not in text:
+        if gpu.nvlink is not None and machine.has_nvswitch:
             return _SWITCH
-        if gpu.nvlink is None or text.startswith("pcie"):
+        if gpu.nvlink is None or machine.intra_interconnect.lower().startswith("pcie"):
             return None
         raise NotPredictedError("nvlink_domain_gpus is empty: which GPUs NVLink joins is not known")
     if gpu.nvlink is None or domain not in gpu.boards:

@@ -27,6 +27,9 @@ def _of_large(machine: Machine, *, too_slow: bool) -> list[str]:
     if too_slow:
         if machine.algorithm == "collnet":
             return ["switches that reduce are taken at one interface's rate a node"]
+        if machine.has_nvswitch:
+            nvls = "switches inside nodes reduce (NVLS), which is predicted only where the index names it"
+            return [nvls] if machine.collective == "all_reduce" else []
         if machine.nvlink_domain_gpus == machine.gpus_per_node > 1:
             return ["rings go one way round NVLinks without a switch, and leave most of them idle"]
         return []
