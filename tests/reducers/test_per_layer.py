@@ -79,8 +79,8 @@ def test_layers_of_no_pattern_and_patterns_of_no_layer_are_told():
     with pytest.warns(S2SimWarning) as caught:
         run_reducer(make_reducer("per-layer:embed*=fp16,embedding=topk,nothing*=union"), gradients)
     texts = [str(each.message) for each in caught]
-    assert any("pattern embedding is the first to fit no layer" in text for text in texts)
-    assert any("pattern nothing* is the first to fit no layer: there are embedding, weight" in text for text in texts)
+    assert any("no layer is left for the pattern embedding" in text for text in texts)
+    assert any("no layer is left for the pattern nothing*: there are embedding, weight" in text for text in texts)
     assert any(
         "no pattern fits weight, frequencies, bias, no rows, no elements: sent densely" in text for text in texts
     )

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.errors import S2SimError
+from s2sim.errors import OptionError
 from s2sim.reducers.once import reduce_once
+from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.scripts.traffic import chunk_bounds
 
 RANKS = 5
@@ -110,5 +111,10 @@ def test_a_vote_of_bytes_knows_zeros_and_ties():
 
 
 def test_a_vote_of_more_bytes_than_int8_holds_is_refused():
-    with pytest.raises(S2SimError, match="overflows int8"):
+    with pytest.raises(OptionError, match="128 ranks' votes do not fit"):
         reduce_once("signsgd-vote:wire=int8", [np.ones(3, np.float32)] * 128)
+
+
+def test_an_all_reduce_of_votes_has_nobody_who_counts():
+    with pytest.raises(OptionError, match="leave aggregate=server out"):
+        make_reducer("signsgd-vote:wire=int8,aggregate=server")

@@ -213,7 +213,7 @@ class PerLayer(Reducer):
         if rank.index == 0 and rank.step == 0 and gradient.names:
             for pattern, own in zip(patterns, layers, strict=True):
                 if not own:
-                    _warn(f"the pattern {pattern} is the first to fit no layer: there are {_listed(gradient.names)}")
+                    _warn(f"no layer is left for the pattern {pattern}: there are {_listed(gradient.names)}")
             if rest and patterns:
                 _warn(f"no pattern fits {_listed([gradient.names[index] for index in rest])}: sent densely")
         return layers, rest

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from s2sim.errors import OptionError
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.elements.gathered import Aggregate, Gathered, Message
@@ -56,6 +57,10 @@ class SignSgdVote(Gathered):
 
     def __post_init__(self) -> None:
         check_options(self, "signsgd-vote")
+        if self.wire == "int8" and self.aggregate != "two-phase":
+            raise OptionError(
+                f"signsgd-vote: wire=int8 is summed by an all-reduce: leave aggregate={self.aggregate} out"
+            )
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Send signs, count, send the sign of most."""
@@ -80,6 +85,8 @@ class SignSgdVote(Gathered):
         return [np.zeros_like(total) for total in sums]
 
     def _all_reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        if rank.size > np.iinfo(np.int8).max:
+            raise OptionError(f"signsgd-vote: {rank.size} ranks' votes do not fit into wire=int8: leave it out")
         rank.work(cost.write_codes(gradient.size, gradient.size))
         own = gradient.map(lambda values: np.sign(values).astype(np.int8))
         total = rank.all_reduce(own, label="votes")
