@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from s2sim.cli.main import main
+from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.profile import PLAIN
 from s2sim.data import data_directory
 from s2sim.errors import S2SimError
 from s2sim.study.validate.curve import MeasuredPoint, resampled
@@ -118,6 +120,12 @@ def test_sizes_are_resampled_to_powers_of_two():
             | {"nvlink_domain_gpus": "8", "transport": "none"},
             ring_us(64 * MIB, ranks=8, rate_Bps=370.8e9, way_us=0.5),
         ),
+        # Six NVLinks 4 to each of two others of four GPUs, through which rings run that share none.
+        (
+            {"gpu_model": "H100 SXM5 (94GB)", "gpus_per_node": "4", "nodes": "1", "ranks": "3"}
+            | {"nvlink_domain_gpus": "4", "transport": "none"},
+            ring_us(64 * MIB, ranks=3, rate_Bps=12 * 20.6e9, way_us=0.4),
+        ),
         # A rack is one node of all ranks.
         (
             {"gpu_model": "GB200", "gpus_per_node": "4", "nodes": "18", "ranks": "72"}
@@ -128,8 +136,23 @@ def test_sizes_are_resampled_to_powers_of_two():
 )
 def test_machines_follow_from_their_rows(cells, expected_us, tmp_path):
     (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(64 * MIB, 1)])))
-    found = Predictor(load_links()).times_s(curve.machine, [64 * MIB])[0] * 1e6
+    found = Predictor(load_links(), PLAIN).times_s(curve.machine, [64 * MIB])[0] * 1e6
     assert found == pytest.approx(expected_us, rel=1e-6)
+
+
+def test_what_the_library_adds_comes_with_the_row(tmp_path):
+    """The smallest ring of two nodes of a GPU: a launch, and two hops of network and PCIe with the protocol LL."""
+    constants = load_constants("nccl")
+    (curve,) = read_folder(write_folder(tmp_path / "one", (row(gpu_model="A10"), [(8, 1)])))
+    added_us = (constants.launch_ps + 2 * dict(constants.networks)["ib-verbs"].latency_ps) / 1e6
+    found = Predictor(load_links()).times_s(curve.machine, [8])[0] * 1e6
+    assert found == pytest.approx(added_us + 2 * 1.5, rel=1e-3)
+    cells = {"gpu_model": "A100", "gpus_per_node": "8", "nodes": "1", "nvlink_domain_gpus": "8", "transport": "none"}
+    times = []
+    for launch in ("gpu", "node"):
+        (curve,) = read_folder(write_folder(tmp_path / launch, (row(**cells, ranks="8", launch=launch), [(8, 1)])))
+        times.append(Predictor(load_links()).times_s(curve.machine, [8])[0] * 1e6)
+    assert times[1] - times[0] == pytest.approx(7 * constants.launch_gpu_ps / 1e6)
 
 
 @pytest.mark.parametrize(
@@ -194,12 +217,12 @@ def test_names_that_lead_elsewhere_are_refused(name, tmp_path):
 @pytest.mark.parametrize(
     ("cells", "factor", "why"),
     [
-        ({}, 2, "protocols, channels"),
-        ({"transport": "tcp"}, 2, "software of tcp"),
-        ({"path": "staged"}, 2, "copies through host memory are not charged"),
-        ({"gpu_model": "MI300X", "intra_interconnect": "Infinity Fabric full mesh"}, 0.1, "rings go one way"),
-        ({"gpu_model": "H100", "intra_interconnect": "NVSwitch (NVLink4)"}, 0.1, "NVLS"),
-        ({"gpu_model": "H100", "intra_interconnect": "NVLink4 (no NVSwitch)"}, 0.1, "rings go one way"),
+        ({}, 2, "another share of the rate"),
+        ({"transport": "tcp"}, 2, "its software"),
+        ({"path": "staged"}, 2, "(staged)"),
+        ({"gpu_model": "MI300X", "intra_interconnect": "Infinity Fabric full mesh"}, 0.01, "one ring one way"),
+        ({"gpu_model": "H100", "intra_interconnect": "NVSwitch (NVLink4)"}, 0.01, "NVLS"),
+        ({"gpu_model": "H100", "intra_interconnect": "NVLink4 (no NVSwitch)"}, 0.01, "one ring one way"),
     ],
 )
 def test_why_a_prediction_is_off_comes_from_its_row(cells, factor, why, tmp_path):

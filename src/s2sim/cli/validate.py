@@ -39,8 +39,8 @@ def validate_command(
     """Predict measured curves from what is written on their machines, and show how far off that is.
 
     Machine and demand come from the index alone, by the catalogue of links; what that does not know is not predicted.
-    Nothing is fitted. Not there yet: profiles of libraries (launches, protocols, latencies of software), bands around
-    predictions, and fits that leave a source out.
+    What NCCL adds is partly fitted to the public curves. Not there yet: bands around predictions, and fits that leave a
+    source out.
     """
     from s2sim.cli.output import STDOUT, write_json, write_text
     from s2sim.cli.progress import watching

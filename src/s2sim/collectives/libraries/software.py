@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from s2sim.topology.node_spec import NodeSpec
 
 _MOST_PIECES = 256
+# Kinds that NCCL makes of sends and receives.
+_MESSAGES = ("all_to_all", "send_recv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,14 @@ class Software(Profile):
         return ("ring", *trees, *switch)
 
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[Profile, ...]:
-        """Return one profile for each protocol of this cluster; switches reduce with the last of them, plain data."""
+        """Return one profile for each protocol of this cluster; the last of them, plain data, alone for some.
+
+        Switches reduce so, and what is made of messages from one rank to another is sent so.
+        """
         known = sorted(self._constants.protocols, key=lambda each: each.share)
         known = [each for each in known if not each.direct or _direct(cluster)]
-        return tuple(replace(self, chosen=each.name) for each in (known[-1:] if schedule.assisted else known))
+        plain = schedule.assisted or schedule.demand.kind in _MESSAGES
+        return tuple(replace(self, chosen=each.name) for each in (known[-1:] if plain else known))
 
     def _pieces(self, size_bytes: float, hops: int, cluster: Cluster) -> tuple[int, ...]:
         """Return in how many pieces a pipeline may send: in one, and in K that make (K + hops)(L + D/KB) least.

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from s2sim.topology.shape import ClusterShape
 
 _MESH, _SWITCH, _RACK = "mesh", "switch", "rack"
+# As topologies call what indexes call otherwise.
+_TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
+# Of each generation of NVLink whose switches reduce, a GPU as libraries call it.
+_GPUS = {"sm90": "h100", "sm100": "b200"}
 # Simulating more takes longer than people wait for a curve.
 _MOST_RANKS = 2**13
 
@@ -49,6 +53,12 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
         Quantity("node.gpus", gpus, "user", "index"),
         *(_inside(machine, gpu, board, gpus, catalogue) if gpus > 1 else []),
         *_pcie(gpu, catalogue),
+        *([Quantity("pcie.peer_to_peer", "no", "user", "index")] if board is None and machine.p2p == "no" else []),
+        *(
+            [Quantity("gpu", _GPUS[gpu.nvlink], "user", "index")]
+            if gpu.nvlink in _GPUS and board in (_SWITCH, _RACK)
+            else []
+        ),
         *_network(machine, gpus, nics, catalogue),
     ]
     return shape_of({field.field: field for field in fields}, Path(machine.id))
@@ -88,6 +98,15 @@ def _inside(machine: Machine, gpu: GpuLinks, board: str | None, gpus: int, catal
     if board in (_SWITCH, _RACK):
         rate_GBps = links * float(str(one.value).removesuffix("GB/s"))
         return [one.of("nvlink.rate", f"{rate_GBps:g}GB/s"), catalogue.latency.nvlink_port.of("nvlink.latency")]
+    domain = machine.nvlink_domain_gpus or gpus
+    if board == _MESH and domain >= gpus:
+        # Rings that share no link use all of such a mesh, as if a switch joined the links of each GPU.
+        rate_GBps = max(1, links // (domain - 1)) * (gpus - 1) * float(str(one.value).removesuffix("GB/s"))
+        half_ns = float(str(catalogue.latency.nvlink_direct.value).removesuffix("ns")) / 2
+        return [
+            one.of("nvlink.rate", f"{rate_GBps:g}GB/s"),
+            catalogue.latency.nvlink_direct.of("nvlink.latency", f"{half_ns:g}ns"),
+        ]
     mesh = [
         Quantity("nvlink.kind", "mesh", "user", ""),
         one.of("nvlink.rate"),
@@ -97,7 +116,7 @@ def _inside(machine: Machine, gpu: GpuLinks, board: str | None, gpus: int, catal
         stated = catalogue.board[board].pairs
         pairs = [pair for pair in stated.value if max(pair) < gpus]
     else:
-        stated, domain = gpu.links, machine.nvlink_domain_gpus or gpus
+        stated = gpu.links
         islands = range(0, gpus, domain)
         joined = [
             [a, b]
@@ -134,6 +153,8 @@ def _network(machine: Machine, gpus: int, nics: int, catalogue: LinkCatalogue) -
     switches = 1 if nodes <= int(network.nodes_below_a_switch.value) else 2
     link_ns = float(str(network.link.value).removesuffix("ns"))
     return [
+        Quantity("nic.transport", _TRANSPORTS.get(machine.transport, machine.transport), "user", "index"),
+        Quantity("nic.path", machine.path or "switch", "user", "index"),
         Quantity("nic.count", count, "user", "index"),
         Quantity("nic.rate", f"{machine.nic_rate_gbps * together:.9g}Gbps", "user", "index"),
         network.nic.of("nic.latency"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.libraries.profile import PLAIN
+from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.collectives.timing.ways import Ways
-from s2sim.errors import OptionError, TopologyError, nearest
+from s2sim.errors import S2SimError, TopologyError, nearest
 from s2sim.study.collective.sizes import make_demand
 from s2sim.study.validate.machine import NotPredictedError, shape_of_machine
 from s2sim.topology.cluster import build_cluster
@@ -16,6 +18,7 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from s2sim.collectives.libraries.profile import Profile
     from s2sim.collectives.schedules.demand import Kind
     from s2sim.study.validate.curve import Machine
     from s2sim.topology.cluster import Cluster
@@ -44,11 +47,23 @@ _ALGORITHMS = {
 }
 
 
-class Predictor:
-    """Predicts curves one after the other; machines that are alike are laid out once."""
+_NO_GPU = "none"
 
-    def __init__(self, catalogue: LinkCatalogue) -> None:
-        self._catalogue = catalogue
+
+def _library_of(machine: Machine) -> Profile:
+    """Return what runs collectives on a machine; RCCL is a descendant of NCCL."""
+    return PLAIN if machine.gpu_model.startswith(_NO_GPU) else Software("nccl", one_process=machine.launch == "node")
+
+
+class Predictor:
+    """Predicts curves one after the other; machines that are alike are laid out once.
+
+    Collectives run as ``profile`` says; None takes NCCL's between GPUs, launched as the machine's row says, and the
+    wire alone between hosts.
+    """
+
+    def __init__(self, catalogue: LinkCatalogue, profile: Profile | None = None) -> None:
+        self._catalogue, self._profile = catalogue, profile
         self._built: dict[object, tuple[Cluster, Ways]] = {}
 
     def times_s(self, machine: Machine, sizes_bytes: Sequence[int]) -> list[float]:
@@ -65,11 +80,12 @@ class Predictor:
         try:
             if algorithm != AUTO:
                 make_algorithm(algorithm, kind)
-            timer = Timer(cluster, algorithm, ways)
-            times_ps = [timer.time(make_demand(kind, size, machine.ranks)).duration_ps for size in sizes_bytes]
-        except (OptionError, TopologyError) as error:
+            profile = self._profile or _library_of(machine)
+            timer = Timer(cluster, algorithm, ways, profile)
+            demands = [make_demand(kind, size, machine.ranks) for size in sizes_bytes]
+            return [timer.time(demand).duration_ps / PS_PER_S for demand in demands]
+        except S2SimError as error:
             raise NotPredictedError(str(error)) from None
-        return [time_ps / PS_PER_S for time_ps in times_ps]
 
     def _cluster(self, machine: Machine) -> tuple[Cluster, Ways]:
         try:

@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from s2sim.study.validate.curve import Curve
 
 _FITTED = (
-    "nothing is fitted: links as the catalogue has them, latencies of hardware alone, and the fastest algorithm of "
-    "those that libraries choose among unless the index names one"
+    "links are those of the catalogue, latencies those of hardware, and what NCCL adds stands in libraries/nccl.toml: "
+    "19 of its constants are fitted to public curves, so that those are predicted better than others will be; the "
+    "fastest algorithm of those that it has is taken unless the index names one"
 )
-_MISSING = (
-    "not modelled yet: what a library adds (launches, protocols, channels, rates and latencies of its software), hence "
-    "no bands, no parameters, and nothing to fit without a source"
-)
+_MISSING = "not there yet: bands around predictions, and fits that leave a source out"
 _TURN = "interrupted before it was its turn"
 
 

@@ -28,28 +28,22 @@ def _of_large(machine: Machine, *, too_slow: bool) -> list[str]:
         if machine.algorithm == "collnet":
             return ["switches that reduce are taken at one interface's rate a node"]
         if machine.has_nvswitch:
-            nvls = "switches inside nodes reduce (NVLS), which is predicted only where the index names it"
+            nvls = "switches that reduce (NVLS) reach another share of the rate than others of their generation"
             return [nvls] if machine.collective == "all_reduce" else []
         if machine.nvlink_domain_gpus == machine.gpus_per_node > 1:
-            return ["rings go one way round NVLinks without a switch, and leave most of them idle"]
+            return ["NVLinks without a switch carry one ring one way unless they join all GPUs of a node"]
         return []
     reasons = []
-    if several and machine.transport in _SOFTWARE:
-        reasons.append(f"the rate that software of {machine.transport} reaches is not modelled, the interface's is")
-    if several and machine.path == "staged":
-        reasons.append("copies through host memory are not charged")
-    if several and machine.path == "host-bridge":
-        reasons.append("what a host bridge forwards is not limited")
+    if several and machine.path in ("host-bridge", "staged"):
+        reasons.append(f"what the way between GPU and interface ({machine.path}) forwards is a share of its class")
     if machine.p2p == "no":
-        reasons.append("copies through host memory between GPUs of a node are not charged")
+        reasons.append("copies through host memory between GPUs of a node are a share of their class")
     if several and machine.collective == "all_reduce" and not machine.algorithm:
-        reasons.append("an ideal choice of algorithm, without protocols, channels and the fill of their pipelines")
-    return reasons or ["protocols, channels and the fill of pipelines are not modelled"]
+        reasons.append("the fastest algorithm is taken, which the library need not choose")
+    return reasons or ["its software reaches another share of the rate than others of its class"]
 
 
 def _of_small(machine: Machine) -> list[str]:
-    if machine.launch == "node":
-        return ["one process launches all GPUs of a node one after the other, which is not charged"]
     if machine.nodes > 1 and machine.transport in _SOFTWARE:
-        return [f"the latency of the software of {machine.transport} is not charged"]
-    return ["launches and the library's steps are not charged, hardware latencies are"]
+        return [f"the latency of the software of {machine.transport} is that of its class"]
+    return ["launches and hops are those of their class"]
