@@ -43,7 +43,8 @@ def test_it_is_the_algorithm_with_a_copy_of_every_neighbour(graph, compressor):
     steps = steps_of(4, ranks)
     models = np.zeros((ranks, 40), np.float32)
     copies = np.zeros((ranks, 40), np.float32)
-    text = f"choco:graph={graph},compressor={compressor},gamma={gamma},density=0.1"
+    density = ",density=0.1" if compressor == "topk" else ""
+    text = f"choco:graph={graph},compressor={compressor},gamma={gamma}{density}"
     for arrays, (results, _) in zip(steps, follow(text, steps), strict=True):
         before = models.copy()
         models = models + np.array(arrays)
@@ -104,3 +105,9 @@ def test_a_mixing_matrix_is_read_and_checked(tmp_path):
         bad.write_text(text)
         with pytest.raises(OptionError, match=why):
             mixing_matrix("ring", str(bad), 2)
+
+
+@pytest.mark.parametrize("text", ["compressor=sign,density=0.1", "weights=mixing.txt,graph=torus"])
+def test_what_an_option_leaves_idle_is_refused(text):
+    with pytest.raises(OptionError, match="changes nothing"):
+        make_reducer(f"choco:{text}")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Compressor: TypeAlias = Literal["topk", "sign", "none"]
 
+_DENSITY = 0.01
+
 
 @dataclass(slots=True)
 class Choco(Reducer):
@@ -55,7 +57,7 @@ class Choco(Reducer):
     weights: str | None = None
     gamma: float = 0.1
     compressor: Compressor = "topk"
-    density: float = 0.01
+    density: float = _DENSITY
 
     model: Floats32 | None = field(init=False, repr=False, default=None)
     """Sum of this rank's updates, x."""
@@ -80,6 +82,10 @@ class Choco(Reducer):
         for key in ("gamma", "density"):
             if not 0 < getattr(self, key) <= 1:
                 raise OptionError(f"choco: {key}={getattr(self, key)} is not above 0 and at most 1")
+        if self.compressor != "topk" and self.density != _DENSITY:
+            raise OptionError(f"choco: density={self.density} changes nothing with compressor={self.compressor}")
+        if self.weights is not None and self.graph != "ring":
+            raise OptionError(f"choco: graph={self.graph} changes nothing with weights of a file: give one of them")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Take the local step, tell the neighbours what is new, move towards them."""
