@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from s2sim.collectives.algorithms.double_binary_tree import tree_channels
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.checker import check_schedule
 from s2sim.collectives.schedules.demand import Demand
@@ -39,3 +40,8 @@ def test_a_pair_of_trees_for_each_interface_is_faster_than_one():
     demand = Demand("all_reduce", (1 << 28,) * 16, 4)
     one, each = (Timer(cluster, f"double-binary-tree{text}").time(demand).duration_ps for text in (":channels=1", ""))
     assert each < 0.6 * one
+
+
+@pytest.mark.parametrize(("nodes", "channels"), [(2, 4), (2048, 4), (1 << 14, 2), (1 << 16, 1)])
+def test_trees_of_very_many_ranks_have_fewer_channels(nodes, channels):
+    assert tree_channels(load_shape("dragonfly").nics_per_node, 4 * nodes) == channels

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
 
 _MOST_CHUNKS = 128
+# Ranks times channels, where nobody has asked for any number of channels.
+_MOST_PARTS = 1 << 17
 # Rounds times pairs, a byte each.
 _MOST_PLACES = 1 << 30
 
@@ -88,6 +90,17 @@ def _trees(parents: list[Ints]) -> _Trees:
     return _Trees(*(np.concatenate(parts) for parts in (sender, receiver, tree, delay, adds)))
 
 
+def tree_channels(interfaces: int, ranks: int) -> int:
+    """Return how many pairs of trees run unless asked for: one an interface, but ranks times channels have a limit.
+
+    Each channel has pairs of its own to be solved; with eight interfaces there are fewer from 16,385 ranks on.
+
+    >>> tree_channels(8, 64), tree_channels(8, 65536), tree_channels(8, 10**6)
+    (8, 2, 1)
+    """
+    return max(1, min(interfaces, _MOST_PARTS // max(ranks, 1)))
+
+
 def _over_members(members: int) -> _Trees:
     return _trees(trees_over_nodes(np.arange(members)))
 
@@ -100,7 +113,8 @@ class DoubleBinaryTree(OverGroups):
     ----------
     channels : int or None
         Pairs of trees that run side by side, each with its part of the buffer, and in every node led by other GPUs;
-        None takes one for each network interface of a node, where there are several nodes.
+        None takes one for each network interface of a node, where there are several nodes; fewer of very many ranks,
+        see `tree_channels`.
     chunks : int or None
         Pieces that each half of a channel's part is cut into; None as many as the closed form makes fastest.
     """
@@ -117,7 +131,7 @@ class DoubleBinaryTree(OverGroups):
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule; the cluster tells which ranks share a node, and the rates that choose the chunks."""
-        channels = channels_on(cluster, self.channels)
+        channels = self.channels or tree_channels(channels_on(cluster, None), demand.ranks)
         groups = channel_groups(demand, cluster, channels)
         # Nodes follow each other alike in the order of every channel.
         trees = _trees(trees_over_nodes(cluster.node_of_rank[groups.ranks[0]]))
