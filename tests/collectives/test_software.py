@@ -124,7 +124,7 @@ def test_lines_of_128_bytes_need_a_way_past_no_processor(topology, workers, over
 
 
 @pytest.mark.parametrize("topology", ["dgx-a100", "dgx-h100"])
-@pytest.mark.parametrize("workers", [2, 8, 11, 24])
+@pytest.mark.parametrize("workers", [2, 11, *(pytest.param(many, marks=pytest.mark.slow) for many in (8, 24))])
 @pytest.mark.parametrize("size_bytes", [4096, 1 << 22])
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather"])
 def test_nothing_is_faster_than_the_wire_and_fast_paths_agree(topology, workers, size_bytes, kind):

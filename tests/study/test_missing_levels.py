@@ -13,8 +13,8 @@ TOLD = "sums inside nodes first"
         ("fat-tree", 8, ("union",), True),
         ("fat-tree", 8, ("union", "node-union"), False),
         ("fat-tree", 8, ("union", "topk:hierarchical=true"), False),
-        ("fat-tree", 8, ("fp16",), False),
-        ("fat-tree", 4, ("union",), False),
+        pytest.param("fat-tree", 8, ("fp16",), False, marks=pytest.mark.slow),
+        pytest.param("fat-tree", 4, ("union",), False, marks=pytest.mark.slow),
         ("single-switch", 4, ("union",), False),
     ],
 )
