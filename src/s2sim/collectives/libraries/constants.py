@@ -65,9 +65,10 @@ class Way:
 class Switched:
     """GPUs between which an NVSwitch reduces, by their names in the catalogue, and the shares of the rate it reaches.
 
-    ``share_over_nodes`` is that beside trees between nodes.
+    ``name`` is that of their generation; ``share_over_nodes`` is the share beside trees between nodes.
     """
 
+    name: str
     gpus: tuple[str, ...]
     share: float
     share_over_nodes: float
@@ -165,7 +166,7 @@ def read_constants(path: Path) -> Constants:
         protocols=protocols,
         shares=tuple((name, _share(fields, f"share.{name}")) for name in SHARES),
         switched=tuple(
-            Switched(gpus, *(_share(fields, f"in-network.{name}.{key}") for key in ("share", "share-over-nodes")))
+            Switched(name, gpus, *(_share(fields, f"in-network.{name}.{key}") for key in ("share", "share-over-nodes")))
             for name, gpus in generations.items()
         ),
         in_network_ps=fields.latency("in-network.latency"),

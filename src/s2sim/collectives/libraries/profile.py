@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads
+    from s2sim.collectives.schedules.per_message import PerMessage
     from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
     from s2sim.topology.cluster import Cluster
 
@@ -29,6 +30,10 @@ class Profile:
 
     def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:
         """Return what passes before the first byte of a launch, in picoseconds; None for nothing."""
+
+    def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:  # noqa: ARG002  (for those that do)
+        """Return what `launch_ps` is the sum of, of one message each, the launch; empty where that is not told."""
+        return ()
 
     def choose(self, demand: Demand, cluster: Cluster) -> str | None:
         """Return the option string of the algorithm that the library takes; None for the fastest."""
@@ -84,4 +89,5 @@ def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile) -> Schedule:
         rounds = {each: send(each) for each in dict.fromkeys(step.round for step in steps)}
         sent = [replace(step, round=rounds[step.round]) for step in steps]
     stage = replace(schedule.stage, steps=sent)
-    return replace(schedule, stage=stage, launch_ps=launch_ps, protocol=profile.protocol)
+    launch = profile.launch_made_of(schedule, cluster)
+    return replace(schedule, stage=stage, launch_ps=launch_ps, launch=launch, protocol=profile.protocol)

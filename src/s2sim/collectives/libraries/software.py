@@ -11,18 +11,19 @@ import numpy as np
 
 from s2sim.collectives.libraries.constants import load_constants
 from s2sim.collectives.libraries.fill import in_flight_bytes
+from s2sim.collectives.libraries.hops import between_nodes, each_hop, joined_by, latencies_of, one_of
 from s2sim.collectives.libraries.profile import Profile
-from s2sim.collectives.schedules.overheads import Overheads, clock_of_cycles_ps, inside_node
-from s2sim.errors import S2SimError
+from s2sim.collectives.schedules.overheads import clock_of_cycles_ps, overheads_of
+from s2sim.collectives.schedules.per_message import PerMessage
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from s2sim.arrays import Floats, Ints, Mask
-    from s2sim.collectives.libraries.constants import Constants, Protocol, Switched, Way
+    from s2sim.collectives.libraries.constants import Constants, Protocol, Switched
     from s2sim.collectives.schedules.demand import Demand
+    from s2sim.collectives.schedules.overheads import Overheads
+    from s2sim.collectives.schedules.per_message import Powers
     from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
     from s2sim.topology.cluster import Cluster
-    from s2sim.topology.node_spec import NodeSpec
 
 _MOST_PIECES = 256
 # Kinds that NCCL makes of sends and receives.
@@ -98,17 +99,24 @@ class Software(Profile):
         plain = max(self._constants.protocols, key=lambda each: each.share)
         spec = cluster.dims.node_set.specs[0]
         if len(np.unique(cluster.node_of_rank)) > 1:
-            latency_ps, link = plain.between_ps + self._way(spec).latency_ps, spec.nic
+            latency_ps, link = plain.between_ps + between_nodes(self._constants, spec).latency_ps, spec.nic
         else:
-            latency_ps, link = dict(plain.inside_ps)[_joined_by(spec)], spec.nvlink or spec.pcie or spec.nic
+            latency_ps, link = dict(plain.inside_ps)[joined_by(spec)], spec.nvlink or spec.pcie or spec.nic
         best = sqrt(hops * size_bytes / link.rate_Bps / max(latency_ps / PS_PER_S, 1e-9))
         return tuple(sorted({1, max(1, min(_MOST_PIECES, round(best)))}))
 
-    def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:  # noqa: ARG002  (whatever is launched)
+    def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:
         """Return the time of a launch, by one process for each GPU or for all of a node."""
-        constants = self._constants
+        return sum(int(each.each[0]) for each in self.launch_made_of(schedule, cluster))
+
+    def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:  # noqa: ARG002  (whatever is launched)
+        """Return the latency of a launch, and that of each further GPU that its process launches on."""
+        constants, once = self._constants, np.zeros(1, np.int64)
         further = int(np.bincount(cluster.node_of_rank).max()) - 1 if self.one_process else 0
-        return constants.launch_ps + further * constants.launch_gpu_ps
+        launch = one_of("launch", [("launch.collective", constants.launch_ps)], once)
+        if not further:
+            return (launch,)
+        return (launch, one_of("launch", [("launch.gpu", constants.launch_gpu_ps)], once, further))
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return what hops and protocol add; rounds of a ring are clocked by the mean around it."""
@@ -126,10 +134,11 @@ class Software(Profile):
 
     def each_message(self, pattern: Pattern, cluster: Cluster) -> Overheads:
         """Return what hops and protocol add to each message of a pattern through no switch."""
-        protocol = next(each for each in self._constants.protocols if each.name == self.chosen)
-        hops_ps, shares = self._hops(pattern, inside_node(cluster, pattern), cluster, protocol)
-        limit_Bps = np.full(pattern.messages, protocol.limit_Bps)
-        return Overheads(hops_ps, 1 / (shares * protocol.share), limit_Bps)
+        return each_hop(self._constants, self._sends_with, pattern, cluster)
+
+    @property
+    def _sends_with(self) -> Protocol:
+        return next(each for each in self._constants.protocols if each.name == self.chosen)
 
     @property
     def _constants(self) -> Constants:
@@ -146,66 +155,42 @@ class Software(Profile):
         busiest: in a node those of the constants, over nodes each leg of a tree and the switches.
         """
         constants, legs, fabric = self._constants, sent.pattern.legs, cluster.fabric
-        known = self._switched(cluster)
-        latency_ps, stages, limit_Bps = constants.in_network_ps, constants.in_network_stages, np.inf
-        share = 1.0 if known is None else known.share if legs is None else known.share_over_nodes
+        known, once = self._switched(cluster), np.zeros(1, np.int64)
+        latencies = [one_of("in-network", [("in-network.latency", constants.in_network_ps)], once)]
+        stages, limit_Bps = constants.in_network_stages, np.inf
+        powers: Powers = (("in-network.stages", 1),)
+        name, share = "", 1.0
+        if known is not None:
+            name, share = f"in-network.{known.name}.share", known.share if legs is None else known.share_over_nodes
+            name += "" if legs is None else "-over-nodes"
+        own = one_of("share", [(name, share)], once)
+        limited_by: Powers = ()
         if legs is None:
             routes = cluster.reduction_tree()
         else:
-            protocol = next(each for each in constants.protocols if each.name == self.chosen)
-            ways = [self._way(spec) for spec in cluster.dims.node_set.specs]
-            latency_ps += legs.depth * (protocol.between_ps + max(way.latency_ps for way in ways))
-            stages = legs.depth + 1
-            between = cluster.routes(legs.src, legs.dst)
-            load = np.bincount(between.links, between.weights, len(fabric)) * legs.share
-            routes = cluster.reduction_over_nodes(between, legs.share, legs.depth)
-            limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * min(way.share for way in ways)
+            protocol = self._sends_with
+            ways = [between_nodes(constants, spec) for spec in cluster.dims.node_set.specs]
+            between = [(f"protocol.{protocol.name}.network", protocol.between_ps)]
+            between += latencies_of(max(ways, key=lambda way: way.latency_ps))
+            latencies += [one_of("hop", [each], once, legs.depth) for each in between]
+            stages, powers = legs.depth + 1, ()
+            passed = cluster.routes(legs.src, legs.dst)
+            load = np.bincount(passed.links, passed.weights, len(fabric)) * legs.share
+            routes = cluster.reduction_over_nodes(passed, legs.share, legs.depth)
+            narrowest = min(ways, key=lambda way: way.share)
+            limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * narrowest.share
+            limited_by = ((f"network.{narrowest.transport}.share", -1), (f"path.{narrowest.path}.share", -1))
         lanes = constants.in_network_channels * int(np.bincount(cluster.node_of_rank).max())
         size_bytes = float(sent.bytes[0])
-        rate_Bps = min(limit_Bps, float(routes.narrowest(fabric.rate_Bps)[0]) * share)
+        own_Bps = float(routes.narrowest(fabric.rate_Bps)[0]) * share
         flight_bytes = in_flight_bytes(size_bytes, lanes, over_nodes=legs is not None)
-        fill_ps = round(stages * flight_bytes / rate_Bps * PS_PER_S)
-        return Overheads(np.array([latency_ps + fill_ps]), np.array([1 / share]), np.array([limit_Bps / share]))
-
-    def _hops(self, pattern: Pattern, inside: Mask, cluster: Cluster, protocol: Protocol) -> tuple[Ints, Floats]:
-        """Return picoseconds beside the way's and the share of the rate, of each message."""
-        nodes = cluster.dims.node_set
-        links = [_joined_by(spec) for spec in nodes.specs]
-        latency, share = dict(protocol.inside_ps), dict(self._constants.shares)
-        ways = [self._way(spec) for spec in nodes.specs] if not inside.all() else []
-        spec = nodes.spec[cluster.node_of_rank]
-        source, target = spec[pattern.src], spec[pattern.dst]
-        inside_ps = np.array([latency[link] for link in links], np.int64)[source]
-        one_way, two_ways = (
-            np.array([share[name] for name in names]) for names in zip(*map(_reached_by, nodes.specs), strict=True)
-        )
-        inside_share = one_way[source]
-        if not np.array_equal(one_way, two_ways):
-            both_ways = np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src)
-            inside_share[both_ways] = two_ways[source[both_ways]]
-        if not ways:
-            return inside_ps, inside_share
-        way_ps = np.array([way.latency_ps for way in ways], np.int64)
-        way_share = np.array([way.share for way in ways])
-        between_ps = protocol.between_ps + np.maximum(way_ps[source], way_ps[target])
-        between_share = np.minimum(way_share[source], way_share[target])
-        return np.where(inside, inside_ps, between_ps), np.where(inside, inside_share, between_share)
-
-    def _way(self, spec: NodeSpec) -> Way:
-        """Return what the network of a node and the way to it make of a hop."""
-        network, path = dict(self._constants.networks), dict(self._constants.paths)
-        if spec.transport is None:
-            raise S2SimError(
-                f"what {self.library} adds is known by the network: the topology does not say nic.transport, so that "
-                "its latencies may be a library's already; give a topology with hardware latencies that says it"
-            )
-        for what, name, known in (("network", spec.transport, network), ("path", spec.path, path)):
-            if name not in known:
-                raise S2SimError(
-                    f"the constants of {self.library} do not tell the {what} {name}: they have {', '.join(known)}"
-                )
-        over, to = network[str(spec.transport)], path[spec.path]
-        return replace(over, share=over.share * to.share, latency_ps=over.latency_ps + to.latency_ps)
+        fill_ps = round(stages * flight_bytes / min(limit_Bps, own_Bps) * PS_PER_S)
+        powers += limited_by if limit_Bps < own_Bps else own.powers[0]
+        latencies.append(PerMessage("fill", (powers,), np.array([float(fill_ps)]), once))
+        # A limit is of what goes over the network, of which only a share is data.
+        limited_by += tuple((each, 1) for each, _ in own.powers[0])
+        limit = PerMessage("limit", (limited_by,), np.array([limit_Bps / share]), once)
+        return overheads_of(latencies, [own], [limit])
 
 
 # A pattern of which rounds have parts, with each of three protocols, beside one that it is compared with.
@@ -213,18 +198,6 @@ class Software(Profile):
 def _each_message(profile: Software, pattern: Pattern, cluster: Cluster) -> Overheads:
     """Return ``profile.each_message`` of the same pattern once."""
     return profile.each_message(pattern, cluster)
-
-
-def _joined_by(spec: NodeSpec) -> str:
-    """Return the kind of link that joins the GPUs of a node."""
-    return "nvlink" if spec.nvlink is not None and spec.all_joined else "pcie"
-
-
-def _reached_by(spec: NodeSpec) -> tuple[str, str]:
-    """Return what GPUs of a node reach each other over, those that send or receive, and those that do both."""
-    if spec.peer_to_peer or _joined_by(spec) == "nvlink":
-        return _joined_by(spec), _joined_by(spec)
-    return "host-memory", "host-memory-both-ways"
 
 
 def _direct(cluster: Cluster) -> bool:

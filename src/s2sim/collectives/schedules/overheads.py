@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import ceil
+from operator import add, mul
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,10 @@ import numpy as np
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s2sim.arrays import Floats, Ints, Mask
+    from s2sim.collectives.schedules.per_message import PerMessage
     from s2sim.collectives.schedules.schedule import Pattern
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
@@ -33,12 +38,18 @@ class Overheads:
         Bytes on the network for each byte of the message, at least 1.
     limit_Bps : float64 array, shape (m,)
         Most that the network carries of each message; infinite where nothing limits it.
+    latencies, shares, limits : tuples of PerMessage
+        What the latency is the sum of, the factor one over the product of, and the limit made of, by constants; empty
+        where a library does not tell.
     """
 
     latency_ps: Ints
     factor: Floats
     limit_Bps: Floats
     clock_ps: int | None = None
+    latencies: tuple[PerMessage, ...] = ()
+    shares: tuple[PerMessage, ...] = ()
+    limits: tuple[PerMessage, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.latency_ps < 0).any() or (self.factor < 1).any() or not (self.limit_Bps > 0).all():
@@ -52,7 +63,8 @@ class Overheads:
 
     def take(self, chosen: Ints) -> Overheads:
         """Return those of some messages, int64 of shape (k,), which no round of a ring is made of."""
-        return Overheads(self.latency_ps[chosen], self.factor[chosen], self.limit_Bps[chosen])
+        made_of = (tuple(each.take(chosen) for each in made) for made in (self.latencies, self.shares, self.limits))
+        return Overheads(self.latency_ps[chosen], self.factor[chosen], self.limit_Bps[chosen], None, *made_of)
 
     def added_to(self, routes: Routes) -> Routes:
         """Return routes of the messages, one each, with the latency and the limits."""
@@ -60,6 +72,16 @@ class Overheads:
         if self.clock_ps is not None:
             latency_ps = np.full_like(latency_ps, self.clock_ps)
         return replace(routes, latency_ps=latency_ps, limit_Bps=self.limit_Bps)
+
+
+def overheads_of(
+    latencies: Sequence[PerMessage], shares: Sequence[PerMessage], limits: Sequence[PerMessage]
+) -> Overheads:
+    """Return the sum of latencies, one over the product of shares, and the one limit, with what they are made of."""
+    latency_ps = reduce(add, (each.each for each in latencies)).astype(np.int64)
+    share = reduce(mul, (each.each for each in shares))
+    (limit,) = limits
+    return Overheads(latency_ps, 1 / share, limit.each, None, tuple(latencies), tuple(shares), tuple(limits))
 
 
 def clock_of_cycles_ps(pattern: Pattern, latency_ps: Ints) -> int | None:
@@ -76,32 +98,44 @@ def clock_of_cycles_ps(pattern: Pattern, latency_ps: Ints) -> int | None:
     >>> clock_of_cycles_ps(around, np.array([1, 1, 7]))
     3
     """
+    slowest = slowest_cycle(pattern, latency_ps)
+    return None if slowest is None else ceil(slowest[0])
+
+
+def slowest_cycle(pattern: Pattern, latency_ps: Ints) -> tuple[float, Ints] | None:
+    """Return the largest mean latency in picoseconds over the cycles of a pattern, and the messages of that cycle.
+
+    None where they are no cycles; see `clock_of_cycles_ps`.
+    """
     ranks = len(np.unique(pattern.src))
     if pattern.through_switch or not ranks or pattern.messages % ranks:
         return None
     channels = (each.reshape(-1, ranks) for each in (pattern.src, pattern.dst, latency_ps))
-    means = [_largest_cycle_mean(*channel) for channel in zip(*channels, strict=True)]
-    known = [mean for mean in means if mean is not None]
-    return ceil(max(known)) if len(known) == len(means) else None
+    found = [_slowest_cycle(*channel) for channel in zip(*channels, strict=True)]
+    known = [(*cycle, channel * ranks) for channel, cycle in enumerate(found) if cycle is not None]
+    if len(known) < len(found):
+        return None
+    mean_ps, members, first = max(known, key=lambda cycle: cycle[0])
+    return mean_ps, first + np.array(members)
 
 
-def _largest_cycle_mean(src: Ints, dst: Ints, latency_ps: Ints) -> float | None:
-    """Return the largest mean latency over the cycles of a permutation; None if it is none."""
+def _slowest_cycle(src: Ints, dst: Ints, latency_ps: Ints) -> tuple[float, list[int]] | None:
+    """Return the largest mean latency over the cycles of a permutation, and the members of that; None if it is none."""
     order = np.argsort(src)
     if not np.array_equal(src[order], np.sort(dst)):
         return None
     following = order[np.searchsorted(src[order], dst)].tolist()
     latencies = latency_ps.tolist()
-    means = []
+    cycles = []
     left = set(range(len(following)))
     while left:
         first = at = left.pop()
-        cycle = [latencies[at]]
+        cycle = [at]
         while (at := following[at]) != first:
             left.discard(at)
-            cycle.append(latencies[at])
-        means.append(fmean(cycle))
-    return max(means)
+            cycle.append(at)
+        cycles.append((fmean(latencies[at] for at in cycle), cycle))
+    return max(cycles, key=lambda cycle: cycle[0])
 
 
 def inside_node(cluster: Cluster, pattern: Pattern) -> Mask:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from s2sim.arrays import Floats, Ints, Mask
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads
+    from s2sim.collectives.schedules.per_message import PerMessage
 
 Release: TypeAlias = Literal["delivered", "sent"]
 
@@ -231,7 +232,8 @@ class Schedule:
     """All rounds of one collective.
 
     ``helpers`` are GPUs beside the ranks that take part, numbered after them: servers. ``launch_ps`` is what a library
-    takes to launch it, in picoseconds before the first step, and ``protocol`` how it sends, where it has several ways.
+    takes to launch it, in picoseconds before the first step, ``launch`` what that is the sum of, where the library
+    tells, and ``protocol`` how it sends, where it has several ways.
     """
 
     demand: Demand
@@ -239,6 +241,7 @@ class Schedule:
     stage: Stage
     helpers: int = 0
     launch_ps: int = 0
+    launch: tuple[PerMessage, ...] = ()
     protocol: str = ""
 
     @property

@@ -1,0 +1,155 @@
+"""What each hop of a message takes by a library's constants: latencies that add up, shares of the rate, and a limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.collectives.schedules.overheads import inside_node, overheads_of
+from s2sim.collectives.schedules.per_message import PerMessage
+from s2sim.errors import S2SimError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.arrays import Ints, Mask
+    from s2sim.collectives.libraries.constants import Constants, Protocol, Way
+    from s2sim.collectives.schedules.overheads import Overheads
+    from s2sim.collectives.schedules.schedule import Pattern
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.node_spec import NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenNodes:
+    """What a hop between nodes takes by the network of a node and the way to it.
+
+    Attributes
+    ----------
+    transport, path : str
+        Names of the network and of the way to it.
+    network, to_network : Way
+        Their constants.
+    """
+
+    transport: str
+    path: str
+    network: Way
+    to_network: Way
+
+    @property
+    def latency_ps(self) -> int:
+        """Picoseconds of both."""
+        return self.network.latency_ps + self.to_network.latency_ps
+
+    @property
+    def share(self) -> float:
+        """Share of the rate that both leave."""
+        return self.network.share * self.to_network.share
+
+
+def between_nodes(constants: Constants, spec: NodeSpec) -> BetweenNodes:
+    """Return what the network of a node and the way to it make of a hop; an error where the constants do not tell."""
+    network, path = dict(constants.networks), dict(constants.paths)
+    if spec.transport is None:
+        raise S2SimError(
+            f"what {constants.name} adds is known by the network: the topology does not say nic.transport, so that "
+            "its latencies may be a library's already; give a topology with hardware latencies that says it"
+        )
+    for what, name, known in (("network", spec.transport, network), ("path", spec.path, path)):
+        if name not in known:
+            raise S2SimError(
+                f"the constants of {constants.name} do not tell the {what} {name}: they have {', '.join(known)}"
+            )
+    transport = str(spec.transport)
+    return BetweenNodes(transport, spec.path, network[transport], path[spec.path])
+
+
+def each_hop(constants: Constants, protocol: Protocol, pattern: Pattern, cluster: Cluster) -> Overheads:
+    """Return what hops and protocol add to each message of a pattern through no switch.
+
+    Inside a node that is by what its GPUs are joined by, between nodes by the slower and the narrower of both ends.
+    """
+    nodes = cluster.dims.node_set
+    spec = nodes.spec[cluster.node_of_rank]
+    source, target = spec[pattern.src], spec[pattern.dst]
+    inside = inside_node(cluster, pattern)
+    latency_ps, share = dict(protocol.inside_ps), dict(constants.shares)
+    links = [joined_by(each) for each in nodes.specs]
+    hops = [(f"protocol.{protocol.name}.{link}", latency_ps[link]) for link in links]
+    one_way, two_ways = zip(*map(_reached_by, nodes.specs), strict=True)
+    shares = [(f"share.{name}", share[name]) for name in (*one_way, *two_ways)]
+    hop_row = source
+    share_row = source if one_way == two_ways else source + len(links) * _both_ways(pattern)
+    every = np.zeros(pattern.messages, np.int64)
+    protocol_share = one_of("share", [(f"protocol.{protocol.name}.share", protocol.share)], every)
+    limit = one_of("limit", [(f"protocol.{protocol.name}.limit", protocol.limit_Bps)], every)
+    if inside.all():
+        return overheads_of(
+            [one_of("hop", hops, hop_row)], [one_of("share", shares, share_row), protocol_share], [limit]
+        )
+    ways = [between_nodes(constants, each) for each in nodes.specs]
+    way_ps, way_share = np.array([way.latency_ps for way in ways]), np.array([way.share for way in ways])
+    slower = np.where(way_ps[source] >= way_ps[target], source, target)
+    narrower = np.where(way_share[source] <= way_share[target], source, target)
+    hop_row = np.where(inside, hop_row, len(hops))
+    share_row = np.where(inside, share_row, len(shares) + narrower)
+    hops.append((f"protocol.{protocol.name}.network", protocol.between_ps))
+    shares += [(f"network.{way.transport}.share", way.network.share) for way in ways]
+    # Messages that stay inside have the last row, which is of no constant.
+    nowhere = len(ways)
+    paths = [(f"path.{way.path}.share", way.to_network.share) for way in ways]
+    to_network = one_of("share", [*paths, ("", 1.0)], np.where(inside, nowhere, narrower))
+    latencies = [
+        one_of("hop", [*each, ("", 0)], np.where(inside, nowhere, slower))
+        for each in zip(*map(latencies_of, ways), strict=True)
+    ]
+    of_links = one_of("share", shares, share_row)
+    return overheads_of([one_of("hop", hops, hop_row), *latencies], [of_links, to_network, protocol_share], [limit])
+
+
+def one_of(kind: str, named: Sequence[tuple[str, float]], row: Ints, times: int = 1) -> PerMessage:
+    """Return what each message has of some constants, which latencies are multiples of and shares and limits divide by.
+
+    Parameters
+    ----------
+    kind : str
+        ``"share"``, ``"limit"``, or of what a latency is.
+    named : sequence of (str, float)
+        Constants and their values, no name for what is none.
+    row : int64 array, shape (m,)
+        Which of them each message has.
+    times : int
+        How often.
+    """
+    power = -1 if kind in ("share", "limit") else 1
+    powers = tuple(((name, power),) if name else () for name, _ in named)
+    return PerMessage(kind, powers, np.array([value for _, value in named], np.float64), row, times)
+
+
+def latencies_of(way: BetweenNodes) -> list[tuple[str, int]]:
+    """Return the latencies of a network and of the way to it, by the names of their constants."""
+    return [
+        (f"network.{way.transport}.latency", way.network.latency_ps),
+        (f"path.{way.path}.latency", way.to_network.latency_ps),
+    ]
+
+
+def joined_by(spec: NodeSpec) -> str:
+    """Return the kind of link that joins the GPUs of a node."""
+    return "nvlink" if spec.nvlink is not None and spec.all_joined else "pcie"
+
+
+def _reached_by(spec: NodeSpec) -> tuple[str, str]:
+    """Return what GPUs of a node reach each other over, those that send or receive, and those that do both."""
+    if spec.peer_to_peer or joined_by(spec) == "nvlink":
+        return joined_by(spec), joined_by(spec)
+    return "host-memory", "host-memory-both-ways"
+
+
+def _both_ways(pattern: Pattern) -> Mask:
+    """Return which messages have an end that sends and receives, bool of shape (m,)."""
+    both: Mask = np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src)
+    return both
