@@ -35,6 +35,8 @@ _MOST_CHUNKS = 128
 _MOST_PARTS = 1 << 17
 # Rounds times pairs, a byte each.
 _MOST_PLACES = 1 << 30
+# Steps times pairs, above which looking at each step takes longer than people see.
+_MOST_BOUND = 1 << 17
 
 
 def _depth(parent: Ints) -> Ints:
@@ -222,4 +224,6 @@ def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
         adds = np.tile(trees.adds[at], len(groups.ranks))
         return Pieces(np.arange(start.size), start.reshape(-1), stop.reshape(-1), adds)
 
-    return Stage(LazySteps(len(starts), make), pieces)
+    total = Round(every, np.repeat(chunk_bytes * chunks, len(trees.delay)))
+    many = len(starts) * every.messages > _MOST_BOUND
+    return Stage(LazySteps(len(starts), make), pieces, total=total if many else None)

@@ -197,12 +197,16 @@ class Stage:
         pieces is quick enough.
     chain : bool
         Whether every step waits for the one before it and nothing else.
+    total : Round or None
+        Where many rounds are parts of one pattern, that pattern with what all of them together carry: a bound that
+        needs none of them.
     """
 
     steps: Sequence[Step]
     pieces: Callable[[int, int], Pieces]
     volume: Callable[[int], Ints] | None = None
     chain: bool = True
+    total: Round | None = None
 
     @cached_property
     def rounds(self) -> int:
