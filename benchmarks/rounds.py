@@ -28,7 +28,7 @@ LARGE = ("fabric.levels=3", "node.gpus=8", "nic.count=8", "fabric.hosts_per_leaf
 
 def show(name: str, function: Callable[[], object], less_s: float = 0.0) -> float:
     """Call it, print one line, and return the CPU seconds that it took."""
-    solve, search = rounds.RoundTimes._solve, ways.find_routes  # noqa: SLF001  (counted from outside)
+    solve, search = rounds.RoundTimes._solve, ways.find_routes  # noqa: SLF001  (calls of it are what is counted)
     with (
         patch.object(rounds.RoundTimes, "_solve", autospec=True, side_effect=solve) as solved,
         patch.object(ways, "find_routes", side_effect=search) as searched,

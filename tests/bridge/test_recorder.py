@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from s2sim.cli.main import main  # noqa: E402 - only where PyTorch is
-from s2sim.gradients.gradient import RowSparse  # noqa: E402
-from s2sim.gradients.traces.read import open_trace  # noqa: E402
+from s2sim.cli.main import main
+from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.traces.read import open_trace
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "usage.md"
 RANKS = 2

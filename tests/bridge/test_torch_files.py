@@ -11,12 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from s2sim.cli.main import main  # noqa: E402 - only where PyTorch is
-from s2sim.codecs.bfloat16 import BFLOAT16, widen  # noqa: E402
-from s2sim.errors import TraceError  # noqa: E402
-from s2sim.gradients.gradient import RowSparse  # noqa: E402
-from s2sim.gradients.traces.array_files import read_arrays  # noqa: E402
-from s2sim.gradients.traces.import_arrays import import_trace  # noqa: E402
+from s2sim.cli.main import main
+from s2sim.codecs.bfloat16 import BFLOAT16, widen
+from s2sim.errors import TraceError
+from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.traces.array_files import read_arrays
+from s2sim.gradients.traces.import_arrays import import_trace
 
 
 class Evil:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+FULL = Path("/dev/full")
 RUN = ("run", "--topology", "single-switch", "--workers", "4")
 COLLECTIVE = ("collective", "barrier", "--topology", "single-switch", "--workers", "4")
 OUTPUTS = {
@@ -58,7 +59,7 @@ def test_a_file_that_is_there_already_is_tried_and_left_as_it_is(s2sim, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["there.json"]
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")  # noqa: PTH110
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize(
     "arguments",
     [(*COLLECTIVE, "--json", "/dev/full"), (*COLLECTIVE, "--goal", "/dev/full"), ("list", "--json", "/dev/full")],
@@ -68,10 +69,10 @@ def test_a_full_disk_is_told_in_one_line(arguments, s2sim):
     assert (code, err) == (2, "s2sim: error: cannot write /dev/full: No space left on device\n")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")  # noqa: PTH110
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("arguments", [("list", "gpus"), ("list", "gpus", "--json", "-")])
 def test_a_full_standard_output_is_told_in_one_line(arguments):
-    with open("/dev/full", "w") as full:  # noqa: PTH123
+    with FULL.open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "s2sim", *arguments],
             stdout=full,

@@ -51,8 +51,8 @@ def test_the_mean_over_draws_is_the_value(levels):
 @pytest.mark.parametrize("levels", [1, 3, 15, 127])
 def test_variance_of_qsgd_keeps_its_bound(levels):
     """D. Alistarh et al., QSGD, lemma 3.1: the variance is at most min(n / s^2, sqrt(n) / s) of the squared norm."""
-    for vector in (np.random.default_rng(5).standard_normal(32), np.eye(1, 32)[0], np.ones(32)):
-        vector = vector.astype(np.float32)  # noqa: PLW2901  (as it travels)
+    for values in (np.random.default_rng(5).standard_normal(32), np.eye(1, 32)[0], np.ones(32)):
+        vector = values.astype(np.float32)
         norms = bucket_norms(vector, 32)
         errors = np.square(drawn(vector, norms, 32, levels) - vector).sum(axis=1)
         bound = min(32 / levels**2, np.sqrt(32) / levels) * float(norms[0]) ** 2
@@ -60,8 +60,8 @@ def test_variance_of_qsgd_keeps_its_bound(levels):
 
 
 def test_zeros_huge_and_subnormal_values():
-    for vector in (np.zeros(10), np.full(10, 3.4e38), np.full(10, 1e-44), np.array([1e-45])):
-        vector = vector.astype(np.float32)  # noqa: PLW2901  (as it travels)
+    for values in (np.zeros(10), np.full(10, 3.4e38), np.full(10, 1e-44), np.array([1e-45])):
+        vector = values.astype(np.float32)
         found = drawn(vector, bucket_norms(vector, 4), 4, 7)
         assert np.isfinite(found).all()
         assert found.astype(np.float64).mean() == pytest.approx(vector.astype(np.float64).mean(), rel=0.05)

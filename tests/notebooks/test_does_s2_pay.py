@@ -11,7 +11,7 @@ import pytest
 
 marimo = pytest.importorskip("marimo")
 
-from s2sim.cli.main import main  # noqa: E402  (without marimo there is nothing to test)
+from s2sim.cli.main import main
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "does_s2_pay.py"
 ASKED = {"topology": "leaf-spine", "workers": "4,8", "trace": "ncf", "library": "nccl:or=owners", "nic": "10Gbps"}

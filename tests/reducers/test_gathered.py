@@ -20,7 +20,7 @@ class Rounded(Gathered):
 
     about = Traits(name="rounded", summary="rounds", source="this test", feedback="needed")
 
-    def encode(self, vector, random):  # noqa: ARG002  (rounding to nearest draws nothing)
+    def encode(self, vector, random):
         return ((np.rint(vector.astype(np.float64) * 8) / 8).astype(np.float32),)
 
     def decode(self, message, elements):

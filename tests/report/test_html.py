@@ -13,7 +13,7 @@ class Reader(HTMLParser):
         self.open = []
         self.cells = []
 
-    def handle_starttag(self, tag, attrs):  # noqa: ARG002 - the signature that the base class calls
+    def handle_starttag(self, tag, attrs):
         if tag != "br":
             self.open.append(tag)
         if tag == "td":

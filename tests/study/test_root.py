@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def test_it_goes_where_scipy_goes(shape):
         if ends[0][1] * ends[1][1] > 0:
             continue
         found += 1
-        root = find_root(lambda x: function(x, to=ours), *ends, **tolerance)  # noqa: B023  (called at once)
+        root = find_root(partial(function, to=ours), *ends, **tolerance)
         assert root == brentq(function, low, high, **tolerance)
         # SciPy asks at both ends first.
         assert ours == theirs[2:]

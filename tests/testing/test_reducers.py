@@ -131,7 +131,7 @@ class Murmurs(Dense):
 class RefusesAll(Dense):
     """Takes no number of ranks."""
 
-    def reduce(self, rank, gradient):  # noqa: ARG002
+    def reduce(self, rank, gradient):
         raise S2SimError(f"{rank.size} ranks are too many or too few")
         yield
 
@@ -203,7 +203,7 @@ class Boasts(Halves):
 
     about = dataclasses.replace(LOSSY, feedback="needed")
 
-    def contraction(self, gradient):  # noqa: ARG002
+    def contraction(self, gradient):
         return 0.8
 
 
@@ -219,7 +219,7 @@ class BoundsOne(Compressing):
 class Keeps(Boasts):
     """Promises what it keeps: nothing is wrong."""
 
-    def contraction(self, gradient):  # noqa: ARG002
+    def contraction(self, gradient):
         return 0.75
 
 

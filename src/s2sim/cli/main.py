@@ -124,7 +124,7 @@ def _silence(stream: TextIO) -> None:
 def _prepare_streams() -> None:
     if sys.stderr is None:
         # Closed by whoever started the process, so that nobody wants to hear; what is answered stays of use.
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (open until Python exits)
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (no block can close it: it stays open until Python exits)
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a letter shows a question mark instead of an error.
         if hasattr(stream, "reconfigure"):

@@ -64,4 +64,4 @@ def notebook_command(
     command += ["--headless"] if headless else []
     command += [] if port is None else ["--port", str(port)]
     command += ["--", *(f"--{name}={value}" for name, value in given.items() if value is not None)]
-    raise typer.Exit(subprocess.run(command, check=False).returncode)  # noqa: S603  (no shell reads these words)
+    raise typer.Exit(subprocess.run(command, check=False).returncode)  # noqa: S603  (a list of words that no shell reads, starting with this Python)

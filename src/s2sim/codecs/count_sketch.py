@@ -16,7 +16,7 @@ from s2sim.codecs import compiled
 from s2sim.codecs.base import Combination, float32_vector
 from s2sim.codecs.batches import BATCH_KEYS, batches, row_batches
 from s2sim.codecs.bitmap import BLOCK_ELEMENTS, bitmap_bytes, check_bitmap, pack_nonzero, position_parts
-from s2sim.codecs.compiled import Backend  # noqa: TC001  (options are built from annotations)
+from s2sim.codecs.compiled import Backend  # noqa: TC001  (options are built from annotations at run time; codecs have no base class)
 from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
 from s2sim.codecs.payload import Payload
 from s2sim.errors import CodecError, OptionError

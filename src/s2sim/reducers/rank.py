@@ -258,7 +258,7 @@ class Reducer(ABC):
         """Do as much of `reduce` as leaves what a later step starts from: all of it unless a reducer needs less."""
         yield from self.reduce(rank, gradient)
 
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:  # noqa: ARG002  (for those that do)
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return the indices of the layers that do not travel as plain float32; none unless a reducer says so."""
         return ()
 
@@ -274,11 +274,11 @@ class Reducer(ABC):
         again.held = dtype
         return again
 
-    def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:  # noqa: ARG002  (for those that are sized)
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
         """Return a reducer whose sizes follow from the statistics of these gradients, one a rank; most need none."""
         return self
 
-    def placed(self, nodes: Sequence[int]) -> Self:  # noqa: ARG002  (for those that communicate inside nodes first)
+    def placed(self, nodes: Sequence[int]) -> Self:
         """Return a reducer for ranks of which rank r runs on the node number ``nodes[r]``; most do not care."""
         return self
 
@@ -336,7 +336,7 @@ class Reducer(ABC):
         """Return what a reader should know of the choices that were made for these options."""
         return ()
 
-    def contraction(self, gradient: Gradient) -> float | None:  # noqa: ARG002  (for those that promise one)
+    def contraction(self, gradient: Gradient) -> float | None:
         """Return the largest delta with which, over seeds, E ||x - sent||² <= (1 - delta) ||x||² is promised.
 
         x is ``gradient``, or any of its shapes; None where nothing is.

@@ -91,7 +91,7 @@ def _check_vector(codec: Codec, array: Floats32) -> Payload:
         tuple(payload.arrays) == tuple(codec.combine),
         f"the payload holds {', '.join(payload.arrays)}, though combine names {', '.join(codec.combine)}",
     )
-    again = dataclasses.replace(codec).encode(array)  # type: ignore[type-var]  # a dataclass, which no protocol can say
+    again = dataclasses.replace(codec).encode(array)  # type: ignore[type-var]  # codecs are dataclasses; a Protocol has no way to demand that
     require(again.to_bytes() == payload.to_bytes(), f"{n} elements are encoded to other bytes when it is done again")
     before = payload.to_bytes()
     decoded = codec.decode(payload)

@@ -145,7 +145,7 @@ class DoubleBinaryTree(OverGroups):
         """Return it with the chunks that the rates of the cluster choose."""
         return replace(self, chunks=self._chunks(groups, _over_members(groups.members), cluster))
 
-    def stage(self, kind: Kind, groups: Groups) -> Stage:  # noqa: ARG002  (all-reduce is the one it has)
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does an all-reduce on its part, by trees over its members."""
         return _pipelined(groups, _over_members(groups.members), self.chunks or 1)
 

@@ -21,7 +21,7 @@ class OverGroups(ABC):
     __slots__ = ()
     name: ClassVar[str]
 
-    def fitted(self, groups: Groups, cluster: Cluster) -> Self:  # noqa: ARG002  (for those that choose)
+    def fitted(self, groups: Groups, cluster: Cluster) -> Self:
         """Return the algorithm with the options that the cluster's rates choose; most choose none."""
         return self
 

@@ -45,7 +45,7 @@ class Pairwise:
     def __post_init__(self) -> None:
         check_options(self, self.name)
 
-    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:  # noqa: ARG002  (the same on any cluster)
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule; rounds are made when asked for, because there are P - 1 of P pairs each."""
         ranks = demand.ranks
         if self.partners == "xor" and ranks & (ranks - 1):

@@ -38,11 +38,11 @@ class Profile:
     def choose(self, demand: Demand, cluster: Cluster) -> str | None:
         """Return the option string of the algorithm that the library takes; None for the fastest."""
 
-    def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002  (for those that differ)
+    def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
         """Return option strings of the algorithms that the library has; none for those that libraries have."""
         return ()
 
-    def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[Profile, ...]:  # noqa: ARG002  (likewise)
+    def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[Profile, ...]:
         """Return one profile for each way in which the library can send this, of which the fastest counts: itself."""
         return (self,)
 

@@ -35,7 +35,7 @@ def parse_safetensors(data: bytes, label: str) -> dict[str, StoredTensor]:
     from safetensors import SafetensorError, deserialize
 
     try:
-        stored = dict(deserialize(data))  # type: ignore[no-untyped-call]  # a compiled function without annotations
+        stored = dict(deserialize(data))  # type: ignore[no-untyped-call]  # safetensors ships no annotations of this function
     except SafetensorError as error:
         raise TraceError(
             f"{label} is truncated, damaged or no safetensors file ({error}): record, export or copy the file again"

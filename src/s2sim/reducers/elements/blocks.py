@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from s2sim.reducers.rank import Held, Rank
 
 
-class Blocks:
+class CutBlocks:
     """One rank's blocks of a vector, and what has come to it and gone from it.
 
     Attributes

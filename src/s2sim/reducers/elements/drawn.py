@@ -68,7 +68,7 @@ class Drawn(Selecting):
         """Whether receivers have to draw what the others have drawn."""
         return False
 
-    def factors(self, parts: Segments) -> Floats32 | np.float32:  # noqa: ARG002  (for those that scale)
+    def factors(self, parts: Segments) -> Floats32 | np.float32:
         """Return what the values are multiplied with before they are sent."""
         return np.float32(1)
 

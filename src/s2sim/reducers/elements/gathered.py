@@ -68,7 +68,7 @@ class Gathered(Reducer):
         """Add what a message stands for to ``total``, float32 of shape (n,), n > 0."""
         np.add(total, self.decode(message, len(total)), out=total)
 
-    def off(self, message: Message, elements: int) -> float | None:  # noqa: ARG002  (for those that know)
+    def off(self, message: Message, elements: int) -> float | None:
         """Return how far any element may be, for certain, from what a message says of it; None if that is not known."""
         return None
 

@@ -26,7 +26,7 @@ BlocksMessage: TypeAlias = "tuple[Words, NDArray[Any]]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
+class NumberedBlocks:
     """Some blocks of a vector.
 
     Attributes
@@ -48,11 +48,11 @@ class Blocks:
         """Bytes of the elements and the numbers."""
         return self.values.nbytes + len(self.numbers) * INDEX_BYTES
 
-    def of_owner(self, owner: int, owners: int) -> Blocks:
+    def of_owner(self, owner: int, owners: int) -> NumberedBlocks:
         """Return those that belong to one of some owners, to whom blocks are dealt in turn."""
         owned = self.numbers % owners == owner
         last = len(owned) > 0 and bool(owned[-1])
-        return Blocks(self.numbers[owned], self.values[owned], self.beyond if last else 0)
+        return NumberedBlocks(self.numbers[owned], self.values[owned], self.beyond if last else 0)
 
     def message(self, held: Held) -> BlocksMessage:
         """Return them as they travel."""
@@ -60,35 +60,35 @@ class Blocks:
         return self.numbers.astype(np.uint32), as_held(flat[: len(flat) - self.beyond], held)
 
 
-def non_zero(vector: Floats32, block: int) -> Blocks:
+def non_zero(vector: Floats32, block: int) -> NumberedBlocks:
     """Return the blocks of a vector, float32 of shape (n,), that are not all zero."""
     count = -(-len(vector) // block)
     check_key_space(0, count)
     beyond = count * block - len(vector)
     table = np.pad(vector, (0, beyond)).reshape(count, block)
     numbers = np.flatnonzero((table != 0).any(axis=1))
-    return Blocks(numbers, table[numbers], beyond if len(numbers) and numbers[-1] == count - 1 else 0)
+    return NumberedBlocks(numbers, table[numbers], beyond if len(numbers) and numbers[-1] == count - 1 else 0)
 
 
-def read(message: BlocksMessage, block: int) -> Blocks:
+def read(message: BlocksMessage, block: int) -> NumberedBlocks:
     """Return the blocks of a message."""
     numbers, flat = message
     beyond = len(numbers) * block - len(flat)
     values = np.pad(widen(flat), (0, beyond)).reshape(len(numbers), block)
-    return Blocks(numbers.astype(np.int64), values, beyond)
+    return NumberedBlocks(numbers.astype(np.int64), values, beyond)
 
 
-def sum_blocks(parts: Sequence[Blocks]) -> Blocks:
+def sum_blocks(parts: Sequence[NumberedBlocks]) -> NumberedBlocks:
     """Return the sum of several ranks' blocks, in float32 and in their order; `S2SimError` on overflow."""
     numbers = np.unique(np.concatenate([part.numbers for part in parts]))
     total = np.zeros((len(numbers), parts[0].values.shape[1]), np.float32)
     with refuse_overflow():
         for part in parts:
             total[np.searchsorted(numbers, part.numbers)] += part.values
-    return Blocks(numbers, total, max(part.beyond for part in parts))
+    return NumberedBlocks(numbers, total, max(part.beyond for part in parts))
 
 
-def to_vector(parts: Sequence[Blocks], n: int, block: int) -> Floats32:
+def to_vector(parts: Sequence[NumberedBlocks], n: int, block: int) -> Floats32:
     """Return the vector of ``n`` elements that has these blocks, no two of one number, and zeros elsewhere."""
     table = np.zeros((-(-n // block), block), np.float32)
     for part in parts:
@@ -96,16 +96,16 @@ def to_vector(parts: Sequence[Blocks], n: int, block: int) -> Floats32:
     return table.reshape(-1)[:n]
 
 
-def find(size_bytes: int, found: Blocks) -> Work:
+def find(size_bytes: int, found: NumberedBlocks) -> Work:
     """Return the cost of reading a vector for a bitmap of its blocks, and copying those that are not all zero."""
     return Work("encode", size_bytes + 2 * found.nbytes, launches=1 + SELECT_LAUNCHES)
 
 
-def add_up(parts: Sequence[Blocks], total: Blocks) -> Work:
+def add_up(parts: Sequence[NumberedBlocks], total: NumberedBlocks) -> Work:
     """Return the cost of clearing a sum and adding the blocks of several messages to it, a kernel a message."""
     return Work("encode", total.nbytes + sum(3 * part.nbytes for part in parts), launches=1 + len(parts))
 
 
-def put_back(size_bytes: int, union: Sequence[Blocks]) -> Work:
+def put_back(size_bytes: int, union: Sequence[NumberedBlocks]) -> Work:
     """Return the cost of clearing a vector and copying blocks into it."""
     return Work("decode", size_bytes + sum(2 * part.nbytes for part in union), launches=2)

@@ -44,11 +44,11 @@ class Raw:
 
     held: Held
 
-    def encode(self, values: Floats32, random: np.random.Generator) -> Codes:  # noqa: ARG002  (rounding draws nothing)
+    def encode(self, values: Floats32, random: np.random.Generator) -> Codes:
         """Return the values."""
         return (as_held(values, self.held),)
 
-    def decode(self, codes: Codes, count: int) -> Floats32:  # noqa: ARG002  (as many as there are)
+    def decode(self, codes: Codes, count: int) -> Floats32:
         """Return the values."""
         return widen(codes[0])
 
@@ -87,11 +87,11 @@ class Fitted:
 
     pieces: int
 
-    def encode(self, values: Floats32, random: np.random.Generator) -> Codes:  # noqa: ARG002  (a fit draws nothing)
+    def encode(self, values: Floats32, random: np.random.Generator) -> Codes:
         """Return knots, coefficients and order."""
         return encode_fit(values, self.pieces)
 
-    def decode(self, codes: Codes, count: int) -> Floats32:  # noqa: ARG002  (the last knot tells)
+    def decode(self, codes: Codes, count: int) -> Floats32:
         """Return the curve's values."""
         knots, coefficients, order = codes
         return decode_fit(knots, coefficients, order)

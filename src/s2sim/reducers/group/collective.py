@@ -136,7 +136,7 @@ class Reduction(Collective):
         shapes = [leaf.shape for leaf in leaves]
         return self._shapes.setdefault(target, shapes) == shapes
 
-    def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:  # noqa: ARG002  (added to what came before)
+    def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:
         if target in self._totals:
             self._totals[target].add(payload)
         else:
@@ -174,7 +174,7 @@ class Transfer(Collective):
             return dict(sorted(self._held[member].items()))
         return tuple(self._held[member][source] for source in range(len(self.ranks)))
 
-    def _fits(self, target: int, leaves: Leaves) -> bool:  # noqa: ARG002  (nothing is combined: all may differ)
+    def _fits(self, target: int, leaves: Leaves) -> bool:
         return True
 
     def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:

@@ -1,6 +1,6 @@
 """One rank's handles on its groups."""
 
-# ruff: noqa: D102  (`s2sim.reducers.rank.Rank` describes the methods of Member)
+# ruff: noqa: D102  (Member implements the protocol `s2sim.reducers.rank.Rank`, whose methods have the docstrings)
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from s2sim.arrays import Floats32  # noqa: TC001  (state is restored from annotations)
+from s2sim.arrays import Floats32
 from s2sim.reducers.low_rank import cost
 from s2sim.reducers.low_rank.low_rank import LowRank
 from s2sim.reducers.low_rank.matrices import averages, orthonormal, product

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse import coordinates as coo
-from s2sim.reducers.row_sparse.split import Layers  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.row_sparse.split import Layers
 from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from s2sim.arrays import Floats32  # noqa: TC001  (options are built from annotations)
+from s2sim.arrays import Floats32
 from s2sim.codecs.top_k import as_pairs, elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.options import check_options

@@ -81,6 +81,6 @@ class DoReFa(Gathered):
         shares *= scale
         return shares
 
-    def off(self, message: Message, elements: int) -> float:  # noqa: ARG002  (the scale alone counts)
+    def off(self, message: Message, elements: int) -> float:
         """Return the distance between two values."""
         return 2 * float(message[0][0]) / float(self.last)

@@ -54,7 +54,7 @@ class EfSignSgd(Gathered):
         wide = [vector.astype(np.float64) for vector in layer_vectors(gradient) if vector.any()]
         return min((np.abs(each).sum() ** 2 / (each.size * np.square(each).sum()) for each in wide), default=1.0)
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the mean magnitude and the signs."""
         magnitude = np.abs(vector).mean(dtype=np.float64)
         return np.array([magnitude], np.float32), write_signs(vector, self.wire)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from s2sim.arrays import Floats32  # noqa: TC001  (options are built from annotations)
+from s2sim.arrays import Floats32
 from s2sim.errors import OptionError
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost

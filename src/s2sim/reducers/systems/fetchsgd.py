@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from s2sim.arrays import Floats32  # noqa: TC001  (what is carried is restored by its annotation)
+from s2sim.arrays import Floats32
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.reducers import gpu_cost

@@ -44,12 +44,12 @@ class Fp8(Gathered):
         certainty="recalled",
     )
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (rounds to nearest)
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the scale and the codes."""
         scale = scale_to_fill(vector, self.form)
         return np.array([scale]), fill(vector, scale, self.form)
 
-    def decode(self, message: Message, elements: int) -> Floats32:  # noqa: ARG002  (one code an element)
+    def decode(self, message: Message, elements: int) -> Floats32:
         """Return the codes' values times the scale."""
         scale, codes = message
         values: Floats32 = from_float8(codes, self.form) * scale[0]

@@ -21,7 +21,7 @@ from s2sim.options import check_options
 from s2sim.reducers.parts.nodes import nodes_among, why_no_nodes
 from s2sim.reducers.parts.two_levels import TwoLevels
 from s2sim.reducers.rank import Reduced, Traits
-from s2sim.reducers.row_sparse.split import Layers  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.row_sparse.split import Layers
 from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ class OneBitSgd(Gathered):
     def __post_init__(self) -> None:
         check_options(self, "onebit-sgd", column=0)
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the means of negative and other elements of every column, shape (2, columns), and the signs."""
         first = np.arange(0, len(vector), self.column or len(vector))
         negative = vector < 0

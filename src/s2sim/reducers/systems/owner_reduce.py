@@ -14,7 +14,7 @@ from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse import cost
 from s2sim.reducers.row_sparse.messages import pack_tables, sum_tables, unpack_tables
 from s2sim.reducers.row_sparse.owners import Owners
-from s2sim.reducers.row_sparse.split import Layers  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.row_sparse.split import Layers
 from s2sim.reducers.systems.sparse import Sparse
 
 if TYPE_CHECKING:

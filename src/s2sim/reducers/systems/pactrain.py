@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from s2sim.arrays import Ints  # noqa: TC001  (options are built from annotations)
+from s2sim.arrays import Ints
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
@@ -96,7 +96,7 @@ class PacTrain(Reducer):
 
         return Reduced(rank.replicated(lambda: put_back(reduced.mean)), sent=lambda: put_back(reduced.sent()))
 
-    def fitted(self, gradients: Sequence[Gradient], seed: int) -> PacTrain:  # noqa: ARG002  (gradients decide)
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> PacTrain:
         """Return the same with the mask of what is largest in the mean of these gradients."""
         if self.mask == "random":
             return self

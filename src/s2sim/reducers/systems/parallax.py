@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse import coordinates as coo
-from s2sim.reducers.row_sparse.split import Layers  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.row_sparse.split import Layers
 from s2sim.reducers.systems.owner_reduce import OwnerReduce
 from s2sim.reducers.systems.sparse import Sparse
 

@@ -85,7 +85,7 @@ class Qsgd(Gathered):
             numbers = unpack_integers(codes, self.bits, elements)
         return from_levels(numbers, norms, self.bucket, self.levels)
 
-    def off(self, message: Message, elements: int) -> float:  # noqa: ARG002  (norms alone count)
+    def off(self, message: Message, elements: int) -> float:
         """Return the largest distance between two levels."""
         return float(message[0].max()) / self.levels
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from s2sim.reducers.elements.drawn import Drawn, Seed, Segments
-from s2sim.reducers.elements.selection import Granularity  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.elements.selection import Granularity
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RandomBlock(Drawn):
         generator = np.random.default_rng(word)
         return self._blocks([self._start(generator, stop - start, k) for (start, stop), k in self._sized(parts)], parts)
 
-    def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:  # noqa: ARG002  (the first ones do)
+    def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
         """Send where each block begins."""
         firsts = np.cumsum([0, *self.counts(parts)])[:-1]
         starts: Ints = chosen[firsts] - np.array([start for start, _ in parts], np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.reducers.elements.drawn import Drawn, Seed, Segments
-from s2sim.reducers.elements.selection import Granularity  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.elements.selection import Granularity
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class RandomK(Drawn):
             drawn.append(start + np.sort(generator.choice(stop - start, k, replace=False, shuffle=False)))
         return np.concatenate(drawn)
 
-    def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:  # noqa: ARG002  (the whole does)
+    def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
         """Send the indices, or the seed."""
         return np.array([word], np.uint64) if self.redraws else chosen.astype(np.uint32)
 

@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from s2sim.codecs.hashing import HashKind  # noqa: TC001  (options are built from annotations)
+from s2sim.codecs.hashing import HashKind
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
 from s2sim.reducers.rank import Reduced, Traits

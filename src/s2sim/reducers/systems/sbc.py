@@ -65,24 +65,24 @@ class Sbc(Scattered):
         """Low bits of a position."""
         return rice_bits(self.density) if self.low_bits is None else self.low_bits
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the positions of the side that wins, and its mean with its sign."""
         k = elements_kept(len(vector), self.density)
         above, below = (_largest(side, k) for side in (np.maximum(vector, 0), np.maximum(-vector, 0)))
         chosen = above if _mean(vector, above) >= -_mean(vector, below) else below
         return encode_positions(chosen, self.golomb_bits), np.array([_mean(vector, chosen)], np.float32)
 
-    def read(self, message: Message, elements: int) -> tuple[Ints, np.float32]:  # noqa: ARG002  (the stream knows)
+    def read(self, message: Message, elements: int) -> tuple[Ints, np.float32]:
         """Return the positions, and the mean."""
         stream, (mean,) = message
         return decode_positions(stream, self.golomb_bits), mean
 
-    def encode_work(self, elements: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
+    def encode_work(self, elements: int, code_bytes: int) -> Work:
         """Return the cost of two selections, and of coding one's positions."""
         kept = elements_kept(elements, self.density)
         return coded_cost.encode_positions(elements, kept, selections=2)
 
-    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
         """Return the cost of reading all positions."""
         return coded_cost.decode_positions(elements, messages * elements_kept(elements, self.density))
 

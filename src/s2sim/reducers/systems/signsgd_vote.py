@@ -68,7 +68,7 @@ class SignSgdVote(Gathered):
             return (yield from self._all_reduce(rank, gradient))
         return (yield from Gathered.reduce(self, rank, gradient))
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return signs: of the elements, or of the votes."""
         return (write_signs(vector, "packed"),)
 
@@ -76,11 +76,11 @@ class SignSgdVote(Gathered):
         """Return 1 and -1."""
         return read_signs(message[0], "packed", elements, negative=-_ONE, positive=_ONE)
 
-    def decided(self, total: Floats32, ranks: int) -> Floats32:  # noqa: ARG002  (a majority is one of any number)
+    def decided(self, total: Floats32, ranks: int) -> Floats32:
         """Return the sign of most."""
         return np.where(total >= 0, _ONE, -_ONE)
 
-    def lost_again(self, messages: Sequence[Message], sums: Sequence[Floats32]) -> list[Floats32]:  # noqa: ARG002
+    def lost_again(self, messages: Sequence[Message], sums: Sequence[Floats32]) -> list[Floats32]:
         """Return zeros: a vote that is lost is not given again."""
         return [np.zeros_like(total) for total in sums]
 

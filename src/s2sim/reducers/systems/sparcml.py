@@ -144,7 +144,7 @@ class SparCML(Selecting):
             return "dense-split"
         return "rec-dbl" if k * _PAIR_BYTES < self.small else "split"
 
-    def fitted(self, gradients: Sequence[Gradient], seed: int) -> SparCML:  # noqa: ARG002  (their size decides)
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> SparCML:
         """Return one that has chosen its algorithm for gradients of this size on so many ranks."""
         again = self.fresh()
         held = max(sum(stored(layer).size for layer in gradient.layers) for gradient in gradients)

@@ -10,7 +10,7 @@ from s2sim.codecs.hashing import check_key_space
 from s2sim.errors import OptionError
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.elements.blocks import Blocks
+from s2sim.reducers.elements.blocks import CutBlocks
 from s2sim.reducers.elements.flat import flat_vector
 from s2sim.reducers.elements.merged import gradient_of, mean_of
 from s2sim.reducers.elements.selection import Selecting
@@ -80,7 +80,7 @@ class SparDL(Selecting):
         members = rank.size // self.teams
         first = rank.index - rank.index % members
         team = rank.subgroup(range(first, first + members))
-        blocks = Blocks(flat_vector(gradient), chunk_bounds(gradient.size, members), self.density, self.held)
+        blocks = CutBlocks(flat_vector(gradient), chunk_bounds(gradient.size, members), self.density, self.held)
         if self.local == "selected":
             blocks.select(rank)
 
@@ -115,7 +115,7 @@ class SparDL(Selecting):
         """How many pairs teams gather changes from step to step."""
         return replace(self.about, carries=self.teams > 1)
 
-    def _sum_over_teams(self, across: Rank, block: int, blocks: Blocks) -> Generator[Pending, None, None]:
+    def _sum_over_teams(self, across: Rank, block: int, blocks: CutBlocks) -> Generator[Pending, None, None]:
         """Spar-All-Gather: make a block the sum of some pairs of each team, and move their number for the next step."""
         most = blocks.sizes[block]
         least = most / self.teams

@@ -12,7 +12,7 @@ from s2sim.codecs.golomb import decode_positions, encode_positions, rice_bits
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.options import check_options, check_shares
 from s2sim.reducers.elements import coded_cost
-from s2sim.reducers.elements.gathered import Aggregate  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.elements.gathered import Aggregate
 from s2sim.reducers.elements.scattered import Scattered
 from s2sim.reducers.rank import Traits
 
@@ -56,7 +56,7 @@ class Stc(Scattered):
         check_options(self, "stc")
         check_shares(self, "stc", "density")
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return positions, signs and the mean magnitude."""
         chosen = select_top_k(vector, elements_kept(len(vector), self.density))
         values = vector[chosen]
@@ -65,16 +65,16 @@ class Stc(Scattered):
         signs = pack_integers((values > 0).view(np.uint8), 1)
         return encode_positions(chosen, rice_bits(self.density)), signs, np.array([mean], np.float32)
 
-    def read(self, message: Message, elements: int) -> tuple[Ints, Floats32]:  # noqa: ARG002  (the stream knows)
+    def read(self, message: Message, elements: int) -> tuple[Ints, Floats32]:
         """Return the positions, and the mean magnitude with their signs."""
         stream, signs, (mean,) = message
         chosen = decode_positions(stream, rice_bits(self.density))
         return chosen, np.where(unpack_integers(signs, 1, len(chosen)), mean, -mean)
 
-    def encode_work(self, elements: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
+    def encode_work(self, elements: int, code_bytes: int) -> Work:
         """Return the cost of selecting, and of coding positions."""
         return coded_cost.encode_positions(elements, elements_kept(elements, self.density))
 
-    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
         """Return the cost of reading all positions."""
         return coded_cost.decode_positions(elements, messages * elements_kept(elements, self.density))

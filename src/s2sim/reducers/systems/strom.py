@@ -64,7 +64,7 @@ class Strom(Scattered):
                 f"strom: density={self.density} changes nothing with threshold={self.threshold}: give one"
             )
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:  # noqa: ARG002  (nothing is drawn)
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return words, and the threshold where it is not known to all."""
         if len(vector) > _SIGN:
             raise S2SimError(f"strom: a tensor of {len(vector)} elements has more than 31 bits of index can tell apart")
@@ -76,7 +76,7 @@ class Strom(Scattered):
         tau = np.abs(vector[chosen]).min() if len(chosen) else 0
         return _words(vector, chosen), np.array([tau], np.float32)
 
-    def read(self, message: Message, elements: int) -> tuple[Words, Floats32]:  # noqa: ARG002  (words know)
+    def read(self, message: Message, elements: int) -> tuple[Words, Floats32]:
         """Return the places, and the threshold with every sign."""
         words, *threshold = message
         (tau,) = threshold[0] if threshold else [np.float32(self.threshold)]
@@ -88,7 +88,7 @@ class Strom(Scattered):
             return cost.compact(cost.VALUE_BYTES * elements, code_bytes // cost.INDEX_BYTES)
         return cost.select(elements, code_bytes // cost.INDEX_BYTES)
 
-    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:  # noqa: ARG002  (words alone count)
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
         """Return the cost of adding every word's element where it belongs."""
         return cost.add_pairs(cost.VALUE_BYTES * elements, code_bytes // cost.INDEX_BYTES)
 

@@ -89,7 +89,7 @@ class TernGrad(Gathered):
         scale, codes = message
         return from_levels(read_numbers(codes, 2, self.wire, elements), scale, elements, 1)
 
-    def off(self, message: Message, elements: int) -> float | None:  # noqa: ARG002  (the scale alone counts)
+    def off(self, message: Message, elements: int) -> float | None:
         """Return the scale, unless something was clipped."""
         return None if self.clip else float(message[0][0])
 

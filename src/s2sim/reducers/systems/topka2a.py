@@ -93,7 +93,7 @@ class TopKA2A(Selecting):
 
         return Reduced(mean, sent)
 
-    def fitted(self, gradients: Sequence[Gradient], seed: int) -> TopKA2A:  # noqa: ARG002  (only their number counts)
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> TopKA2A:
         """Return one that knows how many ranks its notes are about."""
         again = self.fresh()
         again.ranks = len(gradients)

@@ -18,7 +18,7 @@ from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.rank import Reduced, Traits
 from s2sim.reducers.row_sparse import cost
-from s2sim.reducers.row_sparse.split import Layers  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.row_sparse.split import Layers
 from s2sim.reducers.row_sparse.support import BitmapFormat, post_support, union_rows
 from s2sim.reducers.systems.sparse import Sparse
 

@@ -102,7 +102,7 @@ class Wangni(Scattered):
         at = np.concatenate((certain, drawn >> 1))
         return at, np.concatenate((widen(values), np.where(drawn & 1, -inverse, inverse)))
 
-    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:  # noqa: ARG002  (what is kept counts)
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
         """Return the cost of adding every element that is kept where it belongs."""
         return cost.add_pairs(cost.VALUE_BYTES * elements, messages * elements_kept(elements, self.density))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, stored
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Conserves  # noqa: TC001  (options are built from annotations)
+from s2sim.reducers.rank import Conserves
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from s2sim.collectives.schedules.demand import Kind  # noqa: TC001  (pydantic reads it)
+from s2sim.collectives.schedules.demand import Kind
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import OptionError
 from s2sim.study.cluster_spec import check_whole

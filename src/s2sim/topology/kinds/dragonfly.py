@@ -263,7 +263,7 @@ class Dragonfly(Layout):
             return [router < dims.leaves // 2, (router >= dims.leaves // 2) & (router < dims.leaves)]
         return []
 
-    def words(self, oversubscription: float | None) -> list[str]:  # noqa: ARG002  (it has no levels)
+    def words(self, oversubscription: float | None) -> list[str]:
         """Return groups, routers, nodes a router and routing."""
         dims = self.dims
         routing = f"{self.shape.routing} routing"

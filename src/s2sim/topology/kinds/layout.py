@@ -71,7 +71,7 @@ class Layout(ABC):
     dims: Dimensions
 
     @classmethod
-    def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:  # noqa: ARG003  (for kinds that have a most)
+    def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:
         """Return how many nodes the kind's own fields have places for, and the field to raise; None for any number."""
         return None
 
@@ -152,7 +152,7 @@ class Layout(ABC):
         crossing = [capacity.between.leaving(np.where(half, 0, -1), 1)[0] for half in self.halves()]
         return float(min([half_Bps(capacity.node_Bps), *crossing]))
 
-    def oversubscription(self, capacity: Capacity) -> float | None:  # noqa: ARG002  (for kinds with levels)
+    def oversubscription(self, capacity: Capacity) -> float | None:
         """Return what full hosts can send over what leads upwards, at its worst level; None where nothing leads up."""
         return None
 
@@ -164,7 +164,7 @@ class Layout(ABC):
     def counts(self) -> dict[str, Any]:
         """Return what there is of everything that only some kinds have, as plain values."""
 
-    def reduction(self, port: Ints) -> list[tuple[str, str, Ints]]:  # noqa: ARG002  (for kinds that have a root)
+    def reduction(self, port: Ints) -> list[tuple[str, str, Ints]]:
         """Return the links from the switches of some ports up to one switch above all of them, and down again.
 
         For each level the keys of the blocks up and down, and which links of them, int64.

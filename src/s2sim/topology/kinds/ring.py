@@ -18,11 +18,11 @@ class Ring(Torus):
     least_both_ways: ClassVar[int] = 2
     link_class: ClassVar[str] = "ring"
 
-    def way_name(self, dimension: int, step: int) -> str:  # noqa: ARG002  (there is one)
+    def way_name(self, dimension: int, step: int) -> str:
         """Return what the links of one direction are called."""
         return "clockwise" if step > 0 else "counterclockwise"
 
-    def words(self, oversubscription: float | None) -> list[str]:  # noqa: ARG002  (it has no levels)
+    def words(self, oversubscription: float | None) -> list[str]:
         """Return the rate."""
         return [f"ring links of {format_rate(self.shape.link.rate_Bps)}"]
 

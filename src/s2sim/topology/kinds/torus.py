@@ -139,7 +139,7 @@ class Torus(Layout):
         coordinate = stop // stride % size
         return stop + ((coordinate + steps) % size - coordinate) * stride
 
-    def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[Stage]:  # noqa: ARG002  (nothing is drawn)
+    def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[Stage]:
         """Return the shorter way along each dimension in turn; ties go in the positive direction."""
         at, target = self.switch_of_port(source), self.switch_of_port(target)
         stages = []
@@ -199,7 +199,7 @@ class Torus(Layout):
             if side > 1
         ]
 
-    def words(self, oversubscription: float | None) -> list[str]:  # noqa: ARG002  (it has no levels)
+    def words(self, oversubscription: float | None) -> list[str]:
         """Return sides and rate."""
         sides = " x ".join(map(str, self.dims.sizes))
         return [f"torus of {sides}", f"links of {format_rate(self.shape.link.rate_Bps)}"]
