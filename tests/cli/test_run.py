@@ -231,6 +231,14 @@ def test_long_names_go_on_in_another_line_so_that_the_table_fits(s2sim, tiny, mo
     assert [line.strip() for line in table[place + 1 : place + 3]] == ["layers=all,bitmap=byte,", "warm=true"]
 
 
+def test_the_longest_names_beside_tiny_and_huge_errors_fit_80_columns_of_a_pipe(s2sim):
+    names = ("hierarchical-owner-reduce", "local-sgd", "signsgd-vote")
+    asked = [word for name in names for word in ("--reducer", name)]
+    _, out, _ = s2sim("run", "--topology", "fat-tree", "--workers", "8", "--trace", "ncf", *asked)
+    table = out[out.index("8 workers: time") : out.index("fat-tree: ")].splitlines()
+    assert max(map(len, table)) <= 80
+
+
 def test_a_row_that_is_rejected_for_one_layer_says_which(s2sim):
     # All cells go where they lessen the error of the whole most, which leaves too few for the small gradients.
     asked = ("--reducer", "union", "--reducer", "s2:rows=3,cells=2,floor=0", "--no-break-even")

@@ -1,5 +1,7 @@
 """CHOCO-SGD against the algorithm with all neighbours' copies, written out."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -111,3 +113,11 @@ def test_a_mixing_matrix_is_read_and_checked(tmp_path):
 def test_what_an_option_leaves_idle_is_refused(text):
     with pytest.raises(OptionError, match="changes nothing"):
         make_reducer(f"choco:{text}")
+
+
+def test_nodes_of_unlike_sizes_are_refused_where_nodes_keep_models():
+    gradients = [Gradient(("w",), (array,)) for array in steps_of(1, 6)[0]]
+    for numbers, refused in (([0, 0, 0, 1, 1, 1], False), ([0, 0, 0, 0, 1, 1], True)):
+        instances = make_instances(make_reducer("choco:hierarchical=true").placed(numbers), 6)
+        with pytest.raises(OptionError, match="2 nodes of 6 ranks hold from 2 to 4") if refused else nullcontext():
+            run_group(instances, gradients, step=0)

@@ -46,13 +46,6 @@ def test_sbc(density, low_bits):
     assert call.bytes_by_rank == tuple(len(encode_positions(np.array(chosen), low_bits)) + 4 for _, chosen in naive)
 
 
-@given(st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.5, 1e-45, 3e38]), min_size=1, max_size=30))
-def test_sbc_of_few_and_equal_values(values):
-    vector = np.array(values, np.float32)
-    decoded, _ = naive_sbc(vector, 0.2)
-    assert reduce_once("sbc:density=0.2", [vector]).values[0] == pytest.approx(decoded, rel=1e-6)
-
-
 def test_the_paper_s_low_bits():
     gradients = arrays(100_000, ranks=1)
     six, seven = (reduce_once(text, gradients) for text in ("sbc", "sbc:low_bits=7"))
@@ -94,11 +87,14 @@ def test_stc_compresses_both_ways():
     assert once.bytes_sent[0] == down.bytes_by_rank[0]
 
 
-@given(st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.5, 1e-45, 3e38]), min_size=1, max_size=30))
-def test_stc_of_few_and_equal_values(values):
+@pytest.mark.parametrize(
+    ("text", "naive"), [("sbc:density=0.2", naive_sbc), ("stc:density=0.2,aggregate=gather", naive_ternary)]
+)
+@given(values=st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.5, 1e-45, 3e38]), min_size=1, max_size=30))
+def test_few_and_equal_values(text, naive, values):
     vector = np.array(values, np.float32)
-    decoded, _ = naive_ternary(vector, 0.2)
-    assert reduce_once("stc:density=0.2,aggregate=gather", [vector]).values[0] == pytest.approx(decoded, rel=1e-6)
+    decoded, _ = naive(vector, 0.2)
+    assert reduce_once(text, [vector]).values[0] == pytest.approx(decoded, rel=1e-6)
 
 
 def test_strom_with_a_threshold_for_all():

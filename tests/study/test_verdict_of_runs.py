@@ -134,3 +134,12 @@ def test_the_runs_have_every_decision():
         ).verdicts
     }
     assert decisions == {"use", "undecided", "do not compress"}
+
+
+def test_dense_by_another_schedule_is_no_compressor():
+    asked = {"topology": "single-switch", "workers": 8, "trace": DENSE_ROWS, "collective": "ring", "library": "ideal"}
+    result = s2sim.run(asked.pop("topology"), reducers=["dense:collective=halving-doubling"], **asked)
+    dense, other = result.rows
+    assert time_s(other) < time_s(dense)
+    assert other.judgement.rejected.startswith("dense by another schedule")
+    assert result.verdict.decision == "do not compress"

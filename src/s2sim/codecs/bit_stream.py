@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from s2sim.arrays import Bits, Ints
 
-MOST_WORD_BITS = 57
-"""Bits that can be read at once: a word of eight bytes may begin at the last bit of its first one."""
-
 _WORD = 64
 
 

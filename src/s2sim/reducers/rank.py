@@ -25,8 +25,8 @@ Held: TypeAlias = Literal["fp32", "bf16"]
 
 Conserves: TypeAlias = Literal["sum", "gradient", "nothing"]
 
-Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recalled"]
-"""How a published system is known, by the least certain thing that its bytes or values rest on."""
+Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recalled", "ours"]
+"""How a system is known, by the least certain thing that its bytes or values rest on; ours: published nowhere."""
 
 Contribution: TypeAlias = "NDArray[Any] | RowSparse | Gradient | tuple[Contribution, ...]"
 """What a collective carries: an array, a row-sparse array (which travels as its dense form), or several of them
@@ -191,7 +191,7 @@ class Traits:
         Whether training needs error feedback around it: not where it is exact or unbiased, nor where it has its own.
     formula : str
         Bytes that a rank sends, for people: n elements, k kept, P ranks, L layers.
-    certainty : {"code read", "paper read", "summary read", "recalled"}
+    certainty : {"code read", "paper read", "summary read", "recalled", "ours"}
         How the published system is known.
     adds_up : bool
         Whether what all ranks have sent is together as many times the mean as there are ranks; where it is not, as with

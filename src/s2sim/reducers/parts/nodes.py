@@ -31,6 +31,11 @@ class Nodes:
         """Whether every node has one rank only."""
         return self.shards == 1
 
+    @property
+    def equal(self) -> bool:
+        """Whether every node has as many ranks."""
+        return all(len(ranks) == self.shards for ranks in self.members)
+
     def mates(self, rank: int) -> tuple[int, ...]:
         """Return the ranks on the node of a rank, itself included."""
         return next(ranks for ranks in self.members if rank in ranks)

@@ -62,7 +62,7 @@ class NodeUnion(Sparse):
         lossless=True,
         granularity="row, with a bit of a bitmap for each",
         formula="(R+U)(L-1)/L + (N+U)(M-1)/LM + bitmaps",
-        certainty="code read",
+        certainty="ours",
     )
 
     def __post_init__(self) -> None:

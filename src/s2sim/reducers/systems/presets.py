@@ -24,7 +24,7 @@ class Preset:
         What makes it what it is.
     source : str
         Who published it.
-    certainty : {"code read", "paper read", "summary read", "recalled"}
+    certainty : {"code read", "paper read", "summary read", "recalled", "ours"}
         How it is known.
     """
 
@@ -113,21 +113,25 @@ PRESETS: dict[str, Preset] = {
         "union:hierarchical=true",
         "bitmaps and values of the union between nodes only: ranks of a node sum first",
         "this project; of dense arrays as Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE does it",
+        "ours",
     ),
     "hierarchical-owner-reduce": Preset(
         "owner-reduce:hierarchical=true",
         "rows to owners and back between nodes only: ranks of a node sum first",
         "this project; of dense arrays as Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE does it",
+        "ours",
     ),
     "hierarchical-s2-exact": Preset(
         "s2-exact:hierarchical=true",
         "a sketch that is peeled between nodes only: ranks of a node sum first",
         "this project; of dense arrays as Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE does it",
+        "ours",
     ),
     "hierarchical-topk": Preset(
         "topk:hierarchical=true",
         "the k largest elements of nodes' sums between nodes only: ranks of a node sum first",
         "this project; of dense arrays as Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE does it",
+        "ours",
     ),
 }
 """By name, in the order in which lists show them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from s2sim.codecs.bfloat16 import as_held, widen
@@ -30,7 +30,8 @@ class SketchedSGD(HeavyHitters):
     N. Ivkin et al., NeurIPS 2019, by its abstract and the authors' code, which has a server in the place of the
     all-reduces. A rank counts as sent its own values of the k elements that stay: the rest is for error feedback, as in
     the paper. Its momentum, masked at these elements, is no part of it. Hash functions are others in every step, as in
-    ``s2``; in the code they stay.
+    ``s2``; in the code they stay. That four times as many candidates travel as stay is recalled, and so is therefore
+    what it sends; with ``candidates=1`` everything is the code's.
 
     Attributes
     ----------
@@ -56,6 +57,11 @@ class SketchedSGD(HeavyHitters):
         formula="8rc(P-1)/P + 8Ck(P-1)/P for r x c cells",
         certainty="recalled",
     )
+
+    @property
+    def traits(self) -> Traits:
+        """As many candidates as the code has make it that of the code."""
+        return replace(self.about, certainty="code read") if self.candidates == 1 else self.about
 
     def __post_init__(self) -> None:
         HeavyHitters.__post_init__(self)

@@ -178,7 +178,14 @@ class Hierarchical(Wrapper):
         )
 
     def _nodes(self, rank: Rank) -> Nodes:
-        return nodes_among(rank.size, self.node, self.numbers)
+        nodes = nodes_among(rank.size, self.node, self.numbers)
+        if self.inner.traits.estimates == "weights" and not nodes.equal:
+            raise OptionError(
+                f"{self.inner.traits.name}: nodes keep models of their own, whose average counts every node alike, but "
+                f"the {len(nodes.members)} nodes of {rank.size} ranks hold from {min(map(len, nodes.members))} to "
+                f"{nodes.shards}: take workers that fill them, or leave hierarchical=true out"
+            )
+        return nodes
 
     def _on(self, shard: int) -> Reducer:
         return self.on_shards.setdefault(shard, self.inner.fresh())

@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
 _BAR = 12
 _NAME = 27
+_ERROR = 7
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
 # Why a row cannot win, in so many characters as a bar has.
 _BAD_LAYER = "worse than zeros on "
+_SCHEDULE = "dense by another schedule"
 _IN_A_WORD = {
     _BAD_LAYER: "a bad layer",
     "worse than zeros": "worse than 0",
+    _SCHEDULE: "as dense",
     "as bad as zeros": "as bad as 0",
     "error over": "over limit",
     "error undefined": "undefined",
@@ -100,20 +103,29 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
         figures("time", lambda row: format_seconds(_judgement(row).time_s)),
         figures("speed-up", lambda row: factor_text(_judgement(row).speedup)),
         figures("sent", lambda row: format_bytes(row.bytes_sent_per_rank)),
-        figures("error", row_error_text),
+        figures("error", lambda row: _in_seven(row_error_text(row))),
         words("", lambda row: why[row.option_string] or _bar(_judgement(row).time_s / longest_s if longest_s else 0)),
     )
     faint = frozenset(place for place, row in enumerate(shown) if why[row.option_string] is not None)
     reasons = {row.option_string: _judgement(row).rejected or "" for row in shown}
-    bad_layers = {name: reason for name, reason in reasons.items() if reason.startswith(_BAD_LAYER)}
+    told = {name: reason for name, reason in reasons.items() if reason.startswith((_BAD_LAYER, _SCHEDULE))}
     means = {row.option_string: f"time and bytes are means over {row.period} steps" for row in shown if row.period > 1}
     missing = tuple((f"  {each.reducer}", *[""] * 4, REFUSED) for each in refused)
     more = frozenset(range(len(shown), len(shown) + len(missing)))
     return _in_lines(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best)), [
-        *reason_lines(means | bad_layers),
+        *reason_lines(means | told),
         *as_dense_lines([row.option_string for row in folded]),
         *refused_lines(refused),
     ]
+
+
+def _in_seven(error: str) -> str:
+    """Return an error with a digit less where it is longer than the table has room for beside the longest names.
+
+    >>> _in_seven("1.88e-10"), _in_seven("4.01e+03"), _in_seven("0.000226"), _in_seven("0.0123")
+    ('1.9e-10', '4e+03', '0.00023', '0.0123')
+    """
+    return f"{float(error):.2g}" if len(error) > _ERROR else error
 
 
 def _title(rows: Sequence[Row]) -> str:

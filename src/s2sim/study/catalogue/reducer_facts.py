@@ -64,7 +64,7 @@ class ReducerFacts(JsonForm):
     stands_for : str or None
         Option string that a preset stands for.
     summary, source, certainty : str
-        What it is, who published it, and how that is known: "code read", "paper read", "summary read" or "recalled".
+        What it is, who published it, and how that is known, as `Traits.certainty` has it.
     formula : str
         Bytes that a rank sends: n elements, k kept, P ranks, L layers.
     feedback : {"no", "needed", "own"}

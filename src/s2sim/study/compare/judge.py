@@ -56,14 +56,16 @@ def _doubt(row: Row) -> float:
 def rejected(row: Row, max_error: float | None) -> str | None:
     """Return why a reducer cannot be recommended, however fast; None where it can.
 
-    It has to end with a mean, or its error says nothing. That has to be defined, below that of zeros as a whole and
+    It has to send something else than dense does: another schedule for the same bytes is no compressor. It has to end
+    with a mean, or its error says nothing. That has to be defined, below that of zeros as a whole and
     over what is compressed, not above it on any layer, and not above what the user allows. Where no residuals were
     followed it has to be clearly below that of zeros; where they were, they must not diverge.
     """
     if row.estimates != "mean":
         return _NO_MEAN[row.estimates]
     if row.lossless:
-        return None
+        rescheduled = row.options.get("collective") is not None and not row.baseline
+        return "dense by another schedule, as --collective times all reducers by" if rescheduled else None
     error, compressed = row.error.relative_l2, row.error_compressed.relative_l2
     if error is None:
         return "error undefined"
