@@ -31,7 +31,7 @@ class Profile:
     def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:
         """Return what passes before the first byte of a launch, in picoseconds; None for nothing."""
 
-    def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:  # noqa: ARG002  (for those that do)
+    def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
         """Return what `launch_ps` is the sum of, of one message each, the launch; empty where that is not told."""
         return ()
 

@@ -109,7 +109,7 @@ class Software(Profile):
         """Return the time of a launch, by one process for each GPU or for all of a node."""
         return sum(int(each.each[0]) for each in self.launch_made_of(schedule, cluster))
 
-    def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:  # noqa: ARG002  (whatever is launched)
+    def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
         """Return the latency of a launch, and that of each further GPU that its process launches on."""
         constants, once = self._constants, np.zeros(1, np.int64)
         further = int(np.bincount(cluster.node_of_rank).max()) - 1 if self.one_process else 0
