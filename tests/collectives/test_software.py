@@ -144,8 +144,8 @@ def test_rounds_that_are_parts_of_a_pattern_take_their_part_of_what_is_added():
     assert len({step.round.pattern.messages for step in found.schedule.steps}) > 1
 
 
-def test_messages_between_two_ranks_are_sent_as_plain_data():
-    assert timed("dgx-h100", 16, "all_to_all", 16 * 4)[0].schedule.protocol == "Simple"
+def test_large_messages_between_two_ranks_are_sent_as_plain_data():
+    assert timed("dgx-h100", 16, "all_to_all", 16 * 16 * (16384 + 4))[0].schedule.protocol == "Simple"
     assert timed("dgx-h100", 16, "all_gather", 16 * 4)[0].schedule.protocol == "LL"
 
 

@@ -155,6 +155,21 @@ def test_what_the_library_adds_comes_with_the_row(tmp_path):
     assert times[1] - times[0] == pytest.approx(7 * constants.launch_gpu_ps / 1e6)
 
 
+def test_what_a_row_says_of_the_library_is_taken(tmp_path):
+    """The smallest ring of two takes two hops with the protocol named; one version lacks what another sends with."""
+    constants = load_constants("nccl")
+    network_ps = {each.name: each.between_ps for each in constants.protocols}
+    boards = {"gpu_model": "A100", "gpus_per_node": "8", "nodes": "1", "nvlink_domain_gpus": "8", "transport": "none"}
+    rows = [row(gpu_model="A10"), row(gpu_model="A10", protocol="Simple")]
+    rows += [row(**boards, ranks="8", nccl_version=version) for version in ("2.4.8", "2.5.6")]
+    times_us = []
+    for number, (cells, size) in enumerate(zip(rows, (8, 8, 256 << 10, 256 << 10), strict=True)):
+        (curve,) = read_folder(write_folder(tmp_path / str(number), (cells, [(size, 1)])))
+        times_us += [each * 1e6 for each in Predictor(load_links()).times_s(curve.machine, [size])]
+    assert times_us[1] - times_us[0] == pytest.approx(2 * (network_ps["Simple"] - network_ps["LL"]) / 1e6, rel=1e-3)
+    assert times_us[3] < times_us[2]
+
+
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
@@ -173,6 +188,8 @@ def test_what_the_library_adds_comes_with_the_row(tmp_path):
         ),
         ({"gpu_model": "GB200", "gpus_per_node": "4", "ranks": "8"}, "what joins 4 GB200 without NVLink"),
         ({"collective": "all_gather", "algorithm": "tree"}, "double-binary-tree does not run all_gather"),
+        ({"gpu_model": "A10", "protocol": "LL256"}, "protocol 'LL256'"),
+        ({"min_channels": "0"}, "column min_channels: '0'"),
         ({"nodes": "zwei"}, "index.csv, row 2, column nodes: 'zwei'"),
         ({"nic_rate_gbps": "nan"}, "column nic_rate_gbps: 'nan'"),
     ],

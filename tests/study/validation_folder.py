@@ -5,7 +5,17 @@ from __future__ import annotations
 import csv
 
 # With an empty cell unless a test says otherwise.
-_MORE = ("intra_interconnect", "outlier_sizes_bytes", "p2p", "gdr", "path", "doubt")
+_MORE = (
+    "intra_interconnect",
+    "outlier_sizes_bytes",
+    "p2p",
+    "gdr",
+    "path",
+    "doubt",
+    "protocol",
+    "nccl_version",
+    "min_channels",
+)
 ROW = {
     "id": "pair",
     "source_url": "https://example.org/pair",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from s2sim.data import data_directory
 from s2sim.errors import TopologyError, nearest
 from s2sim.text_files import read_toml
 from s2sim.topology.files.quantity import Fields, Quantity, read_quantity
+from s2sim.units import parse_size_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +26,13 @@ at a time, or both."""
 
 _OF_PROTOCOLS = ("share", "limit", "network", "ways")
 _OF_SWITCHES = ("latency", "channels", "stages")
-_TABLES = ("launch", "protocol", "share", "in-network", "network", "path")
+_TABLES = ("launch", "protocol", "since", "share", "in-network", "network", "path")
+_OF_VERSIONS = ("tree", "in-network", "nvls-tree", "pat", "messages")
+# Of libraries; other numbers with dots, of systems and compilers, stand beside them.
+_VERSION = re.compile(r"(?<![\d.])[12]\.\d{1,4}(\.\d{1,4})*")
+
+Version: TypeAlias = tuple[int, ...]
+"""The numbers of a version, none where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,8 @@ class Protocol:
         Picoseconds of a hop between nodes beside those of the network.
     direct : bool
         Whether it needs NVLink inside nodes, and between nodes a way from GPU to interface past no processor.
+    messages_bytes : float
+        Largest message that is sent so where collectives are made of sends and receives; infinite for any.
     """
 
     name: str
@@ -51,6 +61,7 @@ class Protocol:
     inside_ps: tuple[tuple[str, int], ...]
     between_ps: int
     direct: bool
+    messages_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,9 @@ class Constants:
         each chunk goes through inside a node.
     networks, paths : tuple of (str, Way)
         Transports, and ways between GPU and network interface.
+    since : tuple of (str, tuple of int)
+        Version that brought what not every version has: algorithms, protocols, and ``messages`` for small messages that
+        have another protocol than large ones.
     quantities : tuple of Quantity
         Every value with its origin.
     """
@@ -109,7 +123,16 @@ class Constants:
     in_network_stages: int
     networks: tuple[tuple[str, Way], ...]
     paths: tuple[tuple[str, Way], ...]
+    since: tuple[tuple[str, Version], ...]
     quantities: tuple[Quantity, ...]
+
+    def has(self, what: str, version: Version) -> bool:
+        """Return whether a version of the library has something; no version stands for the newest.
+
+        >>> load_constants("nccl").has("LL128", (2, 4)), load_constants("nccl").has("LL128", ())
+        (False, True)
+        """
+        return not version or version >= dict(self.since).get(what, ())
 
 
 def read_constants(path: Path) -> Constants:
@@ -137,6 +160,8 @@ def read_constants(path: Path) -> Constants:
         f"protocol.{name}.{key}" for name in names["protocol"] for key in ("share", "limit", "network", "ways", *LINKS)
     }
     known |= {f"{of}.{name}.{key}" for of in ("network", "path") for name in names[of] for key in ("share", "latency")}
+    known |= {f"protocol.{name}.messages" for name in names["protocol"]}
+    known |= {f"since.{what}" for what in (*_OF_VERSIONS, *names["protocol"])}
     for field in fields.given:
         if field not in known:
             raise TopologyError(f"{where}: unknown field {field!r}{nearest(field, sorted(known))}")
@@ -148,6 +173,7 @@ def read_constants(path: Path) -> Constants:
             tuple((link, fields.latency(f"protocol.{name}.{link}")) for link in LINKS),
             fields.latency(f"protocol.{name}.network"),
             fields.text(f"protocol.{name}.ways", "all", ("all", "direct")) == "direct",
+            _size(fields, f"protocol.{name}.messages"),
         )
         for name in names["protocol"]
     )
@@ -174,6 +200,11 @@ def read_constants(path: Path) -> Constants:
         in_network_stages=fields.required_count("in-network.stages"),
         networks=networks,
         paths=paths,
+        since=tuple(
+            (field.removeprefix("since."), _version(fields, field))
+            for field in fields.given
+            if field.startswith("since.")
+        ),
         quantities=tuple(fields.given.values()),
     )
 
@@ -193,6 +224,27 @@ def _flat(table: Mapping[str, object], prefix: str, where: str) -> list[tuple[st
         else:
             found.append((prefix + key, read_quantity(value, prefix + key, where)))
     return found
+
+
+def read_version(text: str) -> Version:
+    """Return the first version of a library that people wrote in a text, none where there is none.
+
+    >>> read_version("2.18 (HPC SDK 23.7)"), read_version("2.x (GIN era, >=2.28)"), read_version("NGC 25.04 container")
+    ((2, 18), (2, 28), ())
+    """
+    found = _VERSION.search(text)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+def _version(fields: Fields, field: str) -> Version:
+    version = read_version(fields.text(field, None))
+    if not version:
+        raise TopologyError(f"{fields.where}: {field} is no version: write for example '2.18'")
+    return version
+
+
+def _size(fields: Fields, field: str) -> float:
+    return parse_size_bytes(fields.given[field].value) if field in fields.given else float("inf")
 
 
 def _share(fields: Fields, field: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from s2sim.collectives.schedules.per_message import PerMessage
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from s2sim.collectives.libraries.constants import Constants, Protocol, Switched
+    from s2sim.collectives.libraries.constants import Constants, Protocol, Switched, Version
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads
     from s2sim.collectives.schedules.per_message import Powers
@@ -46,11 +46,20 @@ class Software(Profile):
         Whether one process launches on all GPUs of its node, one after the other.
     chosen : str
         Protocol; empty for the fastest.
+    only : str
+        Protocol that somebody asked for, out of which none is chosen; empty for all.
+    version : tuple of int
+        Of the library, which has what came with it or before; none for the newest.
+    min_channels : int
+        Least number of channels that somebody asked for.
     """
 
     library: str
     one_process: bool = False
     chosen: str = ""
+    only: str = ""
+    version: Version = ()
+    min_channels: int = 1
 
     @property
     def protocol(self) -> str:
@@ -62,33 +71,48 @@ class Software(Profile):
 
         NVSwitches reduce between the GPUs that the constants name.
         """
-        several = len(np.unique(cluster.node_of_rank)) > 1
+        several, has = len(np.unique(cluster.node_of_rank)) > 1, partial(self._constants.has, version=self.version)
         if demand.kind in ("broadcast", "reduce"):
             return tuple(
                 f"chain:chunks={chunks}" for chunks in self._pieces(demand.buffer_bytes, demand.ranks, cluster)
             )
+        if demand.kind in ("all_gather", "reduce_scatter"):
+            return ("ring",)
         if demand.kind != "all_reduce":
             return ()
         trees: tuple[str, ...] = ()
-        if several:
+        if several and has("tree"):
             depth = (
                 int(np.bincount(cluster.node_of_rank).max()) + (len(np.unique(cluster.node_of_rank)) - 1).bit_length()
             )
             half = demand.buffer_bytes / 2 / cluster.shape.nics_per_node
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in self._pieces(half, 2 * depth, cluster))
-        reduces = self._switched(cluster) is not None and _switched(cluster)
-        switch = ("nvls-tree" if several else "in-network",) if reduces else ()
-        return ("ring", *trees, *switch)
+        switch = "nvls-tree" if several else "in-network"
+        plain = max(self._constants.protocols, key=lambda each: each.share)
+        reduces = self._switched(cluster) is not None and _switched(cluster) and has(switch)
+        reduces = reduces and self.only in ("", plain.name)
+        return ("ring", *trees, *((switch,) if reduces else ()))
 
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[Profile, ...]:
         """Return one profile for each protocol of this cluster; the last of them, plain data, alone for some.
 
-        Switches reduce so, and what is made of messages from one rank to another is sent so.
+        Switches reduce so, and so are large messages sent from one rank to another.
         """
-        known = sorted(self._constants.protocols, key=lambda each: each.share)
-        known = [each for each in known if not each.direct or _direct(cluster)]
-        plain = schedule.assisted or schedule.demand.kind in _MESSAGES
-        return tuple(replace(self, chosen=each.name) for each in (known[-1:] if plain else known))
+        constants, kind = self._constants, schedule.demand.kind
+        known = sorted(constants.protocols, key=lambda each: each.share)
+        plain = known[-1:]
+        known = [each for each in known if constants.has(each.name, self.version)]
+        if schedule.assisted:
+            known = plain
+        elif kind in _MESSAGES:
+            small = constants.has("messages", self.version)
+            size_bytes = max(float(step.round.bytes.max(initial=0.0)) for step in schedule.steps[:1])
+            known = [each for each in known if size_bytes <= each.messages_bytes] if small else plain
+        elif self.only:
+            known = [each for each in constants.protocols if each.name == self.only]
+        else:
+            known = [each for each in known if not each.direct or _direct(cluster)]
+        return tuple(replace(self, chosen=each.name) for each in known)
 
     def _pieces(self, size_bytes: float, hops: int, cluster: Cluster) -> tuple[int, ...]:
         """Return in how many pieces a pipeline may send: in one, and in K that make (K + hops)(L + D/KB) least.
@@ -180,7 +204,7 @@ class Software(Profile):
             narrowest = min(ways, key=lambda way: way.share)
             limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * narrowest.share
             limited_by = ((f"network.{narrowest.transport}.share", -1), (f"path.{narrowest.path}.share", -1))
-        lanes = constants.in_network_channels * int(np.bincount(cluster.node_of_rank).max())
+        lanes = max(constants.in_network_channels, self.min_channels) * int(np.bincount(cluster.node_of_rank).max())
         size_bytes = float(sent.bytes[0])
         own_Bps = float(routes.narrowest(fabric.rate_Bps)[0]) * share
         flight_bytes = in_flight_bytes(size_bytes, lanes, over_nodes=legs is not None)

@@ -11,6 +11,7 @@ LARGE_BYTES = 2**20
 """Powers of two from here on are large: rates decide them; latencies decide smaller ones."""
 
 _MOST = 2**24
+_MOST_CHANNELS = 2**10
 
 
 def _none_if_empty(value: Any) -> Any:
@@ -41,6 +42,8 @@ class Machine:
         Of each interface, Gbit/s.
     nvlink_domain_gpus : int or None
         GPUs of the hardware in one NVLink domain; None where it is not known.
+    protocol, min_channels
+        What the library was told to take; an empty text and None where it chose.
     doubt : str
         Why its numbers cannot follow from this row.
     """
@@ -64,6 +67,11 @@ class Machine:
     nvlink_domain_gpus: Annotated[Annotated[int, Field(ge=0, le=_MOST)] | None, BeforeValidator(_none_if_empty)]
     transport: str
     doubt: str
+    protocol: str = ""
+    nccl_version: str = ""
+    min_channels: Annotated[Annotated[int, Field(ge=1, le=_MOST_CHANNELS)] | None, BeforeValidator(_none_if_empty)] = (
+        None
+    )
     path: str = ""
     p2p: str = ""
     source_url: str = ""

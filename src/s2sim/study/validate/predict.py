@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.libraries.constants import load_constants, read_version
 from s2sim.collectives.libraries.profile import PLAIN
 from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.timing.timer import AUTO, Timer
@@ -48,11 +49,23 @@ _ALGORITHMS = {
 
 
 _NO_GPU = "none"
+_LIBRARY = "nccl"
 
 
 def _library_of(machine: Machine) -> Profile:
     """Return what runs collectives on a machine; RCCL is a descendant of NCCL."""
-    return PLAIN if machine.gpu_model.startswith(_NO_GPU) else Software("nccl", one_process=machine.launch == "node")
+    if machine.gpu_model.startswith(_NO_GPU):
+        return PLAIN
+    known = [protocol.name for protocol in load_constants(_LIBRARY).protocols]
+    if machine.protocol and machine.protocol not in known:
+        raise NotPredictedError(f"protocol {machine.protocol!r}{nearest(machine.protocol, known)}")
+    return Software(
+        _LIBRARY,
+        one_process=machine.launch == "node",
+        only=machine.protocol,
+        version=read_version(machine.nccl_version),
+        min_channels=machine.min_channels or 1,
+    )
 
 
 class Predictor:
