@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from s2sim.collectives.algorithms.double_binary_tree import DoubleBinaryTree
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.algorithms.ring import Ring
-from s2sim.collectives.libraries.profile import PLAIN, as_sent
-from s2sim.collectives.libraries.software import Software
+from s2sim.collectives.libraries.profile import as_sent
+from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.closed_form import closed_form_s
@@ -128,23 +128,24 @@ def test_fast_paths_equal_the_plain_path_to_the_picosecond(workers, gpus, elemen
     assert at_least_ps(schedule, times) <= fast + schedule.rounds
 
 
-@pytest.mark.parametrize("protocol", ["", "LL", "Simple"])
-def test_what_all_rounds_carry_bounds_them(protocol, monkeypatch):
-    """Many rounds are bounded by their bytes together, and the choice is the same as by each of them."""
-    monkeypatch.setattr("s2sim.collectives.algorithms.double_binary_tree._MOST_BOUND", 0)
-    shape = load_shape("leaf-spine", ["node.gpus=4", "nic.transport=ib-verbs"])
-    cluster = build_cluster(shape, 24)
-    demand = Demand("all_reduce", (SIZE // 4,) * 24, 4)
-    profile = Software("nccl", chosen=protocol) if protocol else PLAIN
-    tree = make_algorithm("double-binary-tree:chunks=64", "all_reduce").schedule(demand, cluster)
-    schedule = as_sent(tree, cluster, profile)
+@given(
+    workers=st.integers(2, 40),
+    chunks=st.sampled_from([1, 2, 5, 40]),
+    elements=st.sampled_from([1, 1000, 1_000_000]),
+    topology=st.sampled_from(["fat-tree", "leaf-spine", "dgx-h100"]),
+    library=st.sampled_from(["ideal", "nccl:timing=measured"]),
+)
+def test_a_tree_is_bounded_without_its_steps_as_well_as_with_them(workers, chunks, elements, topology, library):
+    cluster = build_cluster(load_shape(topology, ["nic.transport=ib-verbs"]), workers)
+    demand = Demand("all_reduce", (elements,) * workers, 4)
+    schedule = DoubleBinaryTree(chunks=chunks).schedule(demand, cluster)
     times = RoundTimes(cluster, schedule.release)
-    bound_ps = schedule.launch_ps + times.at_least_ps(schedule.stage.total)
-    each_ps = at_least_ps(schedule, times)
-    assert 0.5 * each_ps < bound_ps <= each_ps
-    found = Timer(cluster, profile=profile).time(demand)
-    monkeypatch.undo()
-    assert found.duration_ps == Timer(cluster, profile=profile).time(demand).duration_ps
+    profile = choose_library(library).profile
+    for each in profile.protocols(schedule, cluster):
+        sent = as_sent(schedule, cluster, each)
+        by_steps_ps = sent.launch_ps + sum(step.times * times.at_least_ps(step.round) for step in sent.steps)
+        assert at_least_ps(sent, times) <= by_steps_ps
+        assert at_least_ps(sent, times) >= by_steps_ps * (1 - 1e-3) - schedule.rounds
 
 
 NO_LATENCY = ["nvlink.latency=0s", "pcie.latency=0s", "nic.latency=0s", "fabric.link.latency=0s"]

@@ -16,7 +16,7 @@ import numpy as np
 from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.channels import channel_groups, channels_on
 from s2sim.collectives.schedules.groups import cut, schedule_of
-from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step
+from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step, Whole
 from s2sim.collectives.schedules.trees import trees_over_nodes
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text
@@ -35,8 +35,6 @@ _MOST_CHUNKS = 128
 _MOST_PARTS = 1 << 17
 # Rounds times pairs, a byte each.
 _MOST_PLACES = 1 << 30
-# Steps times pairs, above which looking at each step takes longer than people see.
-_MOST_BOUND = 1 << 17
 
 
 def _depth(parent: Ints) -> Ints:
@@ -224,6 +222,6 @@ def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
         adds = np.tile(trees.adds[at], len(groups.ranks))
         return Pieces(np.arange(start.size), start.reshape(-1), stop.reshape(-1), adds)
 
-    total = Round(every, np.repeat(chunk_bytes * chunks, len(trees.delay)))
-    many = len(starts) * every.messages > _MOST_BOUND
-    return Stage(LazySteps(len(starts), make), pieces, total=total if many else None)
+    every_round = Round(every, np.repeat(chunk_bytes, len(trees.delay)))
+    whole = Whole(every_round, np.tile(trees.delay, len(groups.ranks)), chunks) if rounds else None
+    return Stage(LazySteps(len(starts), make), pieces, whole=whole)

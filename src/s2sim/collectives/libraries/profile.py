@@ -88,7 +88,7 @@ def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile) -> Schedule:
     else:
         rounds = {each: send(each) for each in dict.fromkeys(step.round for step in steps)}
         sent = [replace(step, round=rounds[step.round]) for step in steps]
-    total = None if schedule.stage.total is None else send(schedule.stage.total)
-    stage = replace(schedule.stage, steps=sent, total=total)
+    whole = schedule.stage.whole
+    stage = replace(schedule.stage, steps=sent, whole=whole and replace(whole, round=send(whole.round)))
     launch = profile.launch_made_of(schedule, cluster)
     return replace(schedule, stage=stage, launch_ps=launch_ps, launch=launch, protocol=profile.protocol)

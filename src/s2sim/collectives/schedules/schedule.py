@@ -182,6 +182,25 @@ class LazySteps(Sequence[Step]):
         return self._make(index % self._count)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """All messages of a chain of rounds as one round, of which every round has a part.
+
+    Attributes
+    ----------
+    round : Round
+        Of all messages.
+    first : int64 array, shape (m,)
+        In which round each message is sent first, from 0 on.
+    times : int
+        In how many rounds, one after the other, each is sent.
+    """
+
+    round: Round
+    first: Ints
+    times: int
+
+
 @dataclass(frozen=True, eq=False)
 class Stage:
     """Steps that belong together, and what they carry: a schedule, or a part of one.
@@ -197,16 +216,15 @@ class Stage:
         pieces is quick enough.
     chain : bool
         Whether every step waits for the one before it and nothing else.
-    total : Round or None
-        Where many rounds are parts of one pattern, that pattern with what all of them together carry: a bound that
-        needs none of them.
+    whole : Whole or None
+        Of a chain, what bounds its time without a look at its steps; None where nothing is saved so.
     """
 
     steps: Sequence[Step]
     pieces: Callable[[int, int], Pieces]
     volume: Callable[[int], Ints] | None = None
     chain: bool = True
-    total: Round | None = None
+    whole: Whole | None = None
 
     @cached_property
     def rounds(self) -> int:

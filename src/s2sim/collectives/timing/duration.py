@@ -63,6 +63,8 @@ def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDA
 
 def at_least_ps(schedule: Schedule, times: RoundTimes) -> int:
     """Return a time that a schedule cannot beat, found without solving for rates."""
+    if schedule.stage.whole is not None:
+        return schedule.launch_ps + times.all_at_least_ps(schedule.stage.whole)
     steps_ps = (step.times * times.at_least_ps(step.round) for step in schedule.steps)
     return schedule.launch_ps + (sum(steps_ps) if schedule.stage.chain else max(steps_ps))
 

@@ -23,7 +23,7 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.collectives.schedules.schedule import Pattern, Release, Round
+    from s2sim.collectives.schedules.schedule import Pattern, Release, Round, Whole
     from s2sim.collectives.timing.ways import Way
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
@@ -120,17 +120,37 @@ class RoundTimes:
         return known.left
 
     def at_least_ps(self, sent: Round) -> int:
-        """Return a time that a round cannot beat: its busiest link's bytes over its rate, after the least latency."""
+        """Return a time that a round cannot beat: the bytes of a link over its rate, after the least latency on it."""
         return self._times(sent).at_least if sent.pattern.messages else 0
+
+    def all_at_least_ps(self, whole: Whole) -> int:
+        """Return a time that a chain of rounds cannot beat: that of `at_least_ps` of each, or a little less.
+
+        It is that of the bytes that a link has in each round, after the least latency on it in any round.
+        """
+        way, stages = self._ways.of(whole.round.pattern), int(whole.first.max()) + 1
+        messages = np.repeat(np.arange(len(whole.first)), np.diff(way.routes.offsets))
+        places = whole.first[messages] * len(way.used) + way.place
+        carried = np.bincount(places, whole.round.bytes[messages] * way.routes.weights, stages * len(way.used))
+        until = np.zeros((stages + 1, len(way.used)))
+        np.cumsum(carried.reshape(stages, -1), axis=0, out=until[1:])
+        rate = self._capacity_of(way)[way.used]
+        # Rounds at whose end as many messages have begun and ended are alike.
+        rounds = np.arange(1, stages + whole.times)
+        begun, ended = np.minimum(rounds, stages), np.maximum(rounds - whole.times, 0)
+        at_least_ps = 0
+        for both, times in zip(*np.unique(begun * stages + ended, return_counts=True), strict=True):
+            sent_bytes = until[both // stages] - until[both % stages]
+            busy_ps = (way.soonest_ps + sent_bytes / rate)[sent_bytes > 0]
+            at_least_ps += int(times) * int(busy_ps.max(initial=0))
+        return at_least_ps
 
     def _times(self, sent: Round) -> _Times:
         key = _digest(sent)
         known = self._known.get(key)
         if known is None:
-            way = self._ways.of(sent.pattern)
-            busiest_ps = float((way.carried(sent.bytes) / self._capacity_of(way)[way.used]).max())
-            known = self._known[key] = _Times(int(way.routes.latency_ps.min() + busiest_ps))
-            at_most_ps, at_least_ps = self._bounds(way, sent, delivered=True)
+            at_most_ps, at_least_ps = self._bounds(self._ways.of(sent.pattern), sent, delivered=True)
+            known = self._known[key] = _Times(at_least_ps)
             if at_most_ps.max() <= at_least_ps:
                 known.delivered = int(at_most_ps.max())
         return known

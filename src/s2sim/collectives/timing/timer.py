@@ -198,16 +198,11 @@ class Timer:
         candidates = []
         for schedule in schedules:
             times = self._times[schedule.release]
-            total = schedule.stage.total
-            least_ps = at_least_ps(schedule, times) if total is None else schedule.launch_ps + times.at_least_ps(total)
-            candidates.append((least_ps, schedule, times))
+            candidates.append((at_least_ps(schedule, times), schedule, times))
         candidates.sort(key=lambda candidate: candidate[0])
         found: list[Timed] = []
         slower_ones: list[str] = []
-        for bound_ps, schedule, times in candidates:
-            least_ps = bound_ps
-            if found and schedule.stage.total is not None and least_ps < found[0].duration_ps:
-                least_ps = at_least_ps(schedule, times)
+        for least_ps, schedule, times in candidates:
             if found and least_ps >= found[0].duration_ps:
                 slower_ones.append(f"at least {format_seconds(least_ps / PS_PER_S)} by {schedule.text}")
                 continue
