@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,11 +31,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Times:
-    """What is known of a round, in picoseconds: a bound, and times where bounds tell or when they are asked for."""
+    """What is known of a round: a bound in picoseconds, and where bounds tell or when asked for its last messages."""
 
     at_least: int
-    delivered: int | None = None
-    left: int | None = None
+    delivered: _Last | None = None
+    left: _Last | None = None
+
+
+class _Last(NamedTuple):
+    """When the last message of a round is delivered, or has left, in picoseconds, and which that is."""
+
+    ps: int
+    message: int
 
 
 class RoundTimes:
@@ -103,20 +110,42 @@ class RoundTimes:
 
     def time_ps(self, sent: Round) -> int:
         """Return when the last message of a round is delivered, in integer picoseconds from its start."""
-        if sent.pattern.messages == 0:
-            return 0
-        known = self._times(sent)
-        if known.delivered is None:
-            known.delivered = self._latest_ps(sent, known, delivered=True)
-        return known.delivered
+        return self._delivered(sent).ps if sent.pattern.messages else 0
 
     def left_ps(self, sent: Round) -> int:
         """Return when the last byte of a round has left, in integer picoseconds, where ``release`` is ``sent``."""
-        if sent.pattern.messages == 0:
-            return 0
+        return self._left(sent).ps if sent.pattern.messages else 0
+
+    def last_delivered(self, sent: Round) -> int:
+        """Return which message of a round is delivered last."""
+        return self._delivered(sent).message
+
+    def last_left(self, sent: Round) -> int:
+        """Return which message of a round has left last, where ``release`` is ``sent``."""
+        return self._left(sent).message
+
+    def held_up(self, sent: Round, message: int) -> tuple[int, float]:
+        """Return the link on a message's way that takes longest for what it carries, and the bytes of that.
+
+        Links that stand for limits are numbered after the cluster's.
+        """
+        way = self._ways.of(sent.pattern)
+        crossings = slice(int(way.routes.offsets[message]), int(way.routes.offsets[message + 1]))
+        place, links = way.place[crossings], way.routes.links[crossings]
+        carried = way.carried(sent.bytes)[place]
+        busiest = int(np.argmax(carried / self._capacity_of(way)[links]))
+        return int(links[busiest]), float(carried[busiest])
+
+    def _delivered(self, sent: Round) -> _Last:
+        known = self._times(sent)
+        if known.delivered is None:
+            known.delivered = self._latest(sent, known, delivered=True)
+        return known.delivered
+
+    def _left(self, sent: Round) -> _Last:
         known = self._times(sent)
         if known.left is None:
-            known.left = self._latest_ps(sent, known, delivered=False)
+            known.left = self._latest(sent, known, delivered=False)
         return known.left
 
     def at_least_ps(self, sent: Round) -> int:
@@ -152,7 +181,7 @@ class RoundTimes:
             at_most_ps, at_least_ps = self._bounds(self._ways.of(sent.pattern), sent, delivered=True)
             known = self._known[key] = _Times(at_least_ps)
             if at_most_ps.max() <= at_least_ps:
-                known.delivered = int(at_most_ps.max())
+                known.delivered = _last_of(at_most_ps)
         return known
 
     def _bounds(self, way: Way, sent: Round, *, delivered: bool) -> tuple[NDArray[np.int64], int]:
@@ -163,22 +192,28 @@ class RoundTimes:
         mean_bytes = sent.bytes[0] if alike(sent.bytes) else way.carried(sent.bytes) / way.load
         return at_most_ps, int((soonest_ps + whole_ps(mean_bytes / share)).max())
 
-    def _latest_ps(self, sent: Round, known: _Times, *, delivered: bool) -> int:
+    def _latest(self, sent: Round, known: _Times, *, delivered: bool) -> _Last:
         """Return when the last message of a round is delivered, or has left; what else a solution tells is noted."""
         way = self._ways.of(sent.pattern)
         at_most_ps, at_least_ps = self._bounds(way, sent, delivered=delivered)
         alone = way.alone
         if at_most_ps.max() <= at_least_ps or alone.all():
-            return int(at_most_ps.max())
+            return _last_of(at_most_ps)
         if self._release == "sent":
-            left_ps, delivered_ps = self.message_ps(sent)
-            known.left, known.delivered = int(left_ps.max()), int(delivered_ps.max())
+            known.left, known.delivered = (_last_of(each) for each in self.message_ps(sent))
             return known.delivered if delivered else known.left
         # Whatever ends last ends no sooner than the busiest link.
         chosen = way.sharing_with(at_most_ps >= at_least_ps)
-        shared = np.flatnonzero(chosen & ~alone)
-        ends_ps = self._solve(way, sent, shared) if len(shared) else np.zeros(0, np.int64)
-        return max(int(ends_ps.max(initial=0)), int(at_most_ps[chosen & alone].max(initial=0)))
+        shared, others = np.flatnonzero(chosen & ~alone), np.flatnonzero(chosen & alone)
+        solved = self._solve(way, sent, shared) if len(shared) else np.zeros(0, np.int64)
+        last = _last_of(np.concatenate([solved, at_most_ps[others]]))
+        return _Last(last.ps, int(np.concatenate([shared, others])[last.message]))
+
+
+def _last_of(ends_ps: NDArray[np.int64]) -> _Last:
+    """Return the last of some messages that end at these times, int64 of shape (m,)."""
+    message = int(np.argmax(ends_ps))
+    return _Last(int(ends_ps[message]), message)
 
 
 def _digest(sent: Round) -> bytes:
