@@ -29,8 +29,6 @@ not in the catalogue is not predicted.
 """
 LIMITS = """## What cannot be right yet, and why
 
-- **NVLinks without a switch**: where they join every pair of a node's GPUs, they count as a switch of all of them, as
-  rings that share no link use them; cube meshes carry one ring one way, so large messages are predicted too slow.
 - **The choice of algorithm** is the fastest of what NCCL has; its own choice is at times slower (two nodes of Polaris
   run rings where trees are faster).
 - **Host bridges and staging** are shares of the rate by class of way; what a machine's own bridge or memory forwards is

@@ -19,7 +19,7 @@ from s2sim.topology.routing import Router
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.arrays import Ints
+    from s2sim.arrays import Ints, Mask
     from s2sim.topology.cuts import Cuts
     from s2sim.topology.fabric import Fabric
     from s2sim.topology.kinds.layout import Dimensions, Layout
@@ -74,6 +74,10 @@ class Cluster:
             raise TopologyError(f"a route from rank {rank} to itself was asked for: leave such transfers out")
         stages = self.router.stages(self.gpu_of_rank[source], self.gpu_of_rank[target])
         return join_stages(stages, len(source))
+
+    def over_nvlink(self, src_rank: Ints, dst_rank: Ints) -> Mask:
+        """Return which ways from ``src_rank[i]`` to ``dst_rank[i]``, int64 of shape (m,), cross NVLink alone."""
+        return self.router.over_nvlink(self.gpu_of_rank[src_rank], self.gpu_of_rank[dst_rank])
 
     def cuts(self) -> Cuts:
         """Return the capacities into and out of every GPU, every node, and every larger set that may bind."""

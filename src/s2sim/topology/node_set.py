@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from s2sim.arrays import Ints, Mask
     from s2sim.topology.mesh import Meshes
+    from s2sim.topology.mesh_rings import Lines
     from s2sim.topology.node_spec import NodeSpec
     from s2sim.topology.shape import ClusterShape
 
@@ -141,6 +142,19 @@ class Nodes:
     def meshes(self) -> Meshes:
         """The links that join GPUs directly."""
         return find_meshes(self.specs, self.spec, self.gpus_in_use)
+
+    def mesh_lines(self, gpus: Ints) -> Lines | None:
+        """Return how many NVLinks join each two of some GPUs of one node, in this order; None where it has no mesh."""
+        node = self.node_of_gpu[gpus[0]]
+        if (variant := self.meshes.variant[node]) < 0:
+            return None
+        ways, place = self.meshes.variants[variant], np.full(int(self.gpus_in_use[node]), -1, np.int64)
+        place[self.local_gpu(gpus)] = np.arange(len(gpus))
+        source, target = place[ways.source], place[ways.target]
+        both = (source >= 0) & (target >= 0)
+        lines = np.zeros((len(gpus), len(gpus)), np.int64)
+        lines[source[both], target[both]] = ways.lines[both]
+        return tuple(map(tuple, lines.tolist()))
 
     def local_gpu(self, gpu: Ints) -> Ints:
         """Return the number of each GPU in its node."""

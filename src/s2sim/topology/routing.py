@@ -60,6 +60,15 @@ class Router:
             *self._port("nvlink", "in", nodes.nvlink_of_gpu[target], over_switch),
         ]
 
+    def over_nvlink(self, source: Ints, target: Ints) -> Mask:
+        """Return which ways between GPUs of one node cross an NVSwitch or links of a mesh alone, bool of shape (m,)."""
+        nodes = self._nodes
+        inside = nodes.node_of_gpu[source] == nodes.node_of_gpu[target]
+        over: Mask = inside & (nodes.nvlink_of_gpu[source] >= 0)
+        if nodes.meshes.variants and not over.all():
+            over |= self._mesh(source, target, inside)[1]
+        return over
+
     def to_ports(self, gpu: Ints) -> list[Stage]:
         """Return what lies between GPUs and the fabric, outwards: over PCIe and through their network interfaces."""
         nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]

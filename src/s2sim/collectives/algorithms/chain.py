@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.collectives.algorithms.over_groups import OverGroups
+from s2sim.collectives.schedules.channels import channel_groups, mesh_channels
 from s2sim.collectives.schedules.doubling import require_one_way
-from s2sim.collectives.schedules.groups import cut
+from s2sim.collectives.schedules.groups import cut, schedule_of
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step, traffic_between
-from s2sim.options import check_options
+from s2sim.options import check_options, option_text
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
+    from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.topology.cluster import Cluster
 
 # Beyond so many chunks the fill of the pipeline is below a per cent up to dozens of ranks, and rounds cost time here.
@@ -32,16 +34,35 @@ class Chain(OverGroups):
 
     Chunk c crosses the pair number i in round c + i, so that there are P - 2 + K rounds. All ranks together send
     (P - 1)·D bytes. Unless the number of ``chunks`` is given, it is the one that the closed form makes fastest.
+
+    Attributes
+    ----------
+    channels : int or None
+        Chains that run side by side as rings do, each with its part of the buffer; None takes those of a mesh of
+        NVLinks that has all ranks, else one.
+    chunks : int or None
+        Pieces that each channel's part is cut into.
     """
 
     name: ClassVar[str] = "chain"
     source: ClassVar[str] = "van de Geijn and Watts, Concurrency Pract. Exp. 9(4), 1997"
     kinds: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
     auto: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
+    channels: int | None = None
     chunks: int | None = None
 
     def __post_init__(self) -> None:
-        check_options(self, self.name, chunks=1)
+        check_options(self, self.name, channels=1, chunks=1)
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule: every channel's order of ranks, from the root on."""
+        channels = self.channels or mesh_channels(cluster)
+        groups = channel_groups(demand, cluster, channels)
+        first = np.argmax(groups.ranks == demand.root, axis=1)
+        from_root = (first[:, None] + np.arange(groups.members)) % groups.members
+        groups = replace(groups, ranks=np.take_along_axis(groups.ranks, from_root, axis=1))
+        fitted = replace(self.fitted(groups, cluster), channels=channels if channels > 1 else None)
+        return schedule_of(demand, option_text(fitted), fitted.stage(demand.kind, groups))
 
     def fitted(self, groups: Groups, cluster: Cluster) -> Chain:
         """Return the chain with the chunks that the rates of the cluster choose."""
@@ -71,10 +92,10 @@ class Chain(OverGroups):
         return min(floor(best), ceil(best), key=lambda k: (groups.members - 2 + k) * (latency_s + busy_s / k))
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time where messages share nothing and all ways are alike: (P - 2 + K)(L + D/(K·B))."""
+        """Return the time where messages share nothing and all ways are alike: (P - 2 + K)(L + D/(C·K·B))."""
         require_one_way(self.name, hops)
         chunks = self.chunks or 1
-        return _rounds(demand.ranks, chunks) * hops.round_s(demand.buffer_bytes / chunks)
+        return _rounds(demand.ranks, chunks) * hops.round_s(demand.buffer_bytes / (self.channels or 1) / chunks)
 
 
 def _rounds(members: int, chunks: int) -> int:

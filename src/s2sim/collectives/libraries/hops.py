@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.libraries.constants import LINKS, SHARES
 from s2sim.collectives.schedules.overheads import inside_node, overheads_of
 from s2sim.collectives.schedules.per_message import PerMessage
 from s2sim.errors import S2SimError
@@ -70,19 +71,20 @@ def between_nodes(constants: Constants, spec: NodeSpec) -> BetweenNodes:
 def each_hop(constants: Constants, protocol: Protocol, pattern: Pattern, cluster: Cluster) -> Overheads:
     """Return what hops and protocol add to each message of a pattern through no switch.
 
-    Inside a node that is by what its GPUs are joined by, between nodes by the slower and the narrower of both ends.
+    Inside a node that is by whether a message goes over NVLink, over PCIe or through host memory, between nodes by the
+    slower and the narrower of both ends.
     """
     nodes = cluster.dims.node_set
     spec = nodes.spec[cluster.node_of_rank]
     source, target = spec[pattern.src], spec[pattern.dst]
     inside = inside_node(cluster, pattern)
     latency_ps, share = dict(protocol.inside_ps), dict(constants.shares)
-    links = [joined_by(each) for each in nodes.specs]
-    hops = [(f"protocol.{protocol.name}.{link}", latency_ps[link]) for link in links]
-    one_way, two_ways = zip(*map(_reached_by, nodes.specs), strict=True)
-    shares = [(f"share.{name}", share[name]) for name in (*one_way, *two_ways)]
-    hop_row = source
-    share_row = source if one_way == two_ways else source + len(links) * _both_ways(pattern)
+    hops = [(f"protocol.{protocol.name}.{link}", latency_ps[link]) for link in LINKS]
+    shares = [(f"share.{name}", share[name]) for name in SHARES]
+    over_nvlink = cluster.over_nvlink(pattern.src, pattern.dst)
+    hop_row = np.where(over_nvlink, LINKS.index("nvlink"), LINKS.index("pcie"))
+    staged = np.array([not each.peer_to_peer for each in nodes.specs])[source] & ~over_nvlink
+    share_row = np.where(staged, SHARES.index("host-memory") + _both_ways(pattern), hop_row)
     every = np.zeros(pattern.messages, np.int64)
     protocol_share = one_of("share", [(f"protocol.{protocol.name}.share", protocol.share)], every)
     limit = one_of("limit", [(f"protocol.{protocol.name}.limit", protocol.limit_Bps)], every)
@@ -140,13 +142,6 @@ def latencies_of(way: BetweenNodes) -> list[tuple[str, int]]:
 def joined_by(spec: NodeSpec) -> str:
     """Return the kind of link that joins the GPUs of a node."""
     return "nvlink" if spec.nvlink is not None and spec.all_joined else "pcie"
-
-
-def _reached_by(spec: NodeSpec) -> tuple[str, str]:
-    """Return what GPUs of a node reach each other over, those that send or receive, and those that do both."""
-    if spec.peer_to_peer or joined_by(spec) == "nvlink":
-        return joined_by(spec), joined_by(spec)
-    return "host-memory", "host-memory-both-ways"
 
 
 def _both_ways(pattern: Pattern) -> Mask:

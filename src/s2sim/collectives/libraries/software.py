@@ -13,6 +13,7 @@ from s2sim.collectives.libraries.constants import load_constants
 from s2sim.collectives.libraries.fill import in_flight_bytes
 from s2sim.collectives.libraries.hops import between_nodes, each_hop, joined_by, latencies_of, one_of
 from s2sim.collectives.libraries.profile import Profile
+from s2sim.collectives.schedules.channels import channels_on
 from s2sim.collectives.schedules.overheads import clock_of_cycles_ps, overheads_of
 from s2sim.collectives.schedules.per_message import PerMessage
 from s2sim.units import PS_PER_S
@@ -73,9 +74,9 @@ class Software(Profile):
         """
         several, has = len(np.unique(cluster.node_of_rank)) > 1, partial(self._constants.has, version=self.version)
         if demand.kind in ("broadcast", "reduce"):
-            return tuple(
-                f"chain:chunks={chunks}" for chunks in self._pieces(demand.buffer_bytes, demand.ranks, cluster)
-            )
+            channels = channels_on(cluster, None)
+            pieces = self._pieces(demand.buffer_bytes / channels, demand.ranks, cluster)
+            return tuple(f"chain:channels={channels},chunks={chunks}" for chunks in pieces)
         if demand.kind in ("all_gather", "reduce_scatter"):
             return ("ring",)
         if demand.kind != "all_reduce":

@@ -1,4 +1,7 @@
-"""Channels: one collective side by side through every network interface of a node, each with its part of the data."""
+"""Channels: one collective side by side through every network interface of a node, each with its part of the data.
+
+Inside a mesh of NVLinks channels also differ in the links that they use: see `s2sim.topology.mesh_rings`.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +10,96 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.schedules.groups import Groups, cut, even_groups, group_of_all
+from s2sim.topology.mesh_rings import lines_through, rings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from s2sim.arrays import Ints
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.mesh_rings import Order
 
 
 def channels_on(cluster: Cluster, asked: int | None) -> int:
-    """Return how many channels there are: as asked for, or one for each interface of a node if there are several."""
-    return asked or (cluster.shape.nics_per_node if len(np.unique(cluster.node_of_rank)) > 1 else 1)
+    """Return how many channels there are: as asked for, or as many as use all ways.
+
+    That is one for each interface of a node where there are several nodes, and in one mesh of NVLinks one for each ring
+    that `rings` finds.
+    """
+    if asked:
+        return asked
+    return cluster.shape.nics_per_node if len(np.unique(cluster.node_of_rank)) > 1 else mesh_channels(cluster)
+
+
+def mesh_channels(cluster: Cluster) -> int:
+    """Return how many rings use all of one mesh of NVLinks that has all ranks; 1 where they have none."""
+    return max(1, len(_rings(cluster)))
 
 
 def channel_groups(demand: Demand, cluster: Cluster, channels: int) -> Groups:
-    """Return a group a channel, its members in rank order but turned in every node so that each enters elsewhere.
+    """Return a group a channel, its members node by node in an order of their own so that each enters elsewhere.
 
-    Groups have even parts of a shared buffer, or of every rank's stretch.
+    In every node that order is rank order turned, or one along the links of its mesh. Groups have even parts of a
+    shared buffer, or of every rank's stretch; as many as there are rings in one mesh have the parts of these.
     """
-    orders = np.stack([_order(cluster.node_of_rank, channel, channels) for channel in range(channels)])
+    orders, shares = _orders(cluster, channels)
+    ends = np.cumsum(shares)
+    begins, parts = ends - shares, int(ends[-1])
     if demand.shared:
-        cuts = np.arange(channels + 1, dtype=np.int64) * demand.buffer_elements // channels
-        return even_groups(orders, cuts[:-1], cuts[1:], demand.buffer_bytes / channels)
+        begin, end = begins * demand.buffer_elements // parts, ends * demand.buffer_elements // parts
+        return even_groups(orders, begin, end, demand.buffer_bytes / parts * shares.astype(np.float64))
     own = group_of_all(demand)
-    begin, end = cut(own.begin[0][orders], own.end[0][orders], np.arange(channels)[:, None], channels)
-    return Groups(orders, begin, end, own.bytes[0][orders] / channels)
+    first, last = own.begin[0][orders], own.end[0][orders]
+    begin, _ = cut(first, last, begins[:, None], parts)
+    end, _ = cut(first, last, ends[:, None], parts)
+    return Groups(orders, begin, end, own.bytes[0][orders] / parts * shares[:, None])
 
 
-def _order(node_of_rank: Ints, channel: int, channels: int) -> Ints:
-    """Return the ranks in a channel's order: rank order, with each run of ranks of one node turned by its share."""
-    ranks = len(node_of_rank)
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(node_of_rank) != 0]))
-    lengths = np.diff(np.concatenate([starts, [ranks]]))
+def _orders(cluster: Cluster, channels: int) -> tuple[Ints, Ints]:
+    """Return the ranks in each channel's order, shape (channels, ranks), and how many parts of the data each has."""
+    ranks = np.arange(cluster.workers)
+    even = np.ones(channels, np.int64)
+    if found := _rings(cluster):
+        taken = [found[channel % len(found)] for channel in range(channels)]
+        shares = np.array([share for _, share in taken]) if channels == len(found) else even
+        return np.array([order for order, _ in taken], np.int64), shares
+    starts, lengths = _runs(cluster.node_of_rank)
     start, length = np.repeat(starts, lengths), np.repeat(lengths, lengths)
     # Interface i serves GPUs from ceil(i·gpus/interfaces) on: each channel enters through the first GPU of another one.
-    first = -(-channel * length // channels)
-    order: Ints = start + (np.arange(ranks) - start + first) % length
-    return order
+    channel = np.arange(channels)[:, None]
+    orders = (start + (ranks - start - channel * length // -channels) % length).astype(np.int64)
+    for first, lines in _lines(cluster, starts, lengths, channels):
+        for number, order in enumerate(lines):
+            if order is not None:
+                orders[number, first : first + len(order)] = first + np.array(order)
+    return orders, even
+
+
+def _runs(node_of_rank: Ints) -> tuple[Ints, Ints]:
+    """Return where stretches of ranks of one node begin, and how many ranks they have."""
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(node_of_rank) != 0]))
+    return starts, np.diff(np.concatenate([starts, [len(node_of_rank)]]))
+
+
+def _rings(cluster: Cluster) -> tuple[tuple[Order, int], ...]:
+    """Return the rings of a mesh through all ranks; none where they are on several nodes, or there is none."""
+    if cluster.workers == 1 or len(np.unique(cluster.node_of_rank)) > 1:
+        return ()
+    lines = cluster.layout.dims.node_set.mesh_lines(cluster.gpu_of_rank)
+    return rings(lines) if lines is not None else ()
+
+
+def _lines(
+    cluster: Cluster, starts: Ints, lengths: Ints, channels: int
+) -> Iterator[tuple[int, tuple[Order | None, ...]]]:
+    """Yield the first rank of each stretch in a mesh, and the order of its places in each channel."""
+    nodes = cluster.layout.dims.node_set
+    if not nodes.meshes.variants:
+        return
+    for first, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        gpus = cluster.gpu_of_rank[first : first + length]
+        if length > 1 and (lines := nodes.mesh_lines(gpus)) is not None:
+            entered = tuple(-(-channel * length // channels) % length for channel in range(channels))
+            ports = np.unique(nodes.port_of_gpu[gpus], return_inverse=True)[1]
+            yield first, lines_through(lines, entered, tuple(ports.tolist()))

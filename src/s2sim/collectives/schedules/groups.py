@@ -59,15 +59,16 @@ class Groups:
         return bool((self.bytes == self.bytes[:, :1]).all())
 
 
-def even_groups(ranks: Ints, begin: Ints, end: Ints, part_bytes: float) -> Groups:
+def even_groups(ranks: Ints, begin: Ints, end: Ints, part_bytes: float | Floats) -> Groups:
     """Return groups that cut their part evenly: chunk i = positions [begin + i·n//p, begin + (i+1)·n//p).
 
     Members are int64 of shape (G, p), ``begin`` and ``end`` of each group's part of shape (G,); a part counts
-    ``part_bytes`` on the network.
+    ``part_bytes`` on the network, all as many or float64 of shape (G,).
     """
     members = ranks.shape[1]
     cuts = begin[:, None] + np.arange(members + 1) * (end - begin)[:, None] // members
-    return Groups(ranks, cuts[:, :-1], cuts[:, 1:], np.full(ranks.shape, part_bytes / members))
+    chunk_bytes = np.asarray(part_bytes, np.float64).reshape(-1, 1) / members
+    return Groups(ranks, cuts[:, :-1], cuts[:, 1:], np.broadcast_to(chunk_bytes, ranks.shape).copy())
 
 
 def group_of_all(demand: Demand) -> Groups:

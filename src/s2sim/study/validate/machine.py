@@ -99,14 +99,6 @@ def _inside(machine: Machine, gpu: GpuLinks, board: str | None, gpus: int, catal
         rate_GBps = links * float(str(one.value).removesuffix("GB/s"))
         return [one.of("nvlink.rate", f"{rate_GBps:g}GB/s"), catalogue.latency.nvlink_port.of("nvlink.latency")]
     domain = machine.nvlink_domain_gpus or gpus
-    if board == _MESH and domain >= gpus:
-        # Rings that share no link use all of such a mesh, as if a switch joined the links of each GPU.
-        rate_GBps = max(1, links // (domain - 1)) * (gpus - 1) * float(str(one.value).removesuffix("GB/s"))
-        half_ns = float(str(catalogue.latency.nvlink_direct.value).removesuffix("ns")) / 2
-        return [
-            one.of("nvlink.rate", f"{rate_GBps:g}GB/s"),
-            catalogue.latency.nvlink_direct.of("nvlink.latency", f"{half_ns:g}ns"),
-        ]
     mesh = [
         Quantity("nvlink.kind", "mesh", "user", ""),
         one.of("nvlink.rate"),

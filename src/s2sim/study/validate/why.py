@@ -30,8 +30,6 @@ def _of_large(machine: Machine, *, too_slow: bool) -> list[str]:
         if machine.has_nvswitch:
             nvls = "switches that reduce (NVLS) reach another share of the rate than others of their generation"
             return [nvls] if machine.collective == "all_reduce" else []
-        if machine.nvlink_domain_gpus == machine.gpus_per_node > 1:
-            return ["NVLinks without a switch carry one ring one way unless they join all GPUs of a node"]
         return []
     reasons = []
     if several and machine.path in ("host-bridge", "staged"):
