@@ -237,9 +237,7 @@ def test_names_that_lead_elsewhere_are_refused(name, tmp_path):
         ({}, 2, "another share of the rate"),
         ({"transport": "tcp"}, 2, "its software"),
         ({"path": "staged"}, 2, "(staged)"),
-        ({"gpu_model": "MI300X", "intra_interconnect": "Infinity Fabric full mesh"}, 0.01, "one ring one way"),
         ({"gpu_model": "H100", "intra_interconnect": "NVSwitch (NVLink4)"}, 0.01, "NVLS"),
-        ({"gpu_model": "H100", "intra_interconnect": "NVLink4 (no NVSwitch)"}, 0.01, "one ring one way"),
     ],
 )
 def test_why_a_prediction_is_off_comes_from_its_row(cells, factor, why, tmp_path):
