@@ -18,8 +18,8 @@ HEAD = """# How right predictions are
 Made by `python docs/make_fidelity.py` of what `s2sim validate` says of the public curves in
 [measured/](../measured/README.md).
 
-Each curve is predicted from what is written on its machine alone: GPUs, NVLinks, PCIe and interfaces by the catalogue
-of links (`topologies/links.toml`), latencies of the hardware, one switch or a tree that blocks nothing, what NCCL adds
+Each curve is predicted from what is written on its machine alone: GPUs, NVLinks, PCIe and interfaces by
+`topologies/hardware.toml`, latencies of the hardware, one switch or a tree that blocks nothing, what NCCL adds
 by `libraries/nccl.toml`, and the fastest algorithm of those that it has, unless the source names one. **Nineteen
 constants of that file are fitted** to good public curves, each of a class of hardware, transport or protocol and none
 of a curve: these curves are predicted better than unseen ones will be. In the fit, curves of a source that was left

@@ -36,7 +36,9 @@ _RATE_BPS = {
     **{f"{prefix}b/s": Fraction(factor, 8) for prefix, factor in _ALL_PREFIXES.items()},
     **{f"{prefix}bit/s": Fraction(factor, 8) for prefix, factor in _ALL_PREFIXES.items()},
 }
-_WORK_RATE_PER_S = {f"{prefix}FLOP/s": Fraction(factor) for prefix, factor in _PREFIX.items()}
+_WORK_RATE_PER_S = {
+    f"{prefix}{unit}": Fraction(factor) for prefix, factor in _PREFIX.items() for unit in ("FLOP/s", "OP/s")
+}
 
 
 @dataclass(frozen=True, slots=True)

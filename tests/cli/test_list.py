@@ -12,6 +12,9 @@ KINDS = {
     "traces": {"lstm-lm", "lstm-lm-steps", "ncf", "cnn"},
     "models": {"lstm", "gnmt-8", "gnmt-16", "resnet-50", "vgg-19", "bert-base", "ncf", "deeplight"},
     "gpus": {"a100", "h100"},
+    "nics": {"connectx-7", "cassini", "efa-v2"},
+    "switches": {"quantum-2", "rosetta", "nvswitch-3"},
+    "transports": {"ib-verbs", "roce", "tcp"},
 }
 
 
@@ -47,8 +50,26 @@ def test_one_kind_alone(s2sim):
     assert list(json.loads(s2sim("list", "codecs", "--json", "-")[1])) == ["codecs"]
 
 
-def test_gpus_are_still_found_under_their_former_name(s2sim):
-    assert s2sim("list", "hardware") == s2sim("list", "gpus")
+def test_hardware_is_four_kinds(s2sim):
+    listed = json.loads(s2sim("list", "hardware", "--json", "-")[1])
+    assert list(listed) == ["gpus", "nics", "switches", "transports"]
+    assert s2sim("list", "hardware")[1].startswith(s2sim("list", "gpus")[1])
+
+
+def test_a_part_of_hardware_has_a_page_with_a_source_for_each_number(s2sim, fails):
+    code, out, err = s2sim("list", "gpus", "h200")
+    assert (code, err) == (0, "")
+    assert "h200: NVIDIA H200 SXM5: 141 GB, 4800 GB/s of memory bandwidth" in out
+    (part,) = json.loads(s2sim("list", "gpus", "h200", "--json", "-")[1])["gpus"]
+    of = {item["field"]: item for item in part["quantities"]}
+    assert of["links"]["value"] == 18
+    assert "H200" in of["memory_bandwidth"]["source"]
+    # What it has from the GPU that it is like, and what is said of all.
+    assert "H100" in of["fp16_flops"]["source"]
+    assert (of["kernel_launch"]["value"], of["kernel_launch"]["kind"]) == ("5us", "estimated")
+    assert "450 ns" in s2sim("list", "switches", "spectrum-4")[1]
+    assert "'h100'" in fails("list", "gpus", "h10")
+    assert "alone have pages" in fails("list", "hardware", "h100")
 
 
 def test_an_unknown_kind_is_told_in_one_line(fails):

@@ -114,7 +114,7 @@ def test_own_warnings_are_one_line_and_others_stay_as_they_are(s2sim, monkeypatc
         warnings.warn("something else", RuntimeWarning, stacklevel=2)
         return []
 
-    monkeypatch.setattr("s2sim.topology.files.hardware.list_hardware", warn)
+    monkeypatch.setattr("s2sim.topology.files.parts.list_parts", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         _, _, err = s2sim("list", "gpus")
@@ -213,7 +213,7 @@ def test_control_characters_of_a_warning_reach_no_terminal(s2sim, monkeypatch):
         warnings.warn(UNPRINTABLE, S2SimWarning, stacklevel=2)
         return []
 
-    monkeypatch.setattr("s2sim.topology.files.hardware.list_hardware", warn)
+    monkeypatch.setattr("s2sim.topology.files.parts.list_parts", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        assert s2sim("list", "hardware")[2] == "s2sim: warning: \\x1b[31m\\r \\x07\\u202e\n"
+        assert s2sim("list", "gpus")[2] == "s2sim: warning: \\x1b[31m\\r \\x07\\u202e\n"

@@ -173,7 +173,7 @@ def test_what_a_row_says_of_the_library_is_taken(tmp_path):
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"gpu_model": "TPU v4"}, "GPU 'TPU v4' is not in the catalogue"),
+        ({"gpu_model": "TPU v4"}, "GPU 'TPU v4' is not in the hardware catalogue"),
         ({"transport": "carrier-pigeon"}, "transport 'carrier-pigeon'"),
         ({"algorithm": "star"}, "algorithm 'star'"),
         ({"nics_per_node": "0"}, "nics_per_node or nic_rate_gbps is 0"),

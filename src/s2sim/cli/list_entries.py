@@ -84,10 +84,10 @@ def _models() -> Entries:
     return list_models()
 
 
-def _gpus() -> Entries:
-    from s2sim.topology.files.hardware import list_hardware
+def _parts(kind: str) -> Entries:
+    from s2sim.topology.files.parts import list_parts
 
-    return list_hardware()
+    return list_parts(kind)
 
 
 KINDS: dict[str, Callable[[], Entries]] = {
@@ -99,5 +99,11 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "topologies": _topologies,
     "traces": _traces,
     "models": _models,
-    "gpus": _gpus,
+    "gpus": lambda: _parts("gpus"),
+    "nics": lambda: _parts("nics"),
+    "switches": lambda: _parts("switches"),
+    "transports": lambda: _parts("transports"),
 }
+
+HARDWARE = ("gpus", "nics", "switches", "transports")
+"""Those of the hardware catalogue, which are listed together under this name."""

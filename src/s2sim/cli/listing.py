@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s2sim.cli.list_entries import KINDS
+from s2sim.cli.list_entries import HARDWARE, KINDS
 from s2sim.cli.options import JsonOption, examples
 from s2sim.errors import OptionError, unknown_name
 
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from s2sim.study.catalogue.reducer_facts import ReducerFacts
 
 EXAMPLES = examples(
-    "s2sim list", "s2sim list reducers", "s2sim list reducers topka2a", "s2sim list topologies --json -"
+    "s2sim list",
+    "s2sim list reducers",
+    "s2sim list reducers topka2a",
+    "s2sim list topologies --json -",
+    "s2sim list hardware",
+    "s2sim list gpus h100",
 )
 
-
-# Scripts may still ask by this name.
-_FORMER = {"hardware": "gpus"}
+# Kinds that are asked for together.
+_GROUPS = {"hardware": HARDWARE}
 _REDUCERS = "reducers"
 # Ranks on whose gradients reducers are measured, and on half of them.
 _RANKS = 8
@@ -30,34 +34,40 @@ _RANKS = 8
 def list_command(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}.", show_default="all of them"),
+        typer.Argument(
+            metavar="KIND",
+            help=f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.",
+            show_default="all of them",
+        ),
     ] = None,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A reducer, for all that is known of it.", show_default="all")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A reducer or a part of hardware, for all that is known of it.", show_default="all"
+        ),
     ] = None,
     json: JsonOption = None,
 ) -> None:
-    """List reducers, codecs, collectives, libraries, faults, topologies, traces, models and GPUs: a line each.
+    """List reducers, codecs, collectives, libraries, faults, topologies, traces, models and hardware: a line each.
 
     At the end of each line stands its source, or for a fault an example. Reducers alone have a table as well.
     """
     from s2sim.cli.output import STDOUT, write_json
     from s2sim.cli.targets import check_targets
 
-    kind = _FORMER.get(kind or "", kind)
-    if kind is not None and kind not in KINDS:
-        raise unknown_name("kind", kind, KINDS)
-    if name is not None and kind != _REDUCERS:
-        raise OptionError(f"{kind} {name}: reducers alone have pages; s2sim list {kind} has what is known of all")
+    if kind is not None and kind not in (*KINDS, *_GROUPS):
+        raise unknown_name("kind", kind, [*KINDS, *_GROUPS])
+    if name is not None and kind not in (_REDUCERS, *HARDWARE):
+        pages = f"{_REDUCERS}, {', '.join(HARDWARE)}"
+        raise OptionError(f"{kind} {name}: {pages} alone have pages; s2sim list {kind} has what is known of all")
     check_targets(json=json)
     if kind == _REDUCERS:
-        facts = _facts(name)
-        if json is not None:
-            write_json({kind: [item.to_json() for item in facts]}, json)
-        if json != STDOUT:
-            _show_table(facts) if name is None else _show_page(*facts)
+        _list_reducers(name, json)
         return
-    found = {each: KINDS[each]() for each in ([kind] if kind else KINDS)}
+    if kind is not None and name is not None:
+        _list_part(kind, name, json)
+        return
+    found = {each: KINDS[each]() for each in _GROUPS.get(kind or "", [kind] if kind else KINDS)}
     if json is not None:
         keys = ("name", "summary", "source")
         write_json(
@@ -65,6 +75,35 @@ def list_command(
         )
     if json != STDOUT:
         _show_lines(found)
+
+
+def _list_reducers(name: str | None, json: str | None) -> None:
+    from s2sim.cli.output import STDOUT, write_json
+
+    facts = _facts(name)
+    if json is not None:
+        write_json({_REDUCERS: [item.to_json() for item in facts]}, json)
+    if json != STDOUT:
+        _show_table(facts) if name is None else _show_page(*facts)
+
+
+def _list_part(kind: str, name: str, json: str | None) -> None:
+    """Show all that the hardware catalogue has of one part."""
+    from s2sim.cli.output import STDOUT, show_lines, show_paragraph, write_json
+    from s2sim.report.tables.text import aligned
+    from s2sim.topology.files.parts import find_part, summary_of, value_text
+
+    part = find_part(kind, name)
+    summary = summary_of(part)
+    values = [(field, item.value, item.kind, item.source) for field, item in part.quantities.items()]
+    if json is not None:
+        keys = ("field", "value", "kind", "source")
+        quantities = [dict(zip(keys, item, strict=True)) for item in values]
+        write_json({kind: [{"name": name, "summary": summary, "source": part.source, "quantities": quantities}]}, json)
+    if json != STDOUT:
+        show_paragraph(f"{name}: {summary}")
+        rows = [(field, value_text(value), what, source) for field, value, what, source in values]
+        show_lines(["", "Field, value, kind, source:", *aligned(rows, indent="  ")])
 
 
 def _show_lines(found: dict[str, list[tuple[str, str, str]]]) -> None:

@@ -38,7 +38,7 @@ def validate_command(
 ) -> None:
     """Predict measured curves from what is written on their machines, and show how far off that is.
 
-    Machine and demand come from the index alone, by the catalogue of links; what that does not know is not predicted.
+    Machine and demand come from the index alone, by the hardware catalogue; what that does not know is not predicted.
     What NCCL adds is partly fitted to the public curves. Not there yet: bands around predictions, and fits that leave a
     source out.
     """

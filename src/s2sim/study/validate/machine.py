@@ -1,4 +1,4 @@
-"""From what is written on a machine to a cluster: by the catalogue of links, and nothing that was measured."""
+"""From what is written on a machine to a cluster: by the hardware catalogue, and nothing that was measured."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
         )
     gpu = catalogue.find_gpu(machine.gpu_model)
     if gpu is None:
-        raise NotPredictedError(f"the GPU {machine.gpu_model!r} is not in the catalogue of links")
+        raise NotPredictedError(f"the GPU {machine.gpu_model!r} is not in the hardware catalogue")
     board = _board(machine, gpu)
     # A rack is one node of all the GPUs that its NVLink joins.
     spans = machine.nvlink_domain_gpus or 1 if board == _RACK else machine.gpus_per_node

@@ -126,7 +126,7 @@ def _origin(path: Path, curves: Sequence[Curve]) -> dict[str, object]:
     points = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
     return run_record(
         spec={"index_sha256": index, "points": points},
-        inputs={"curves": {"folder": path.resolve().name, "index_sha256": index}, "links": "topologies/links.toml"},
+        inputs={"curves": {"folder": path.resolve().name, "index_sha256": index}, "links": "topologies/hardware.toml"},
         measured=["times of the curves, as published"],
-        assumed=["times predicted: simulated on the machine that each row describes, by the catalogue of links"],
+        assumed=["times predicted: simulated on the machine that each row describes, by the hardware catalogue"],
     )

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from s2sim.topology.shape import ClusterShape
 
-HARDWARE_FILE, LINKS_FILE = "hardware.toml", "links.toml"
-_CATALOGUES = (HARDWARE_FILE, LINKS_FILE)
+HARDWARE_FILE = "hardware.toml"
 
 # An installed package adds its own: an entry point of this group names the path of a TOML file.
 _PLUGINS = Registry("topology", "s2sim.topologies", {})
@@ -26,7 +25,7 @@ _PLUGINS = Registry("topology", "s2sim.topologies", {})
 
 def _shipped() -> dict[str, Path]:
     directory = data_directory("topologies")
-    return {path.stem: path for path in sorted(directory.glob("*.toml")) if path.name not in _CATALOGUES}
+    return {path.stem: path for path in sorted(directory.glob("*.toml")) if path.name != HARDWARE_FILE}
 
 
 def _path_of(name_or_path: str) -> Path:

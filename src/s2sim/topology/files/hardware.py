@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from s2sim.data import data_directory
-from s2sim.errors import TopologyError, nearest, unknown_name
-from s2sim.text_files import is_toml_path, read_toml, user_path
+from s2sim.errors import TopologyError, nearest
+from s2sim.text_files import is_toml_path, user_path
 from s2sim.topology.files.catalogue import HARDWARE_FILE
-from s2sim.topology.files.quantity import Fields, Quantity, read_quantity
+from s2sim.topology.files.hardware_tables import read_tables, shipped_part
+from s2sim.topology.files.quantity import Fields, Quantity
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_TEXTS = ("description", "source")
+    from s2sim.topology.files.hardware_tables import Part
+
 _QUANTITIES = (
     "memory_bandwidth",
     "memory_efficiency",
@@ -26,6 +27,12 @@ _QUANTITIES = (
 # What is asked for only where there is such work.
 _OPTIONAL = ("fp32_flops", "flops_efficiency", "host_step")
 _SHARES = ("memory_efficiency", "flops_efficiency")
+
+GPU_FACTS = (
+    *("memory", "tf32_flops", "fp16_flops", "bf16_flops", "fp8_flops", "int8_ops", "sms"),
+    *("nvlink", "links", "pcie", "boards"),
+)
+"""What is known of a GPU beside what its kernels cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,31 +100,30 @@ class Gpu:
 
 def read_hardware(path: Path) -> dict[str, Gpu]:
     """Return the GPUs of a catalogue file by name."""
-    where = path.name
-    tables = read_toml(path, TopologyError).get("gpu")
-    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
-        raise TopologyError(f"{where}: no [gpu.NAME] table was found")
-    return {name: _read_gpu(name, table, where) for name, table in tables.items()}
+    tables = read_tables(path)
+    if "gpu" not in tables.sections:
+        raise TopologyError(f"{tables.where}: no [gpu.NAME] table was found")
+    return {name: _read_gpu(tables.part("gpu", name), tables.where) for name in tables.names("gpu")}
 
 
-def _read_gpu(name: str, table: dict[str, Any], where: str) -> Gpu:
+def _read_gpu(part: Part, where: str) -> Gpu:
+    given = part.quantities
     known = (*_QUANTITIES, *_OPTIONAL)
-    for key in table:
-        if key not in (*_TEXTS, *known):
-            raise TopologyError(f"{where}: gpu.{name} has an unknown field {key!r}{nearest(key, known)}")
-    given = {key: read_quantity(value, f"gpu.{name}.{key}", where) for key, value in table.items()}
+    for key in given:
+        if key not in (*known, *GPU_FACTS):
+            raise TopologyError(f"{where}: gpu.{part.name} has an unknown field {key!r}{nearest(key, known)}")
     for key in _QUANTITIES:
-        if key not in table:
-            raise TopologyError(f"{where}: gpu.{name}.{key} is missing")
+        if key not in given:
+            raise TopologyError(f"{where}: gpu.{part.name}.{key} is missing")
     fields = Fields(given, where)
     shares = {key: fields.number(key) for key in _SHARES if key in given}
     for key, share in shares.items():
         if share > 1:
-            raise TopologyError(f"{where}: gpu.{name}.{key} = {share} is a share: write at most 1")
+            raise TopologyError(f"{where}: gpu.{part.name}.{key} = {share} is a share: write at most 1")
     return Gpu(
-        name=name,
-        description=fields.text("description", ""),
-        source=fields.text("source", ""),
+        name=part.name,
+        description=part.description,
+        source=part.source,
         memory_bandwidth_Bps=fields.required_rate("memory_bandwidth"),
         memory_efficiency=shares["memory_efficiency"],
         kernel_launch_ps=fields.latency("kernel_launch"),
@@ -131,27 +137,15 @@ def _read_gpu(name: str, table: dict[str, Any], where: str) -> Gpu:
     )
 
 
-def _catalogue() -> dict[str, Gpu]:
-    return read_hardware(data_directory("topologies") / HARDWARE_FILE)
-
-
 def load_gpu(name_or_path: str) -> Gpu:
     """Return the GPU of the catalogue (a name) or of the user's own file of the same form (a path), which holds one.
 
     A text with a slash, or one that ends in ``.toml``, is a path; `UnknownNameError` names the nearest known GPU.
     """
     if not is_toml_path(name_or_path):
-        gpus = _catalogue()
-        if name_or_path not in gpus:
-            raise unknown_name("GPU", name_or_path, gpus)
-        return gpus[name_or_path]
+        return _read_gpu(shipped_part("gpu", name_or_path, "GPU"), HARDWARE_FILE)
     path = user_path(name_or_path, TopologyError)
     found = read_hardware(path)
     if len(found) != 1:
         raise TopologyError(f"{path.name}: {len(found)} [gpu.NAME] tables were found: leave one, the GPU to take")
     return next(iter(found.values()))
-
-
-def list_hardware() -> list[tuple[str, str, str]]:
-    """Return (name, one-line summary, source) of every GPU of the catalogue."""
-    return [(gpu.name, gpu.description, gpu.source) for gpu in _catalogue().values()]

@@ -1,20 +1,23 @@
-"""The catalogue of links: what the name of a GPU says of its NVLinks and PCIe, and what networks' hardware adds."""
+"""The links of the hardware catalogue: what the name of a GPU says of its NVLinks and PCIe, what networks add."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from s2sim.data import data_directory
-from s2sim.errors import TopologyError
-from s2sim.text_files import read_toml
-from s2sim.topology.files.catalogue import LINKS_FILE
+from s2sim.topology.files.hardware_tables import shipped_tables
 from s2sim.topology.files.quantity import Quantity
+from s2sim.units import PS_PER_S, parse_time_ps
+
+if TYPE_CHECKING:
+    from s2sim.topology.files.hardware_tables import HardwareTables
 
 _FORBID = {"extra": "forbid"}
-# What stands before the name of a card without telling which it is.
-_MAKERS = re.compile(r"^(nvidia|amd|tesla|geforce|instinct|quadro)-")
+_WORDS = re.compile(r"rtx(?=\d)|[a-z0-9]+")
+# What indexes call the model where no GPU takes part.
+_NO_GPU = "none"
+_PS_PER_NS = PS_PER_S // 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +78,11 @@ class GpuLinks:
     Attributes
     ----------
     names : tuple of str
-        How the names begin that people write, in lower case with hyphens.
+        What people write: words that all stand in it.
     nvlink : str or None
         Generation, a name in `LinkCatalogue.nvlink`.
     links : Stated or None
-        How many NVLinks a GPU has.
+        How many NVLinks, or Infinity Fabric links, a GPU has.
     pcie : Stated or None
         Generation of its PCIe x16, a name in `LinkCatalogue.pcie`; None where something faster joins it to its host.
     boards : dict of int to str
@@ -96,7 +99,7 @@ class GpuLinks:
 
 @dataclass(frozen=True, slots=True)
 class LinkCatalogue:
-    """All of ``topologies/links.toml``."""
+    """What ``topologies/hardware.toml`` says of links."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
     nvlink: dict[str, Rate]
@@ -107,14 +110,21 @@ class LinkCatalogue:
     gpu: dict[str, GpuLinks]
 
     def find_gpu(self, model: str) -> GpuLinks | None:
-        """Return the links of a GPU of which people wrote the model; None for one that is not in the catalogue."""
-        written = re.sub(r"[^a-z0-9]+", "-", model.lower().strip()).strip("-")
-        while (shorter := _MAKERS.sub("", written)) != written:
-            written = shorter
+        """Return the links of a GPU of which people wrote the model; None for one that is not in the catalogue.
+
+        It is the one of whose name most words were written, where that is one alone.
+        """
+        if model.strip().lower() == _NO_GPU:
+            return GpuLinks(names=(_NO_GPU,))
+        written = set(_WORDS.findall(model.lower()))
         found = [
-            (len(name), gpu) for gpu in self.gpu.values() for name in gpu.names if f"{written}-".startswith(f"{name}-")
+            (len(words), name)
+            for name, gpu in self.gpu.items()
+            for words in (set(_WORDS.findall(each)) for each in gpu.names)
+            if words <= written
         ]
-        return max(found, key=lambda pair: pair[0])[1] if found else None
+        best = {name for count, name in found if count == max(found)[0]}
+        return self.gpu[best.pop()] if len(best) == 1 else None
 
     def find_network(self, transport: str) -> NetworkLinks | None:
         """Return what the hardware below a transport adds; None for one that is not in the catalogue."""
@@ -122,8 +132,59 @@ class LinkCatalogue:
 
 
 def load_links() -> LinkCatalogue:
-    """Return the shipped catalogue."""
+    """Return the links of the shipped catalogue."""
     from pydantic import TypeAdapter
 
-    tables = read_toml(data_directory("topologies") / LINKS_FILE, TopologyError)
-    return TypeAdapter(LinkCatalogue).validate_python(tables)
+    tables = shipped_tables()
+    latencies = {name: _stated(tables, "latency", name, "value") for name in tables.names("latency")}
+    rates = {
+        section: {name: {"rate": _stated(tables, section, name, "rate")} for name in tables.names(section)}
+        for section in ("nvlink", "pcie")
+    }
+    read = {
+        **rates,
+        "latency": {name: found for name, found in latencies.items() if name != "cable"},
+        "network": {name: found for name in tables.names("transport") if (found := _network(tables, name))},
+        "board": {name: {"pairs": _stated(tables, "board", name, "pairs")} for name in tables.names("board")},
+        "gpu": {name: _gpu(tables, name, set(rates["pcie"])) for name in tables.names("gpu")},
+    }
+    return TypeAdapter(LinkCatalogue).validate_python(read)
+
+
+def _stated(tables: HardwareTables, section: str, name: str, field: str) -> dict[str, Any]:
+    item = tables.part(section, name).quantities[field]
+    return {"value": item.value, "kind": item.kind, "source": item.source}
+
+
+def _gpu(tables: HardwareTables, name: str, pcie: set[str]) -> dict[str, Any]:
+    part = tables.part("gpu", name)
+    boards = [str(board).partition(" ") for board in part.value("boards") or ()]
+    return {
+        "names": part.names,
+        "nvlink": part.value("nvlink"),
+        "links": _stated(tables, "gpu", name, "links") if part.value("links") else None,
+        # What is no PCIe joins a GPU to its CPU without being in anybody's way.
+        "pcie": _stated(tables, "gpu", name, "pcie") if part.value("pcie") in pcie else None,
+        "boards": {int(gpus): shape for gpus, _, shape in boards},
+    }
+
+
+def _network(tables: HardwareTables, transport: str) -> dict[str, Any] | None:
+    """Return the hardware below a transport; None for one that leaves no host."""
+    part = tables.part("transport", transport)
+    if part.value("nic") is None:
+        return None
+    switch = tables.part("switch", part.value("switch"))
+    through, cable = switch.quantities["latency"], tables.part("latency", "cable").quantities["value"]
+    # Two links make a way through one switch.
+    link_ps = parse_time_ps(through.value) // 2 + parse_time_ps(cable.value)
+    return {
+        "transports": (transport, *part.names),
+        "nic": _stated(tables, "nic", part.value("nic"), "latency"),
+        "link": {
+            "value": f"{link_ps / _PS_PER_NS:g}ns",
+            "kind": through.kind,
+            "source": f"half of a switch ({switch.name}: {through.source}) and a cable ({cable.source})",
+        },
+        "nodes_below_a_switch": _stated(tables, "switch", switch.name, "down"),
+    }
