@@ -183,3 +183,32 @@ def test_sizes_beyond_reason_are_refused(s2sim, more, complaint):
     assert (code, out) == (2, "")
     assert complaint in err
     assert err.count("\n") == 1
+
+
+MEASURED = ("--topology", "dgx-h100", "--workers", "16", "--library", "nccl:timing=measured", "--terms")
+
+
+def test_terms_are_shown_and_add_up_to_the_time(s2sim):
+    asked = ("collective", "all_reduce", "--size", "64MiB", *MEASURED)
+    code, out, err = s2sim(*asked, "--json", "-")
+    assert (code, err) == (0, "")
+    value = json.loads(out)
+    assert sum(term["time_s"] for term in value["terms"]) == pytest.approx(value["time_s"], rel=1e-12)
+    network = next(term for term in value["terms"] if term["of"] == "network ib-verbs")
+    assert network["constants"] == {"network.ib-verbs.latency": 1}
+    for quiet in ((), ("--quiet",)):
+        shown = s2sim(*asked, *quiet)[1]
+        assert "hop, network ib-verbs" in shown
+        assert "launch collective" in shown
+
+
+def test_terms_are_of_one_collective_alone_on_the_fluid_network(s2sim):
+    fails = ("--fault", "fail-link:link=node0.nic0.out,at=1us")
+    for more, words in (
+        (("--network", "packet"), "fluid network"),
+        (fails, "fluid network"),
+        (("--goal", "-"), "standard output"),
+    ):
+        code, _, err = s2sim("collective", "all_gather", "--size", "1MiB", *MEASURED, *more)
+        assert code == 2
+        assert words in err

@@ -48,6 +48,7 @@ EXAMPLES = examples(
     _EXAMPLE,
     "s2sim collective all_reduce --topology single-switch --workers 1024 --size 100MiB --algorithm ring --json -",
     "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 1MiB --library nccl:timing=measured",
+    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 64MiB --library nccl:timing=measured --terms",
     "s2sim collective all_gather --topology leaf-spine --workers 32 --size 1GiB --placement round-robin",
     "s2sim collective all_to_all --topology fat-tree --workers 32 --size 64MiB --timeline all_to_all.json",
     "s2sim collective reduce_scatter --topology ring --workers 4 --size 4KiB --algorithm ring --show",
@@ -117,6 +118,12 @@ def collective_command(
     faults: FaultOption = None,
     spec: SpecOption = None,
     show: Annotated[bool, typer.Option("--show", help="List the schedule, message by message; for few ranks.")] = False,
+    terms: Annotated[
+        bool,
+        typer.Option(
+            "--terms", help="Show what the time is the sum of: launches, hops, bytes of links; also in --json."
+        ),
+    ] = False,
     png: Annotated[
         str | None,
         typer.Option(
@@ -150,8 +157,18 @@ def collective_command(
     check_targets(json=json, goal=goal, timeline=timeline, png=png)
     if STDOUT in (json, goal) and show:
         raise OptionError("standard output takes one thing: give a file for the other, or leave --show out")
+    if goal == STDOUT and terms and json is None:
+        raise OptionError("standard output takes one thing: give a file for --goal, or leave --terms out")
     table = table_sizes(form, size, first, last, factor)
-    of_one = {"show": show, "png": png, "goal": goal, "timeline": timeline, "sizes": sizes, "cross_check": cross_check}
+    of_one = {
+        "show": show,
+        "terms": terms,
+        "png": png,
+        "goal": goal,
+        "timeline": timeline,
+        "sizes": sizes,
+        "cross_check": cross_check,
+    }
     if form is not None:
         refuse_views_of_one("--format", **of_one, json=json)
     if against is not None:
@@ -192,7 +209,8 @@ def collective_command(
     elif table.bytes:
         show_table(asked, table, quiet=quiet)
     else:
-        show_planned(plan_collective(asked), show=show, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet)
+        planned = plan_collective(asked)
+        show_planned(planned, show=show, terms=terms, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet)
 
 
 def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | list[int]:

@@ -9,6 +9,7 @@ from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
 from s2sim.cli.progress import watching
 from s2sim.report.tables import text
 from s2sim.report.tables.screens import collective_screen
+from s2sim.report.tables.terms import terms_grid
 from s2sim.study.collective.run import result_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def show_planned(
     planned: PlannedCollective,
     *,
     show: bool,
+    terms: bool,
     png: str | None,
     goal: str | None,
     timeline: str | None,
@@ -31,7 +33,7 @@ def show_planned(
     """Run a planned collective, and print or write it in all forms that were asked for."""
     listed = views.listing(planned.timed.schedule) if show else []
     with watching(quiet=quiet) as progress:
-        result = result_of(planned, progress)
+        result = result_of(planned, progress, terms=terms)
     if png is not None:
         views.draw(planned, text.collective_summary(result), png)
     if goal is not None:
@@ -49,6 +51,7 @@ def _show(result: CollectiveResult, listed: Sequence[str], json: str | None, *, 
         return
     if quiet:
         show_lines([text.collective_summary(result), *listed])
+        show_grids([terms_grid(result.terms, result.time_s)] if result.terms else [])
         return
     screen = collective_screen(result)
     show_lines(screen.before)

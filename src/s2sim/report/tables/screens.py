@@ -11,6 +11,7 @@ from s2sim.report.tables.html import lines_html
 from s2sim.report.tables.regimes import names_line, regime_grids
 from s2sim.report.tables.rows import links_grid
 from s2sim.report.tables.screen import lines_text
+from s2sim.report.tables.terms import terms_grid
 from s2sim.report.tables.text import collective_lines
 from s2sim.report.tables.validate import LEGEND, answer_lines, not_predicted_lines, validate_grids, worst_lines
 
@@ -35,9 +36,10 @@ class Screen(NamedTuple):
 
 
 def collective_screen(result: CollectiveResult) -> Screen:
-    """Return the answer with everything that explains it, and the busiest links."""
+    """Return the answer with everything that explains it, its terms if there are any, and the busiest links."""
+    terms = [terms_grid(result.terms, result.time_s)] if result.terms else []
     links = [links_grid(result.bottlenecks)] if result.bottlenecks else []
-    return Screen([result.headline, *collective_lines(result), *fault_lines(result.effects)], links, [])
+    return Screen([result.headline, *collective_lines(result), *fault_lines(result.effects)], [*terms, *links], [])
 
 
 def against_screen(result: AgainstResult) -> Screen:

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from s2sim.study.collective.both_networks import CollectiveCheck
     from s2sim.study.collective.link_loads import LinkLoad
     from s2sim.study.collective.spec import CollectiveSpec
+    from s2sim.study.collective.terms import TermRow
 
 
 class _More(TypedDict):
     faults: NotRequired[list[str]]
     fault_effects: NotRequired[list[str]]
     cross_check: NotRequired[CollectiveCheck]
+    terms: NotRequired[tuple[TermRow, ...]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,6 +53,8 @@ class CollectiveResult(FaultedForm):
         What the other network makes of it, where that was asked for.
     effects : tuple of Effect
         What each fault did.
+    terms : tuple of TermRow
+        What the time is the sum of, where that was asked for.
     """
 
     answers: ClassVar[str] = "collective"
@@ -75,12 +79,15 @@ class CollectiveResult(FaultedForm):
     rank_finish_s: tuple[float, ...]
     cross_check: CollectiveCheck | None = field(default=None, metadata=LEFT_OUT)
     effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
+    terms: tuple[TermRow, ...] = field(default=(), metadata=LEFT_OUT)
 
     def more_json(self) -> _More:
-        """Return what was not always asked for: the other network, and faults."""
+        """Return what was not always asked for: the other network, terms and faults."""
         more: _More = {}
         if self.cross_check is not None:
             more["cross_check"] = self.cross_check
+        if self.terms:
+            more["terms"] = self.terms
         if self.effects:
             more["faults"], more["fault_effects"] = self.faults, self.fault_effects
         return more

@@ -14,6 +14,7 @@ from s2sim.study.collective.plan import plan_collective
 from s2sim.study.collective.result import CollectiveResult
 from s2sim.study.collective.sizes import bus_factor, counted_bytes
 from s2sim.study.collective.spec import CollectiveSpec
+from s2sim.study.collective.terms import terms_of_planned
 from s2sim.study.progress import SILENT
 from s2sim.topology.describe import first_line
 from s2sim.units import PS_PER_S
@@ -52,8 +53,9 @@ def run_collective(
     return result_of(plan_collective(spec))
 
 
-def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> CollectiveResult:
-    """Return what a planned collective takes, its bandwidths, bound and busiest links."""
+def result_of(planned: PlannedCollective, progress: Progress = SILENT, *, terms: bool = False) -> CollectiveResult:
+    """Return what a planned collective takes, its bandwidths, bound and busiest links, with ``terms`` also those."""
+    made_of = terms_of_planned(planned) if terms else ()
     spec, cluster, demand, timed = planned.spec, planned.cluster, planned.demand, planned.timed
     carried = carry(planned, progress)
     time_s = carried.duration_ps / PS_PER_S
@@ -85,4 +87,5 @@ def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> Collec
         rank_finish_s=tuple((carried.ends_ps[: demand.ranks] / PS_PER_S).tolist()),
         cross_check=carried.check,
         effects=carried.effects,
+        terms=made_of,
     )

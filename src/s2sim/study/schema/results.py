@@ -29,6 +29,7 @@ _NAMING = (
     "s2sim.study.collective.both_networks",
     "s2sim.study.collective.link_loads",
     "s2sim.study.collective.spec",
+    "s2sim.study.collective.terms",
     "s2sim.study.flows.cross_check",
     "s2sim.study.flows.transfers",
     "s2sim.study.json_form",
