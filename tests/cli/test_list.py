@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 KINDS = {
     "reducers": {"dense", "fp16", "topk", "union", "s2"},
     "codecs": {"bitmap", "count-sketch", "top-k", "fp16"},
@@ -74,3 +76,21 @@ def test_a_part_of_hardware_has_a_page_with_a_source_for_each_number(s2sim, fail
 
 def test_an_unknown_kind_is_told_in_one_line(fails):
     assert "'reducers'" in fails("list", "reducer")
+
+
+@pytest.mark.parametrize("library", ["nccl", "rccl", "mpi", "gloo"])
+def test_a_library_shows_what_it_adds_with_the_origin_of_each(library, s2sim):
+    (page,) = json.loads(s2sim("list", "libraries", library, "--json", "-")[1])["libraries"]
+    code, out, _ = s2sim("list", "libraries", library)
+    assert code == 0
+    assert out.startswith(f"{library}: ")
+    assert len(page["quantities"]) > 8
+    for item in page["quantities"]:
+        assert item["source"]
+        assert item["field"] in out
+        assert item["source"] in out
+
+
+def test_what_adds_nothing_has_no_constants(fails):
+    assert "adds nothing to the wire" in fails("list", "libraries", "ideal")
+    assert "'mpi'" in fails("list", "libraries", "mpj")

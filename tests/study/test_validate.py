@@ -13,6 +13,7 @@ import pytest
 
 from s2sim.cli.main import main
 from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.host_constants import load_host_constants
 from s2sim.collectives.libraries.profile import PLAIN
 from s2sim.data import data_directory
 from s2sim.errors import S2SimError
@@ -42,9 +43,19 @@ def ring_us(size_bytes, ranks=2, rate_Bps=12.5e9, way_us=1.0):
     return 2 * (ranks - 1) * (way_us + size_bytes / ranks / rate_Bps * 1e6)
 
 
+def mpi_us(size_bytes):
+    """Return microseconds of MPI's ring of two hosts: messages of half the size, half of which are added."""
+    constants = load_host_constants("mpi")
+    _, carrier = constants.carrier("ib-verbs")
+    part = size_bytes / 2
+    wait_us = part / carrier.copy_Bps * 1e6 if part < carrier.eager_bytes else carrier.rendezvous_ps / 1e6
+    way_us = 1.0 + carrier.latency_ps / 1e6 + wait_us + part / 2 / constants.add_Bps * 1e6
+    return constants.call_ps / 1e6 + ring_us(size_bytes, rate_Bps=12.5e9 * carrier.share, way_us=way_us)
+
+
 def points(*pairs):
-    """Return points whose times are those of a ring of two, times a factor."""
-    return [(size, ring_us(size) * factor) for size, factor in pairs]
+    """Return points whose times are those of a ring of two hosts, times a factor."""
+    return [(size, mpi_us(size) * factor) for size, factor in pairs]
 
 
 @pytest.fixture
@@ -171,6 +182,42 @@ def test_what_a_row_says_of_the_library_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("cells", "library"),
+    [({"gpu_model": "MI300X"}, "rccl"), ({"gpu_model": "A10"}, "nccl")],
+)
+def test_which_library_runs_follows_from_the_gpu(cells, library, tmp_path):
+    """A launch and two hops with the protocol LL; the network is that of NCCL."""
+    constants = load_constants(library)
+    cells |= {"nvlink_domain_gpus": "", "intra_interconnect": "PCIe"}
+    (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(8, 1)])))
+    added_us = (constants.launch_ps + 2 * dict(constants.networks)["ib-verbs"].latency_ps) / 1e6
+    found = Predictor(load_links()).times_s(curve.machine, [8])[0] * 1e6
+    assert found == pytest.approx(added_us + 2 * 1.5, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("collective", "parts"),
+    # Three of four parts come to the one interface of the root, or leave it; 64 messages follow each other.
+    [("gather", 3 / 4), ("scatter", 3 / 4), ("p2p_bandwidth", 1), ("bandwidth", 1), ("latency", 1)],
+)
+def test_benchmarks_count_in_their_own_way(collective, parts, tmp_path):
+    cells = {"collective": collective, "algorithm": "", "ranks": "4", "nodes": "4"}
+    (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(64 * MIB, 1)])))
+    found = Predictor(load_links(), PLAIN).times_s(curve.machine, [64 * MIB])[0]
+    assert found == pytest.approx(parts * 64 * MIB / 12.5e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "collective"),
+    [("ring", "broadcast"), ("ring", "alltoall"), ("tree", "alltoall"), ("nvls", "all_gather"), ("pat", "all_gather")],
+)
+def test_an_algorithm_is_forced_where_a_collective_has_it(algorithm, collective, tmp_path):
+    cells = {"gpu_model": "A10", "algorithm": algorithm, "collective": collective, "ranks": "4", "nodes": "4"}
+    (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(MIB, 1)])))
+    assert Predictor(load_links()).times_s(curve.machine, [MIB])[0] > 0
+
+
+@pytest.mark.parametrize(
     ("cells", "reason"),
     [
         ({"gpu_model": "TPU v4"}, "GPU 'TPU v4' is not in the hardware catalogue"),
@@ -235,7 +282,7 @@ def test_names_that_lead_elsewhere_are_refused(name, tmp_path):
     ("cells", "factor", "why"),
     [
         ({}, 2, "another share of the rate"),
-        ({"transport": "tcp"}, 2, "its software"),
+        ({"transport": "tcp"}, 20, "its software"),
         ({"path": "staged"}, 2, "(staged)"),
         ({"gpu_model": "H100", "intra_interconnect": "NVSwitch (NVLink4)"}, 0.01, "NVLS"),
     ],

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.study.catalogue.reducer_facts import ReducerFacts
+    from s2sim.topology.files.quantity import Quantity
 
 EXAMPLES = examples(
     "s2sim list",
@@ -22,11 +23,12 @@ EXAMPLES = examples(
     "s2sim list topologies --json -",
     "s2sim list hardware",
     "s2sim list gpus h100",
+    "s2sim list libraries mpi",
 )
 
 # Kinds that are asked for together.
 _GROUPS = {"hardware": HARDWARE}
-_REDUCERS = "reducers"
+_REDUCERS, _LIBRARIES = "reducers", "libraries"
 # Ranks on whose gradients reducers are measured, and on half of them.
 _RANKS = 8
 
@@ -43,7 +45,9 @@ def list_command(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="A reducer or a part of hardware, for all that is known of it.", show_default="all"
+            metavar="NAME",
+            help="A reducer, a library or a part of hardware, for all that is known of it.",
+            show_default="all",
         ),
     ] = None,
     json: JsonOption = None,
@@ -57,10 +61,13 @@ def list_command(
 
     if kind is not None and kind not in (*KINDS, *_GROUPS):
         raise unknown_name("kind", kind, [*KINDS, *_GROUPS])
-    if name is not None and kind not in (_REDUCERS, *HARDWARE):
-        pages = f"{_REDUCERS}, {', '.join(HARDWARE)}"
+    if name is not None and kind not in (_REDUCERS, _LIBRARIES, *HARDWARE):
+        pages = f"{_REDUCERS}, {_LIBRARIES}, {', '.join(HARDWARE)}"
         raise OptionError(f"{kind} {name}: {pages} alone have pages; s2sim list {kind} has what is known of all")
     check_targets(json=json)
+    if kind == _LIBRARIES and name is not None:
+        _list_library(name, json)
+        return
     if kind == _REDUCERS:
         _list_reducers(name, json)
         return
@@ -89,20 +96,38 @@ def _list_reducers(name: str | None, json: str | None) -> None:
 
 def _list_part(kind: str, name: str, json: str | None) -> None:
     """Show all that the hardware catalogue has of one part."""
-    from s2sim.cli.output import STDOUT, show_lines, show_paragraph, write_json
-    from s2sim.report.tables.text import aligned
-    from s2sim.topology.files.parts import find_part, summary_of, value_text
+    from s2sim.topology.files.parts import find_part, summary_of
 
     part = find_part(kind, name)
-    summary = summary_of(part)
-    values = [(field, item.value, item.kind, item.source) for field, item in part.quantities.items()]
+    _list_quantities(kind, (name, summary_of(part), part.source), list(part.quantities.items()), json)
+
+
+def _list_library(name: str, json: str | None) -> None:
+    """Show all that a library adds to the wire."""
+    from s2sim.collectives.libraries.tables import LIBRARIES, constants_of
+
+    quantities = constants_of(name)
+    known = name, LIBRARIES[name].summary, LIBRARIES[name].source
+    _list_quantities(_LIBRARIES, known, [(item.field, item) for item in quantities], json)
+
+
+def _list_quantities(
+    kind: str, known: tuple[str, str, str], quantities: Sequence[tuple[str, Quantity]], json: str | None
+) -> None:
+    """Show values with their origin; ``known`` is the name of what they belong to, what it is, and its source."""
+    from s2sim.cli.output import STDOUT, show_lines, show_paragraph, write_json
+    from s2sim.report.tables.text import aligned
+    from s2sim.topology.files.parts import value_text
+
+    name, summary, source = known
+    values = [(field, item.value, item.kind, item.source) for field, item in quantities]
     if json is not None:
         keys = ("field", "value", "kind", "source")
-        quantities = [dict(zip(keys, item, strict=True)) for item in values]
-        write_json({kind: [{"name": name, "summary": summary, "source": part.source, "quantities": quantities}]}, json)
+        items = [dict(zip(keys, item, strict=True)) for item in values]
+        write_json({kind: [{"name": name, "summary": summary, "source": source, "quantities": items}]}, json)
     if json != STDOUT:
         show_paragraph(f"{name}: {summary}")
-        rows = [(field, value_text(value), what, source) for field, value, what, source in values]
+        rows = [(field, value_text(value), what, origin) for field, value, what, origin in values]
         show_lines(["", "Field, value, kind, source:", *aligned(rows, indent="  ")])
 
 

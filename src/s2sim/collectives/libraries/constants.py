@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from s2sim.data import data_directory
 from s2sim.errors import TopologyError, nearest
@@ -139,6 +139,9 @@ def read_constants(path: Path) -> Constants:
     """Return the constants of a library's file; `TopologyError` says what is wrong with it."""
     tables = read_toml(path, TopologyError)
     where = path.name
+    base = tables.pop("base", None)
+    if base is not None:
+        tables = _over(read_toml(data_directory("libraries") / f"{base}.toml", TopologyError), tables)
     texts = {key: tables.pop(key, None) for key in ("name", "source")}
     for key, text in texts.items():
         if not isinstance(text, str):
@@ -151,7 +154,7 @@ def read_constants(path: Path) -> Constants:
         for name, table in tables.get("in-network", {}).items()
         if isinstance(table, dict) and "value" not in table
     }
-    fields = Fields(dict(_flat(tables, "", where)), where)
+    fields = Fields(dict(flat_fields(tables, "", where)), where)
     names = {table: sorted(tables.get(table, {})) for table in ("protocol", "network", "path")}
     known = {"launch.collective", "launch.gpu", *(f"share.{name}" for name in SHARES)}
     shares = (f"{name}.{key}" for name in generations for key in ("share", "share-over-nodes"))
@@ -168,18 +171,18 @@ def read_constants(path: Path) -> Constants:
     protocols = tuple(
         Protocol(
             name,
-            _share(fields, f"protocol.{name}.share"),
+            share_of(fields, f"protocol.{name}.share"),
             fields.rate(f"protocol.{name}.limit") or float("inf"),
             tuple((link, fields.latency(f"protocol.{name}.{link}")) for link in LINKS),
             fields.latency(f"protocol.{name}.network"),
             fields.text(f"protocol.{name}.ways", "all", ("all", "direct")) == "direct",
-            _size(fields, f"protocol.{name}.messages"),
+            size_of(fields, f"protocol.{name}.messages"),
         )
         for name in names["protocol"]
     )
     networks, paths = (
         tuple(
-            (name, Way(_share(fields, f"{table}.{name}.share"), fields.latency(f"{table}.{name}.latency")))
+            (name, Way(share_of(fields, f"{table}.{name}.share"), fields.latency(f"{table}.{name}.latency")))
             for name in names[table]
         )
         for table in ("network", "path")
@@ -190,9 +193,11 @@ def read_constants(path: Path) -> Constants:
         launch_ps=fields.latency("launch.collective"),
         launch_gpu_ps=fields.latency("launch.gpu"),
         protocols=protocols,
-        shares=tuple((name, _share(fields, f"share.{name}")) for name in SHARES),
+        shares=tuple((name, share_of(fields, f"share.{name}")) for name in SHARES),
         switched=tuple(
-            Switched(name, gpus, *(_share(fields, f"in-network.{name}.{key}") for key in ("share", "share-over-nodes")))
+            Switched(
+                name, gpus, *(share_of(fields, f"in-network.{name}.{key}") for key in ("share", "share-over-nodes"))
+            )
             for name, gpus in generations.items()
         ),
         in_network_ps=fields.latency("in-network.latency"),
@@ -209,6 +214,15 @@ def read_constants(path: Path) -> Constants:
     )
 
 
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables in which those above have the word, value for value."""
+    both = dict(below)
+    for key, value in above.items():
+        tables = isinstance(value, dict) and "value" not in value and isinstance(below.get(key), dict)
+        both[key] = _over(below[key], value) if tables else value
+    return both
+
+
 def _names(table: dict[str, object], field: str, where: str) -> tuple[str, ...]:
     names = table.pop("gpus", None)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -216,11 +230,12 @@ def _names(table: dict[str, object], field: str, where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _flat(table: Mapping[str, object], prefix: str, where: str) -> list[tuple[str, Quantity]]:
+def flat_fields(table: Mapping[str, object], prefix: str, where: str) -> list[tuple[str, Quantity]]:
+    """Return the values of tables inside each other by their dotted names."""
     found: list[tuple[str, Quantity]] = []
     for key, value in table.items():
         if isinstance(value, dict) and "value" not in value:
-            found += _flat(value, f"{prefix}{key}.", where)
+            found += flat_fields(value, f"{prefix}{key}.", where)
         else:
             found.append((prefix + key, read_quantity(value, prefix + key, where)))
     return found
@@ -243,11 +258,13 @@ def _version(fields: Fields, field: str) -> Version:
     return version
 
 
-def _size(fields: Fields, field: str) -> float:
+def size_of(fields: Fields, field: str) -> float:
+    """Return a size in bytes, infinite where none is given."""
     return parse_size_bytes(fields.given[field].value) if field in fields.given else float("inf")
 
 
-def _share(fields: Fields, field: str) -> float:
+def share_of(fields: Fields, field: str) -> float:
+    """Return a share, more than nothing and at most 1."""
     value = fields.number(field)
     if value > 1:
         raise TopologyError(f"{fields.where}: {field} = {value} is a share: write at most 1")

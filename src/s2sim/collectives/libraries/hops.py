@@ -53,19 +53,23 @@ class BetweenNodes:
 
 def between_nodes(constants: Constants, spec: NodeSpec) -> BetweenNodes:
     """Return what the network of a node and the way to it make of a hop; an error where the constants do not tell."""
-    network, path = dict(constants.networks), dict(constants.paths)
-    if spec.transport is None:
-        raise S2SimError(
-            f"what {constants.name} adds is known by the network: the topology does not say nic.transport, so that "
-            "its latencies may be a library's already; give a topology with hardware latencies that says it"
-        )
-    for what, name, known in (("network", spec.transport, network), ("path", spec.path, path)):
+    network, path, transport = dict(constants.networks), dict(constants.paths), transport_of(spec, constants.name)
+    for what, name, known in (("network", transport, network), ("path", spec.path, path)):
         if name not in known:
             raise S2SimError(
                 f"the constants of {constants.name} do not tell the {what} {name}: they have {', '.join(known)}"
             )
-    transport = str(spec.transport)
     return BetweenNodes(transport, spec.path, network[transport], path[spec.path])
+
+
+def transport_of(spec: NodeSpec, library: str) -> str:
+    """Return the transport of a node's network; an error where its topology does not say it."""
+    if spec.transport is None:
+        raise S2SimError(
+            f"what {library} adds is known by the network: the topology does not say nic.transport, so that "
+            "its latencies may be a library's already; give a topology with hardware latencies that says it"
+        )
+    return spec.transport
 
 
 def each_hop(constants: Constants, protocol: Protocol, pattern: Pattern, cluster: Cluster) -> Overheads:

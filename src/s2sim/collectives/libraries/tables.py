@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.host_constants import load_host_constants
+from s2sim.collectives.libraries.host_software import HostSoftware
 from s2sim.collectives.libraries.library import Entry, Library
-from s2sim.collectives.libraries.profile import PLAIN
+from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.collectives.libraries.software import Software
 from s2sim.errors import OptionError, nearest, unknown_name
 from s2sim.options import split_option_string
+
+if TYPE_CHECKING:
+    from s2sim.topology.files.quantity import Quantity
 
 _SIGNED = ("int8", "int16", "int32", "int64")
 _UNSIGNED = ("bool", "uint8", "uint16", "uint32", "uint64")
@@ -171,6 +178,7 @@ GLOO = Library(
     groups=False,
     in_flight=2,
     staged=True,
+    options=(("timing", ("wire", "measured")),),
     table=(
         Entry(_WHOLE, _SUM_MAX, ("int8", "int32", "int64", "uint8", *_FLOATS), "as_asked", f"native ({_GLOO_TYPES})"),
         Entry(_WHOLE, _SUM_MAX, ("float16",), "as_asked", f"native: c10::Half, {_HALF_HOPS} ({_GLOO_TYPES})"),
@@ -254,7 +262,7 @@ MPI = Library(
     groups=False,
     in_flight=1,
     staged=True,
-    options=(("half", ("float32", "user-op")), ("buffers", ("host", "device"))),
+    options=(("half", ("float32", "user-op")), ("buffers", ("host", "device")), ("timing", ("wire", "measured"))),
     table=(
         Entry(_REDUCING, _SUM_MAX_V, (*_INTEGERS[:4], *_UNSIGNED[1:], *_FLOATS), "as_asked", f"native ({_MPI_OPS})"),
         Entry(_REDUCING, ("max",), ("bool",), "carried", f"no maximum of logicals ({_MPI_OPS})", None, "uint8"),
@@ -293,7 +301,24 @@ MPI = Library(
     ),
 )
 
-LIBRARIES = {library.name: library for library in (IDEAL, NCCL, GLOO, MPI)}
+RCCL = replace(
+    NCCL,
+    name="rccl",
+    summary="between AMD's GPUs, a descendant of NCCL: no OR, no all-gather of unequal sizes; groups are one launch",
+    source="RCCL documentation: its interface is NCCL's",
+)
+
+LIBRARIES = {library.name: library for library in (IDEAL, NCCL, RCCL, GLOO, MPI)}
+_ON_HOSTS = (GLOO.name, MPI.name)
+
+
+def constants_of(name: str) -> tuple[Quantity, ...]:
+    """Return what a library adds with ``timing=measured``, every value with its origin."""
+    if name not in LIBRARIES:
+        raise unknown_name("library", name, LIBRARIES)
+    if name not in (NCCL.name, RCCL.name, *_ON_HOSTS):
+        raise OptionError(f"library {name} adds nothing to the wire: it has no constants")
+    return (load_host_constants(name) if name in _ON_HOSTS else load_constants(name)).quantities
 
 
 def choose_library(text: str) -> Library:
@@ -317,5 +342,8 @@ def choose_library(text: str) -> Library:
     measured = chosen.get("timing") == "measured"
     if "launch" in options and not measured:
         raise OptionError(f"library {name}: launch={options['launch']} goes with timing=measured: give that too")
-    profile = Software(name, one_process=chosen["launch"] == "node") if measured else PLAIN
+    profile: Profile = PLAIN
+    if measured:
+        on_hosts = name in _ON_HOSTS
+        profile = HostSoftware(name) if on_hosts else Software(name, one_process=chosen["launch"] == "node")
     return replace(LIBRARIES[name], chosen=tuple(chosen.items()), given=tuple(options), profile=profile)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.libraries.constants import load_constants, read_version
-from s2sim.collectives.libraries.profile import PLAIN
+from s2sim.collectives.libraries.host_software import HostSoftware
 from s2sim.collectives.libraries.software import Software
+from s2sim.collectives.schedules.blocks import exchange
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.collectives.timing.ways import Ways
 from s2sim.errors import S2SimError, TopologyError, nearest
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.collectives.libraries.profile import Profile
-    from s2sim.collectives.schedules.demand import Kind
+    from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.study.validate.curve import Machine
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.files.links import LinkCatalogue
@@ -37,7 +40,14 @@ _KINDS: dict[str, Kind] = {
     "sendrecv": "send_recv",
     "send_recv": "send_recv",
     "p2p_latency": "send_recv",
+    "latency": "send_recv",
+    "p2p_bandwidth": "send_recv",
+    "bandwidth": "send_recv",
+    "gather": "all_to_all",
+    "scatter": "all_to_all",
 }
+# Whoever measures a rate lets so many messages follow each other (osu_bw); one of all their bytes stands for them.
+_IN_A_ROW = {"p2p_bandwidth": 64, "bandwidth": 64}
 _ALGORITHMS = {
     "": AUTO,
     "ring": "ring",
@@ -45,22 +55,34 @@ _ALGORITHMS = {
     "nvls": "in-network",
     "collnet": "in-network",
     "nvlstree": "nvls-tree",
+    "pat": "pat",
+}
+# What a forced algorithm leaves as it is: a chain along the ring, messages between two ranks, and parts that switches
+# spread no faster than a ring.
+_FREE = {
+    "ring": ("broadcast", "reduce", "all_to_all", "send_recv"),
+    "double-binary-tree": ("all_to_all", "send_recv"),
+    "in-network": ("all_gather", "reduce_scatter", "all_to_all", "send_recv"),
 }
 
 
 _NO_GPU = "none"
-_LIBRARY = "nccl"
+_LIBRARY, _OF_AMD, _ON_HOSTS = "nccl", "rccl", "mpi"
+# How generations of AMD's GPUs are called.
+_AMD = "gfx"
 
 
-def _library_of(machine: Machine) -> Profile:
-    """Return what runs collectives on a machine; RCCL is a descendant of NCCL."""
+def _library_of(machine: Machine, catalogue: LinkCatalogue) -> Profile:
+    """Return what runs collectives on a machine: NCCL, RCCL between AMD's GPUs, MPI between hosts."""
+    gpu = catalogue.find_gpu(machine.gpu_model)
     if machine.gpu_model.startswith(_NO_GPU):
-        return PLAIN
-    known = [protocol.name for protocol in load_constants(_LIBRARY).protocols]
+        return HostSoftware(_ON_HOSTS)
+    library = _OF_AMD if gpu is not None and (gpu.nvlink or "").startswith(_AMD) else _LIBRARY
+    known = [protocol.name for protocol in load_constants(library).protocols]
     if machine.protocol and machine.protocol not in known:
         raise NotPredictedError(f"protocol {machine.protocol!r}{nearest(machine.protocol, known)}")
     return Software(
-        _LIBRARY,
+        library,
         one_process=machine.launch == "node",
         only=machine.protocol,
         version=read_version(machine.nccl_version),
@@ -68,11 +90,26 @@ def _library_of(machine: Machine) -> Profile:
     )
 
 
+def _time_s(machine: Machine, kind: Kind, size_bytes: int, timer: Timer) -> float:
+    """Return the seconds of one size, as the benchmark of this collective counts both."""
+    in_a_row = _IN_A_ROW.get(machine.collective, 1)
+    return timer.time(_demand(machine, kind, size_bytes * in_a_row)).duration_ps / PS_PER_S / in_a_row
+
+
+def _demand(machine: Machine, kind: Kind, size_bytes: int) -> Demand:
+    """Return what a row asks of the network: what one rank gathers or scatters are messages of equal parts."""
+    if machine.collective not in ("gather", "scatter"):
+        return make_demand(kind, size_bytes, machine.ranks)
+    sizes = np.zeros((machine.ranks, machine.ranks), np.int64)
+    sizes[1:, 0] = size_bytes // machine.ranks
+    return exchange(sizes if machine.collective == "gather" else sizes.T, 1)
+
+
 class Predictor:
     """Predicts curves one after the other; machines that are alike are laid out once.
 
-    Collectives run as ``profile`` says; None takes NCCL's between GPUs, launched as the machine's row says, and the
-    wire alone between hosts.
+    Collectives run as ``profile`` says; None takes that of the library that the machine has, as its row
+    says it was started.
     """
 
     def __init__(self, catalogue: LinkCatalogue, profile: Profile | None = None) -> None:
@@ -89,14 +126,15 @@ class Predictor:
             raise NotPredictedError(
                 f"algorithm {machine.algorithm!r}{nearest(machine.algorithm, filter(None, _ALGORITHMS))}"
             )
+        if kind in _FREE.get(algorithm, ()):
+            algorithm = AUTO
         cluster, ways = self._cluster(machine)
         try:
             if algorithm != AUTO:
                 make_algorithm(algorithm, kind)
-            profile = self._profile or _library_of(machine)
+            profile = self._profile or _library_of(machine, self._catalogue)
             timer = Timer(cluster, algorithm, ways, profile)
-            demands = [make_demand(kind, size, machine.ranks) for size in sizes_bytes]
-            return [timer.time(demand).duration_ps / PS_PER_S for demand in demands]
+            return [_time_s(machine, kind, size, timer) for size in sizes_bytes]
         except S2SimError as error:
             raise NotPredictedError(str(error)) from None
 

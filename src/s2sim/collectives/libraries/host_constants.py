@@ -1,0 +1,138 @@
+"""What a library of processes on hosts adds to the wire, as a data file states it, every number with its origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from s2sim.collectives.libraries.constants import flat_fields, share_of, size_of
+from s2sim.data import data_directory
+from s2sim.errors import TopologyError, nearest
+from s2sim.text_files import read_toml
+from s2sim.topology.files.quantity import Fields
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from s2sim.topology.files.quantity import Quantity
+
+INSIDE = "shared-memory"
+"""What carries messages inside a node."""
+ANY = "any"
+"""Stands for every network that has no table of its own."""
+
+_TABLES = ("call", "memory", "network", "algorithms")
+_OF_NETWORKS = ("latency", "share", "stream", "eager", "copy", "rendezvous")
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """How messages go over one network.
+
+    Attributes
+    ----------
+    latency_ps : int
+        Picoseconds of every message beside the wire's.
+    share : float
+        Share of the rate that data reaches.
+    stream_Bps : float
+        Most that the messages of two ranks get; infinite where nothing limits them.
+    eager_bytes : float
+        Smaller messages are sent at once, and copied on their way; others are announced first.
+    copy_Bps : float
+        Bytes per second of those copies; infinite where they take no time.
+    rendezvous_ps : int
+        Picoseconds that announcing takes.
+    """
+
+    latency_ps: int
+    share: float
+    stream_Bps: float
+    eager_bytes: float
+    copy_Bps: float
+    rendezvous_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostConstants:
+    """All of one library.
+
+    Attributes
+    ----------
+    call_ps : int
+        Picoseconds of a call before its first message.
+    add_Bps : float
+        Bytes per second that a process adds to those it has.
+    carriers : tuple of (str, Carrier)
+        By transport; `INSIDE` inside nodes, `ANY` for those that are not named.
+    algorithms : tuple of (str, tuple of str)
+        Option strings of what it has, by kind; what is not there is as libraries have it.
+    quantities : tuple of Quantity
+        Every value with its origin.
+    """
+
+    name: str
+    source: str
+    call_ps: int
+    add_Bps: float
+    carriers: tuple[tuple[str, Carrier], ...]
+    algorithms: tuple[tuple[str, tuple[str, ...]], ...]
+    quantities: tuple[Quantity, ...]
+
+    def carrier(self, transport: str) -> tuple[str, Carrier]:
+        """Return how messages go over a transport, and the name of its table; an error where the file does not say."""
+        carriers = dict(self.carriers)
+        name = transport if transport in carriers else ANY
+        if name not in carriers:
+            raise TopologyError(
+                f"the constants of {self.name} do not tell the network {transport}: they have {', '.join(carriers)}"
+            )
+        return name, carriers[name]
+
+
+def read_host_constants(path: Path) -> HostConstants:
+    """Return the constants of a library's file; `TopologyError` says what is wrong with it."""
+    tables = read_toml(path, TopologyError)
+    where = path.name
+    texts = {key: tables.pop(key, None) for key in ("name", "source")}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise TopologyError(f"{where}: {key} is missing: write {key} = '...'")
+    for key in tables:
+        if key not in _TABLES:
+            raise TopologyError(f"{where}: unknown table [{key}]{nearest(key, _TABLES)}")
+    fields = Fields(dict(flat_fields(tables, "", where)), where)
+    networks = list(tables.get("network", {}))
+    kinds = list(tables.get("algorithms", {}))
+    known = {"call.latency", "memory.add", *(f"algorithms.{kind}" for kind in kinds)}
+    known |= {f"network.{name}.{key}" for name in networks for key in _OF_NETWORKS}
+    for field in fields.given:
+        if field not in known:
+            raise TopologyError(f"{where}: unknown field {field!r}{nearest(field, sorted(known))}")
+    return HostConstants(
+        name=str(texts["name"]),
+        source=str(texts["source"]),
+        call_ps=fields.latency("call.latency"),
+        add_Bps=fields.required_rate("memory.add"),
+        carriers=tuple((name, _carrier(fields, f"network.{name}")) for name in networks),
+        algorithms=tuple((kind, tuple(fields.text(f"algorithms.{kind}", None).split())) for kind in kinds),
+        quantities=tuple(fields.given.values()),
+    )
+
+
+def _carrier(fields: Fields, table: str) -> Carrier:
+    return Carrier(
+        latency_ps=fields.latency(f"{table}.latency"),
+        share=share_of(fields, f"{table}.share"),
+        stream_Bps=fields.rate(f"{table}.stream") or float("inf"),
+        eager_bytes=size_of(fields, f"{table}.eager"),
+        copy_Bps=fields.rate(f"{table}.copy") or float("inf"),
+        rendezvous_ps=fields.latency(f"{table}.rendezvous"),
+    )
+
+
+@cache
+def load_host_constants(library: str) -> HostConstants:
+    """Return the shipped constants of a library by its name."""
+    return read_host_constants(data_directory("libraries") / f"{library}.toml")
