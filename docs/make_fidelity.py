@@ -24,7 +24,7 @@ by `libraries/nccl.toml`, and the fastest algorithm of those that it has, unless
 constants of that file are fitted** to good public curves, each of a class of hardware, transport or protocol and none
 of a curve: these curves are predicted better than unseen ones will be. In the fit, curves of a source that was left
 out were off by 0.12 at large sizes and 0.21 at small ones (one voice a source, of 53 curves with every third size).
-Interfaces of one GPU count as one with their rates together; an NVL72 is one node; a GPU, board or transport that is
+An NVL72 is one node; a GPU, board or transport that is
 not in the catalogue is not predicted.
 """
 LIMITS = """## What cannot be right yet, and why

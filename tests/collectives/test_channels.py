@@ -7,6 +7,7 @@ from s2sim.collectives.algorithms.double_binary_tree import tree_channels
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.checker import check_schedule
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.timer import Timer, link_bytes
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
@@ -49,7 +50,7 @@ def test_a_pair_of_trees_for_each_interface_is_faster_than_one():
 
 @pytest.mark.parametrize(("nodes", "channels"), [(2, 4), (2048, 4), (1 << 14, 2), (1 << 16, 1)])
 def test_trees_of_very_many_ranks_have_fewer_channels(nodes, channels):
-    assert tree_channels(load_shape("dragonfly").nics_per_node, 4 * nodes) == channels
+    assert tree_channels(load_shape("dragonfly").lanes_per_node, 4 * nodes) == channels
 
 
 def mesh_of(tmp_path, workers, *, gpus=8, pairs=None, nics=1, latency="0us", placement="linear"):
@@ -141,3 +142,19 @@ def test_an_exchange_takes_the_direct_links_of_a_mesh(tmp_path):
     cluster = mesh_of(tmp_path, 8, latency="1us")
     timed = Timer(cluster).time(Demand("all_to_all", (SIZE,) * 8, 4))
     assert timed.duration_ps / 1e12 == pytest.approx(1e-6 + 4 * SIZE / 8 / 10e9, rel=1e-6)
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_a_ring_uses_several_interfaces_of_each_gpu(tmp_path, gpus):
+    """Each channel, one a GPU of a node, goes through 4 interfaces of 1 GB/s at once: 2(P - 1)/P·D over all of them."""
+    path = tmp_path / "many.toml"
+    path.write_text(
+        f"[node]\ngpus = {gpus}\n[nvlink]\nrate = '100GB/s'\n[nic]\ncount = {4 * gpus}\nrate = '1GB/s'\n[fabric]\n"
+        "kind = 'single-switch'\n"
+    )
+    demand = Demand("all_reduce", (SIZE,) * 8, 4)
+    timer = Timer(build_cluster(load_shape(path), 8), "ring")
+    timed = timer.time(demand)
+    assert timed.duration_ps / 1e12 == pytest.approx(2 * 7 / 8 * 4 * SIZE / (4e9 * gpus), rel=1e-6)
+    if gpus == 1:
+        assert closed_form_s(timed.schedule, timer.cluster) == pytest.approx(timed.duration_ps / 1e12, rel=1e-6)

@@ -182,7 +182,7 @@ class Direct(Cluster):
     [
         (Longer, "the way from rank 0 to 1 has a latency that is not the sum"),
         (Heavy, "breaks between two links"),
-        (Uneven, "not spread to a sum of 1"),
+        (Uneven, "not spread to a whole sum"),
         (Weightless, "crosses a link with nothing"),
         (Backwards, "does not lead from end to end in mine with 2 workers placed linear"),
         (Stutters, "breaks between two links"),

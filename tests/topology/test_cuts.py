@@ -38,7 +38,7 @@ def as_flow_network(cluster, inside):
             capacity[start][end] += rate
     for gpu in range(fabric.gpus):
         node, local = divmod(gpu, shape.gpus_per_node)
-        nic = f"nic{local * shape.nics_per_node // shape.gpus_per_node}"
+        nic = f"nic{local * shape.lanes_per_node // shape.gpus_per_node}"
         out, into = (f"node{node}", nic, "out"), (f"node{node}", nic, "in")
         if shape.pcie is None:
             capacity[gpu][out] = capacity[into][gpu] = UNLIMITED

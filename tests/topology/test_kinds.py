@@ -154,7 +154,7 @@ def as_graph(cluster, inside):
         rates[start, end] += round(rate_Bps / 1e9)
     for gpu in range(fabric.gpus):
         node, local = divmod(gpu, shape.gpus_per_node)
-        hub, nic = fabric.gpus + node, f"nic{local * shape.nics_per_node // shape.gpus_per_node}"
+        hub, nic = fabric.gpus + node, f"nic{local * shape.lanes_per_node // shape.gpus_per_node}"
         before = (hub, f"gpu{local}", "pcie", "out") if shape.pcie else (gpu,)
         after = (hub, f"gpu{local}", "pcie", "in") if shape.pcie else (gpu,)
         if dims.nodes > 1:

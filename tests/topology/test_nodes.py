@@ -45,6 +45,9 @@ SHAPES = {
     "no peers": (LEAVES, {"gpus": 6, "node": f"{TREE}\npeer_to_peer = 'no'", "nic": "count = 3"}),
     "at host": (RAILS, {"gpus": 4, "node": BRIDGE, "nic": "count = 2\nat = 'host'"}),
     "bridge": (LEAVES, {"gpus": 5, "node": BRIDGE, "nic": "count = 2"}),
+    "several a GPU": (LEAVES, {"gpus": 2, "node": NVSWITCH, "nic": "count = 8"}),
+    "several a GPU over rails": (RAILS, {"gpus": 2, "node": TREE, "nic": "count = 4"}),
+    "several a GPU on a torus": ('kind = "torus"', {"gpus": 2, "node": NVSWITCH, "nic": "count = 4"}),
     "nvswitch over a tree": ('kind = "torus"', {"gpus": 4, "node": f"{NVSWITCH}\n{BRIDGE}", "nic": "count = 2"}),
     "mesh over a tree": ('kind = "dragonfly"', {"gpus": 4, "node": f"{MESH}\npairs = [[0,1],[2,3]]\n{TREE}"}),
 }
@@ -333,3 +336,21 @@ def test_a_partial_mesh_without_a_way_says_so(make):
         TopologyError, match=r"no way from GPU 0 to GPU 1 of a node with 2 GPUs in use.*fill whole nodes"
     ):
         make.cluster(text, 5)
+
+
+@pytest.mark.parametrize("count", [4, 8])
+def test_a_message_is_spread_over_all_interfaces_of_its_gpu(make, count):
+    cluster = make.cluster(make.toml(SWITCH, gpus=2, node=NVSWITCH, nic=f"count = {count}", link=LINK), 4)
+    routes = cluster.routes([1], [2])
+    crossed = [cluster.fabric.link_names[link] for link in routes.links]
+    each = count // 2
+    lanes = [(f"node0.nic{each + lane}.out", f"node1.nic{lane}.in") for lane in range(each)]
+    assert sorted(crossed) == sorted(itertools.chain(*lanes))
+    assert routes.weights == pytest.approx(1 / each)
+    assert routes.latency_ps.tolist() == [2 * 250_000]
+    assert routes.narrowest(cluster.fabric.rate_Bps) == pytest.approx(each * 10e9)
+
+
+def test_interfaces_that_gpus_cannot_share_evenly_are_refused():
+    with pytest.raises(TopologyError, match=r"nic.count = 3 for node.gpus = 2.*multiple"):
+        load_shape("fat-tree", ["node.gpus=2", "nic.count=3"])

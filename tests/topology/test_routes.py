@@ -22,8 +22,8 @@ def walk(cluster, a, b):
     inside = "nvlink" if shape.nvlink else "pcie"
     if node_a == node_b:
         return [f"node{node_a}.gpu{local_a}.{inside}.out", f"node{node_b}.gpu{local_b}.{inside}.in"]
-    nic_a = local_a * shape.nics_per_node // shape.gpus_per_node
-    nic_b = local_b * shape.nics_per_node // shape.gpus_per_node
+    nic_a = local_a * shape.lanes_per_node // shape.gpus_per_node
+    nic_b = local_b * shape.lanes_per_node // shape.gpus_per_node
     path = [f"node{node_a}.gpu{local_a}.pcie.out"] if shape.pcie else []
     path.append(f"node{node_a}.nic{nic_a}.out")
     if shape.kind == "ring":
@@ -33,7 +33,7 @@ def walk(cluster, a, b):
     else:
         leaf_a, leaf_b = node_a // dims.hosts_per_leaf, node_b // dims.hosts_per_leaf
         if leaf_a != leaf_b:
-            host_b = node_b * shape.nics_per_node + nic_b
+            host_b = node_b * shape.lanes_per_node + nic_b
             port = host_b % dims.uplinks_per_leaf
             pod_a, pod_b = leaf_a // dims.leaves_per_pod, leaf_b // dims.leaves_per_pod
             path.append(f"leaf{leaf_a}.up{port}")

@@ -25,7 +25,6 @@ SWITCH = 'kind = "single-switch"'
         (("gpus = 1", ""), TopologyError, "node.gpus is missing"),
         (("gpus = 1", "gpus = 2"), TopologyError, r"needs \[nvlink\] or \[pcie\]"),
         (("gpus = 1", "gpus = 1\n[nvlnk]\nrate = '1GB/s'"), TopologyError, "'nvlnk'"),
-        (("[nic]", "[nic]\ncount = 2"), TopologyError, "nic.count = 2 for node.gpus = 1"),
         (("[nic]", "[nic]\nrate = 100"), UnitError, "mine.toml: nic.rate: 100 is not a rate"),
         (("[nic]", "[nic]\nrate = '100'"), UnitError, "nic.rate: rate '100' has no unit"),
         (("[nic]", "[nic]\nrate = '5us'"), UnitError, "nic.rate: rate '5us' has the unit 'us'"),
@@ -84,7 +83,7 @@ def test_missing_files_and_names(tmp_path):
 def test_overrides():
     shape = load_shape("fat-tree", ["nic.rate=400Gbps", "fabric.hosts_per_leaf=8", "routing=spray", "nic.count=1"])
     assert shape.nic.rate_Bps == shape.link.rate_Bps == shape.host_link.rate_Bps == 50e9
-    assert (shape.hosts_per_leaf, shape.routing, shape.nics_per_node) == (8, "spray", 1)
+    assert (shape.hosts_per_leaf, shape.routing, shape.lanes_per_node) == (8, "spray", 1)
     assert {q.field: q.kind for q in shape.quantities}["nic.rate"] == "user"
     assert load_shape("fat-tree", ["nic.rate=1Gbps", "nic.rate=2Gbps"]).nic.rate_Bps == 0.25e9
     with pytest.raises(TopologyError, match=r"unknown field 'nic.speed'.*nic.rate"):

@@ -59,7 +59,7 @@ def test_unequal_nodes_fill_in_order(make):
     shape = make.shape(unequal("fat-tree"))
     cluster = build_cluster(shape, 18)
     assert cluster.node_of_rank.tolist() == [0] * 4 + [1] * 4 + [2] * 2 + [3] * 3 + [4] * 3 + [5] * 2
-    assert (shape.gpus_per_node, shape.nics_per_node, cluster.dims.nodes) == (4, 1, 6)
+    assert (shape.gpus_per_node, shape.lanes_per_node, cluster.dims.nodes) == (4, 1, 6)
     node_set = cluster.dims.node_set
     assert node_set.port_of_gpu.tolist() == [*range(8), 8, 8, 9, 9, 10, 11, 11, 12, 13, 13]
     assert first_line(cluster).startswith(

@@ -20,7 +20,7 @@ from s2sim.topology.placement import PLACEMENTS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from s2sim.arrays import Ints, Mask
+    from s2sim.arrays import Floats, Ints, Mask
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
     from s2sim.topology.shape import ClusterShape
@@ -67,7 +67,7 @@ def _check_routes(cluster: Cluster, where: str) -> None:
     refuse(crossings == 0, "crosses no link")
     refuse(_any_by(pair, routes.weights <= 0, len(source)), "crosses a link with nothing")
     refuse(_any_by(pair, _breaks(cluster, routes, pair), len(source)), "breaks between two links")
-    refuse(_wrong_levels(cluster, routes, pair, len(source)), "is not spread to a sum of 1 at each level")
+    refuse(_wrong_levels(cluster, routes, pair, len(source)), "is not spread to a whole sum at each level")
     refuse(_wrong_flow(cluster, routes, pair, source, target), "does not lead from end to end")
     latency_ps = _latencies_ps(cluster, routes, pair, len(source))
     refuse(latency_ps != routes.latency_ps, "has a latency that is not the sum of its links'")
@@ -77,17 +77,26 @@ def _check_routes(cluster: Cluster, where: str) -> None:
 
 
 def _latencies_ps(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> Ints:
-    """Return the latency of each pair's way: of links side by side, all of one class, the longest counts."""
-    classes = len(cluster.fabric.class_names)
+    """Return the latency of each pair's way: of links side by side, all of one block, the longest counts."""
     link_ps = cluster.fabric.latency_ps[routes.links]
     side_by_side = routes.weights < 1
     total = np.zeros(pairs, np.int64)
     np.add.at(total, pair[~side_by_side], link_ps[~side_by_side])
-    longest = np.zeros(pairs * classes, np.int64)
-    level = pair * classes + cluster.fabric.link_class[routes.links]
+    level, levels, spread = _levels(cluster, routes, pair, pairs)
+    longest = np.zeros(pairs * levels, np.int64)
     np.maximum.at(longest, level[side_by_side], link_ps[side_by_side])
-    latencies: Ints = total + longest.reshape(pairs, classes).sum(axis=1)
+    # As often as they lie in series: a way crosses several links of a torus.
+    latencies: Ints = total + (longest * np.rint(spread).astype(np.int64)).reshape(pairs, levels).sum(axis=1)
     return latencies
+
+
+def _levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> tuple[Ints, int, Floats]:
+    """Return a number of pair and block of each crossing, how many blocks there are, and what is spread over each."""
+    starts = np.array([block.start for block in cluster.fabric.blocks.values() if block.count])
+    level = (pair * len(starts) + np.searchsorted(starts, routes.links, side="right") - 1).astype(np.int64)
+    side_by_side = routes.weights < 1
+    spread = np.bincount(level[side_by_side], routes.weights[side_by_side], pairs * len(starts))
+    return level, len(starts), spread.astype(np.float64)
 
 
 def _any_by(pair: Ints, crossing: Mask, pairs: int) -> Mask:
@@ -105,14 +114,11 @@ def _breaks(cluster: Cluster, routes: Routes, pair: Ints) -> Mask:
 
 
 def _wrong_levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> Mask:
-    """Return the pairs of which a level that they are spread over, all links of one class, has not weight 1."""
-    classes = len(cluster.fabric.class_names)
-    spread = routes.weights < 1
-    level = pair * classes + cluster.fabric.link_class[routes.links]
-    total = np.bincount(level[spread], routes.weights[spread], pairs * classes)
-    used = np.bincount(level[spread], minlength=pairs * classes) > 0
-    wrong = used & (np.abs(total - 1) > 1e-9)
-    wrong_pairs: Mask = np.count_nonzero(wrong.reshape(pairs, classes), axis=1) > 0
+    """Return the pairs of which a level that they are spread over, all links of one block, has no whole weight."""
+    level, levels, total = _levels(cluster, routes, pair, pairs)
+    used = np.bincount(level[routes.weights < 1], minlength=pairs * levels) > 0
+    wrong = used & ((np.abs(total - np.rint(total)) > 1e-9) | (np.rint(total) < 1))
+    wrong_pairs: Mask = np.count_nonzero(wrong.reshape(pairs, levels), axis=1) > 0
     return wrong_pairs
 
 

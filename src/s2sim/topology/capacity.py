@@ -101,7 +101,7 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     ports = _Ports(nodes, fabric, way)
     between = _between(layout, fabric, way)
     used = np.zeros(nodes.ports, np.bool_)
-    used[nodes.port_of_gpu] = True
+    used[nodes.ports_of_gpu] = True
     node_Bps = _node_Bps(nodes, ports, used)
     switch_of_port = layout.switch_of_port(np.arange(nodes.ports))
     every_switch = np.arange(layout.switches)
@@ -179,7 +179,7 @@ class _Ports:
 
 def _gpu_Bps(nodes: Nodes, ports: _Ports) -> Floats:
     peers = nodes.gpus_in_use[nodes.node_of_gpu] - 1
-    network_Bps = ports.port_Bps[nodes.port_of_gpu] if nodes.count > 1 else np.zeros(nodes.gpus)
+    network_Bps = ports.port_Bps[nodes.ports_of_gpu].sum(axis=1) if nodes.count > 1 else np.zeros(nodes.gpus)
     inside_Bps = np.where(peers > 0, ports.nvlink_Bps, 0.0) + ports.mesh_Bps
     has_pcie = ports.pcie_Bps > 0
     to_peers = has_pcie & (ports.nvlink_Bps == 0) & (ports.meshed < peers)

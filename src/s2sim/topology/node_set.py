@@ -47,7 +47,7 @@ class Nodes:
     first_gpu, first_port, first_switch : int64 array, shape (nodes + 1,)
         Node i holds the numbers ``first[i] ... first[i + 1] - 1``.
     node_of_gpu, port_of_gpu, switch_of_gpu : int64 array, shape (GPUs,)
-        Where each GPU is, and which interface it uses; -1 where it is below no PCIe switch.
+        Where each GPU is, and which interface it uses first; -1 where it is below no PCIe switch.
     node_of_port, switch_of_port : int64 array, shape (ports,)
         Where each interface is; -1 where it joins the host bridge.
     """
@@ -92,6 +92,16 @@ class Nodes:
     def most_nics(self) -> int:
         """Network interfaces of the kind of node that has most."""
         return max(spec.nics for spec in self.specs)
+
+    @property
+    def ports_per_gpu(self) -> int:
+        """Network interfaces over which each GPU spreads a message; as many in every node."""
+        return self.specs[0].nics_per_gpu
+
+    @cached_property
+    def ports_of_gpu(self) -> Ints:
+        """All interfaces of each GPU, int64 of shape (GPUs, interfaces a GPU)."""
+        return self.port_of_gpu[:, None] + np.arange(self.ports_per_gpu)
 
     @property
     def gpus_in_use(self) -> Ints:
@@ -211,8 +221,9 @@ def fill_nodes(shape: ClusterShape, workers: int) -> Nodes:
     node_of_gpu, node_of_port = np.repeat(node, np.diff(first_gpu)), np.repeat(node, nics)
     local_gpu = np.arange(workers) - first_gpu[node_of_gpu]
     local_port = np.arange(ports) - first_port[node_of_port]
-    # The first GPU that uses an interface: interface i serves GPUs from ceil(i * GPUs / interfaces) on.
-    first_user = -(-local_port * gpus[node_of_port] // nics[node_of_port])
+    # The first GPU that uses an interface: interface i serves GPUs from ceil(i * GPUs / interfaces) on, or one of them.
+    held, beside = gpus[node_of_port], nics[node_of_port]
+    first_user = np.where(beside > held, local_port * held // beside, -(-local_port * held // beside))
     return Nodes(
         specs=shape.nodes,
         spec=spec,

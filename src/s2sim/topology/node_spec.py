@@ -36,8 +36,9 @@ class NodeSpec:
     bridge : LinkSpec or None
         What the host bridge forwards in all; None where it forwards whatever arrives.
     nics, nics_at_host : int, bool
-        Network interfaces, of which GPU g uses number ``g * nics // gpus``, and whether they join the host bridge; if
-        not, each joins the PCIe switch of the first GPU that uses it.
+        Network interfaces, of which GPU g uses number ``g * nics // gpus``, or where there are several a GPU that one
+        and the next; and whether they join the host bridge; if not, each joins the PCIe switch of the first GPU that
+        uses it.
     transport : str or None
         What carries messages between nodes, of `TRANSPORTS`. Where it is given latencies are those of the hardware
         alone, so that a library may add its own; None where that is not told.
@@ -60,6 +61,11 @@ class NodeSpec:
     transport: str | None = None
     path: str = "switch"
     peer_to_peer: bool = True
+
+    @property
+    def nics_per_gpu(self) -> int:
+        """Network interfaces over which a GPU spreads each message."""
+        return max(1, self.nics // self.gpus)
 
     @property
     def has_nvswitch(self) -> bool:

@@ -45,6 +45,11 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
         up, down = [_ports(router, "nvlink.out", switched)], [_ports(router, "nvlink.in", switched)]
         links = np.concatenate([*up, *down])
         return _one(links, np.full(len(links), (len(gpus) + 1) / len(gpus)), _slowest_ps(router, [*up, *down]))
+    if nodes.ports_per_gpu > 1:
+        raise TopologyError(
+            f"an in-network reduction was asked for on {name}, where a GPU spreads messages over {nodes.ports_per_gpu} "
+            "interfaces, of which no switch joins the parts: write as many nic.count as GPUs, with the rates together"
+        )
     ports = np.unique(nodes.port_of_gpu[gpus])
     if "nvlink.mesh" in fabric.blocks and len(ports) < len(gpus):
         raise TopologyError(

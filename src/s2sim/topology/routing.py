@@ -1,7 +1,8 @@
 """Which way a transfer takes: out of its node, through the fabric as its kind has it, into the other node.
 
-Inside a node it goes over the NVSwitch or a mesh of NVLinks, else over PCIe: up to the lowest switch that is above
-both ends, and down again; up to the host where GPUs do not reach each other's memory.
+Between nodes it is spread evenly over all interfaces that each of the GPUs has. Inside a node it goes over the NVSwitch
+or a mesh of NVLinks, else over PCIe: up to the lowest switch that is above both ends, and down again; up to the host
+where GPUs do not reach each other's memory.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.topology.stages import series, single
+from s2sim.topology.stages import series, side_by_side, single
 
 if TYPE_CHECKING:
     from s2sim.arrays import Ints, Mask
@@ -52,9 +53,7 @@ class Router:
                 up | outside,
                 to_host=up & nodes.staged[nodes.node_of_gpu[source]],
             ),
-            single(self.fabric, "nic.out", source_port, outside),
-            *self.layout.stages(self.fabric, source_port, target_port, outside, self.seed),
-            single(self.fabric, "nic.in", target_port, outside),
+            *self._between(source_port, target_port, outside),
             *self._tree(nodes.switch_of_port[target_port], nodes.switch_of_gpu[target], outside),
             *self._port("pcie", "in", nodes.pcie_of_gpu[target], up | (outside & (nodes.pcie_of_gpu[target] >= 0))),
             *self._port("nvlink", "in", nodes.nvlink_of_gpu[target], over_switch),
@@ -88,6 +87,20 @@ class Router:
             *self._tree(nodes.switch_of_port[port], nodes.switch_of_gpu[gpu], every),
             *self._port("pcie", "in", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
         ]
+
+    def _between(self, source: Ints, target: Ints, outside: Mask) -> list[Stage]:
+        """Return what lies between the first interfaces of two GPUs: over all that each has, side by side."""
+        lanes = range(self._nodes.ports_per_gpu)
+        return side_by_side(
+            [
+                [
+                    single(self.fabric, "nic.out", source + lane, outside),
+                    *self.layout.stages(self.fabric, source + lane, target + lane, outside, self.seed),
+                    single(self.fabric, "nic.in", target + lane, outside),
+                ]
+                for lane in lanes
+            ]
+        )
 
     def _port(self, name: str, way: str, link: Ints, mask: Mask) -> list[Stage]:
         """Return the port of a GPU, where there are such ports."""

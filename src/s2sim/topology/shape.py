@@ -77,9 +77,9 @@ class ClusterShape:
         return max(node.gpus for node in self.nodes)
 
     @property
-    def nics_per_node(self) -> int:
-        """Network interfaces that every node has: the smallest number of any."""
-        return min(node.nics for node in self.nodes)
+    def lanes_per_node(self) -> int:
+        """Ways out of every node that start at GPUs of their own: the smallest number of any."""
+        return min(min(node.nics, node.gpus) for node in self.nodes)
 
     @property
     def nvlink(self) -> LinkSpec | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,8 @@ from s2sim.mixing import splitmix64
 from s2sim.topology.routes import Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s2sim.arrays import Ints, Mask
     from s2sim.topology.fabric import Fabric
 
@@ -39,6 +42,21 @@ def single(fabric: Fabric, key: str, index: Ints, mask: Mask) -> Stage:
     latency_ps = np.zeros(len(mask), np.int64)
     latency_ps[mask] = fabric.latency_ps[links]
     return Stage(mask.astype(np.int64), links, 1.0, latency_ps)
+
+
+def side_by_side(ways: Sequence[Sequence[Stage]]) -> list[Stage]:
+    """Return ways of as many stages, of which each takes an even part of every transfer, as one."""
+    if len(ways) == 1:
+        return list(ways[0])
+    found = []
+    for level in zip(*ways, strict=True):
+        latency_ps = np.max([stage.latency_ps for stage in level], axis=0)
+        # All of a level count its latency once.
+        found += [
+            replace(stage, weight=stage.weight / len(ways), latency_ps=np.zeros_like(latency_ps) if way else latency_ps)
+            for way, stage in enumerate(level)
+        ]
+    return found
 
 
 def fan(fabric: Fabric, key: str, first: Ints, width: int, mask: Mask) -> Stage:

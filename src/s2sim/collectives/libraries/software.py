@@ -86,7 +86,7 @@ class Software(Profile):
             depth = (
                 int(np.bincount(cluster.node_of_rank).max()) + (len(np.unique(cluster.node_of_rank)) - 1).bit_length()
             )
-            half = demand.buffer_bytes / 2 / cluster.shape.nics_per_node
+            half = demand.buffer_bytes / 2 / cluster.shape.lanes_per_node
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in self._pieces(half, 2 * depth, cluster))
         switch = "nvls-tree" if several else "in-network"
         plain = max(self._constants.protocols, key=lambda each: each.share)

@@ -29,7 +29,7 @@ def channels_on(cluster: Cluster, asked: int | None) -> int:
     """
     if asked:
         return asked
-    return cluster.shape.nics_per_node if len(np.unique(cluster.node_of_rank)) > 1 else mesh_channels(cluster)
+    return cluster.shape.lanes_per_node if len(np.unique(cluster.node_of_rank)) > 1 else mesh_channels(cluster)
 
 
 def mesh_channels(cluster: Cluster) -> int:

@@ -127,7 +127,7 @@ def _pcie(gpu: GpuLinks, catalogue: LinkCatalogue) -> list[Quantity]:
 
 
 def _network(machine: Machine, gpus: int, nics: int, catalogue: LinkCatalogue) -> list[Quantity]:
-    """Return interfaces and fabric: what several interfaces of one GPU carry is one of their rates together."""
+    """Return interfaces and fabric; where GPUs cannot have as many interfaces each, they have one of the rates."""
     if machine.ranks <= gpus:
         unused = "index: one node, which nothing leaves"
         return [Quantity("nic.rate", "1Gbps", "user", unused), Quantity("fabric.kind", "single-switch", "user", unused)]
@@ -138,7 +138,7 @@ def _network(machine: Machine, gpus: int, nics: int, catalogue: LinkCatalogue) -
         )
     if not machine.nics_per_node or not machine.nic_rate_gbps:
         raise NotPredictedError("several nodes, and nics_per_node or nic_rate_gbps is 0")
-    count = min(nics, gpus)
+    count = min(nics, gpus) if nics % gpus else nics
     together = nics / count
     nodes = -(-machine.ranks // gpus)
     # A non-blocking tree is a switch with a longer way: up to a spine and down again.

@@ -33,6 +33,10 @@ def read_groups(fields: Fields) -> tuple[NodeGroup, ...]:
         if field not in fields.given and number < numbers[-1]:
             raise TopologyError(f"{fields.where}: {field} is missing: only the last of [[nodes]] may go without")
         groups.append(NodeGroup(_read_node(_of_group(fields, number)), fields.count(field)))
+    if len({group.node.nics_per_gpu for group in groups}) > 1:
+        raise TopologyError(
+            f"{fields.where}: nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many for all"
+        )
     return tuple(groups)
 
 
@@ -50,9 +54,10 @@ def _read_node(fields: Fields) -> NodeSpec:
     nvlink, pcie = fields.optional_link("nvlink"), fields.optional_link("pcie")
     if gpus > 1 and nvlink is None and pcie is None:
         raise TopologyError(f"{where}: node.gpus = {gpus} needs [nvlink] or [pcie] to join them: add one with a rate")
-    if nics > gpus:
+    if nics > gpus and nics % gpus:
         raise TopologyError(
-            f"{where}: nic.count = {nics} for node.gpus = {gpus}: a GPU uses one interface, so write at most {gpus}"
+            f"{where}: nic.count = {nics} for node.gpus = {gpus}: all GPUs use as many interfaces, so write at most "
+            f"{gpus} or a multiple of it"
         )
     mesh = _mesh(fields, gpus)
     if "pcie.peer_to_peer" in fields.given and nvlink is not None and mesh is None:
