@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.double_binary_tree import tree_channels
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.checker import check_schedule
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.trees import tree_channels
 from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.timer import Timer, link_bytes
 from s2sim.topology.cluster import build_cluster

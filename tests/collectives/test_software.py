@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,8 @@ from s2sim.collectives.libraries.constants import load_constants, read_constants
 from s2sim.collectives.libraries.fill import in_flight_bytes
 from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.schedules.clock import ring_clock
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.overheads import clock_of_cycles_ps
 from s2sim.collectives.schedules.schedule import Pattern
 from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.duration import simulate_ps
@@ -140,7 +142,7 @@ def test_rounds_that_are_parts_of_a_pattern_take_their_part_of_what_is_added():
     for step in found.schedule.steps:
         pattern = step.round.pattern
         alone = chosen.each_message(Pattern(pattern.src, pattern.dst), cluster)
-        assert pattern.overheads.key == alone.key
+        assert replace(pattern.overheads, clock=None).key == alone.key
     assert len({step.round.pattern.messages for step in found.schedule.steps}) > 1
 
 
@@ -170,13 +172,34 @@ def test_a_library_is_asked_for_it_and_refuses_topologies_whose_latencies_may_be
 )
 def test_a_round_of_rings_is_clocked_by_the_slowest_mean(latencies, clock):
     two_channels = Pattern(np.array([0, 1, 2, 2, 0, 1]), np.array([1, 2, 0, 0, 1, 2]))
-    assert clock_of_cycles_ps(two_channels, np.array(latencies)) == clock
+    assert ring_clock(two_channels, np.array(latencies)).ps == clock
+
+
+def test_a_pipeline_meets_each_latency_of_its_way_once():
+    """Through a chain over two nodes: the hops' latencies once, and the bytes of every round."""
+    sent = timed("dgx-h100", 16, "broadcast", 1 << 24, "chain:chunks=64")[0]
+    latency_ps = sum(each.latency_ps.sum() for each in [sent.schedule.stage.whole.round.pattern.overheads])
+    clock = sent.schedule.steps[0].round.pattern.overheads.clock
+    assert (clock.rounds, len(clock.src)) == (15 - 1 + 64, 15)
+    bare = timed("dgx-h100", 16, "broadcast", 1 << 24, "chain:chunks=64", choose_library("ideal").profile)[0]
+    assert clock.ps * clock.rounds >= latency_ps
+    assert clock.ps * clock.rounds < latency_ps + bare.duration_ps
+
+
+def test_the_longest_way_through_trees_goes_up_and_down():
+    sent, cluster, _ = timed("dgx-h100", 24, "all_reduce", 1 << 24, "double-binary-tree:chunks=8")
+    clock = sent.schedule.steps[0].round.pattern.overheads.clock
+    # Up a chain of eight and over a node, and the same way down again.
+    assert np.array_equal(clock.src[1:], clock.dst[:-1])
+    assert len(clock.src) == 2 * (7 + 1) or len(clock.src) == 2 * (7 + 2)
+    crosses = cluster.node_of_rank[clock.src] != cluster.node_of_rank[clock.dst]
+    assert crosses.sum() in (2, 4)
 
 
 def test_what_is_no_round_of_rings_has_no_such_clock():
     for src, dst in (([0, 1], [1, 2]), ([0, 1, 2], [1, 1, 0]), ([0, 0, 1], [1, 2, 0])):
-        assert clock_of_cycles_ps(Pattern(np.array(src), np.array(dst)), np.ones(len(src), np.int64)) is None
-    assert clock_of_cycles_ps(Pattern(np.arange(2), np.arange(2), through_switch=True), np.ones(1, np.int64)) is None
+        assert ring_clock(Pattern(np.array(src), np.array(dst)), np.ones(len(src), np.int64)) is None
+    assert ring_clock(Pattern(np.arange(2), np.arange(2), through_switch=True), np.ones(1, np.int64)) is None
 
 
 @pytest.mark.parametrize(

@@ -114,21 +114,20 @@ def timed_with(algorithm, kind, size_bytes, cluster, protocol):
     ],
 )
 def test_other_constants_are_arithmetic_on_terms(workers, algorithm, kind, size_bytes, protocol, monkeypatch):
-    """Every constant of a term in turn, by a tenth: the terms say what simulating again gives."""
+    """Every constant of a term in turn, by some per cent: the terms say what simulating again gives."""
     cluster = build_cluster(load_shape("dgx-h100"), workers)
     before = timed_with(algorithm, kind, size_bytes, cluster, protocol)
     terms = terms_of(before, cluster)
     names = dict.fromkeys(name for term in terms for name, _ in term.constants)
     assert len(names) >= 4
     for name in names:
-        factor = 0.9 if "stages" not in name else 2 / 3
+        # Where chunks follow each other through a tree, the busiest link of a round is soon another.
+        factor = 2 / 3 if "stages" in name else 0.995 if "tree:" in algorithm else 0.9
         change_constant(name, factor, monkeypatch)
         again = timed_with(algorithm, kind, size_bytes, cluster, protocol)
         predicted_ps = sum(term.with_constants_ps({name: factor}) for term in terms)
-        # Where chunks follow each other through a tree, another limit also changes which of them is waited for.
-        error = 0.15 if ("tree" in algorithm, name) == (True, "protocol.LL.limit") else 2e-3
         changed_ps = predicted_ps - before.duration_ps
-        assert again.duration_ps - before.duration_ps == pytest.approx(changed_ps, rel=error, abs=1e3), name
+        assert again.duration_ps - before.duration_ps == pytest.approx(changed_ps, rel=2e-3, abs=1e3), name
 
 
 def change_constant(name, factor, monkeypatch):

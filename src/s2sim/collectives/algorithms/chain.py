@@ -12,7 +12,7 @@ from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.channels import channel_groups, mesh_channels
 from s2sim.collectives.schedules.doubling import require_one_way
 from s2sim.collectives.schedules.groups import cut, schedule_of
-from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step, traffic_between
+from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step, Whole, traffic_between
 from s2sim.options import check_options, option_text
 from s2sim.units import PS_PER_S
 
@@ -117,9 +117,12 @@ def _pipelined(kind: Kind, groups: Groups, chunks: int) -> Stage:
         round_number = step + time + (full - 1 if step >= pairs else 0)
         return np.arange(max(0, round_number - chunks + 1), min(pairs, round_number + 1)), round_number
 
+    every = Pattern(line[:, :-1].reshape(-1), line[:, 1:].reshape(-1))
+    group, pair = np.divmod(np.arange(every.messages), max(pairs, 1))
+
     def make(step: int) -> Step:
         at, _ = working(step, 0)
-        pattern = Pattern(line[:, at].reshape(-1), line[:, at + 1].reshape(-1))
+        pattern = every.part((np.arange(len(line))[:, None] * pairs + at).reshape(-1))
         sizes_bytes = np.broadcast_to(chunk_bytes, (len(line), len(at))).reshape(-1)
         return Step(Round(pattern, sizes_bytes), full if step == pairs - 1 else 1)
 
@@ -133,4 +136,5 @@ def _pipelined(kind: Kind, groups: Groups, chunks: int) -> Stage:
         sizes = np.broadcast_to(end - begin, (len(line), pairs))
         return traffic_between(ranks, line[:, :-1].reshape(-1), line[:, 1:].reshape(-1), sizes)
 
-    return Stage(LazySteps(rounds - full + 1 if pairs else 0, make), pieces, volume)
+    whole = Whole(Round(every, np.repeat(chunk_bytes.reshape(-1), pairs)), pair, chunks, group) if pairs else None
+    return Stage(LazySteps(rounds - full + 1 if pairs else 0, make), pieces, volume, whole=whole)

@@ -17,7 +17,7 @@ from s2sim.collectives.algorithms.over_groups import OverGroups
 from s2sim.collectives.schedules.channels import channel_groups, channels_on
 from s2sim.collectives.schedules.groups import cut, schedule_of
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step, Whole
-from s2sim.collectives.schedules.trees import trees_over_nodes
+from s2sim.collectives.schedules.trees import tree_channels, trees_over_nodes
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text
 from s2sim.units import PS_PER_S
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
 
 _MOST_CHUNKS = 128
-# Ranks times channels, where nobody has asked for any number of channels.
-_MOST_PARTS = 1 << 17
 # Rounds times pairs, a byte each.
 _MOST_PLACES = 1 << 30
 
@@ -88,17 +86,6 @@ def _trees(parents: list[Ints]) -> _Trees:
         adds += [np.ones(len(child), bool), np.zeros(len(child), bool)]
         tree += [np.full(2 * len(child), number)]
     return _Trees(*(np.concatenate(parts) for parts in (sender, receiver, tree, delay, adds)))
-
-
-def tree_channels(interfaces: int, ranks: int) -> int:
-    """Return how many pairs of trees run unless asked for: one an interface, but ranks times channels have a limit.
-
-    Each channel has pairs of its own to be solved; with eight interfaces there are fewer from 16,385 ranks on.
-
-    >>> tree_channels(8, 64), tree_channels(8, 65536), tree_channels(8, 10**6)
-    (8, 2, 1)
-    """
-    return max(1, min(interfaces, _MOST_PARTS // max(ranks, 1)))
 
 
 def _over_members(members: int) -> _Trees:
@@ -223,5 +210,9 @@ def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
         return Pieces(np.arange(start.size), start.reshape(-1), stop.reshape(-1), adds)
 
     every_round = Round(every, np.repeat(chunk_bytes, len(trees.delay)))
-    whole = Whole(every_round, np.tile(trees.delay, len(groups.ranks)), chunks) if rounds else None
+    whole = None
+    if rounds:
+        delay = np.tile(trees.delay, len(groups.ranks))
+        line = (2 * np.arange(len(groups.ranks))[:, None] + trees.tree).reshape(-1)
+        whole = Whole(every_round, delay, chunks, line)
     return Stage(LazySteps(len(starts), make), pieces, whole=whole)

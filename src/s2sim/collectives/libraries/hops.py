@@ -143,11 +143,6 @@ def latencies_of(way: BetweenNodes) -> list[tuple[str, int]]:
     ]
 
 
-def joined_by(spec: NodeSpec) -> str:
-    """Return the kind of link that joins the GPUs of a node."""
-    return "nvlink" if spec.nvlink is not None and spec.all_joined else "pcie"
-
-
 def _both_ways(pattern: Pattern) -> Mask:
     """Return which messages have an end that sends and receives, bool of shape (m,)."""
     both: Mask = np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src)

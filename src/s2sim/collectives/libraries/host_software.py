@@ -10,7 +10,8 @@ import numpy as np
 from s2sim.collectives.libraries.hops import one_of, transport_of
 from s2sim.collectives.libraries.host_constants import INSIDE, load_host_constants
 from s2sim.collectives.libraries.profile import Profile
-from s2sim.collectives.schedules.overheads import clock_of_cycles_ps, inside_node, overheads_of
+from s2sim.collectives.schedules.clock import ring_clock
+from s2sim.collectives.schedules.overheads import inside_node, overheads_of
 from s2sim.collectives.schedules.per_message import PerMessage
 from s2sim.units import PS_PER_S
 
@@ -66,7 +67,7 @@ class HostSoftware(Profile):
             found = overheads_of([*found.latencies, adding], found.shares, found.limits)
         if algorithm == "ring":
             way_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
-            return replace(found, clock_ps=clock_of_cycles_ps(pattern, way_ps + found.latency_ps))
+            return replace(found, clock=ring_clock(pattern, way_ps + found.latency_ps, found.latencies))
         return found
 
     @property

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from math import sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.libraries.chunks import MOST_PIECES, tree_pieces
 from s2sim.collectives.libraries.constants import load_constants
 from s2sim.collectives.libraries.fill import in_flight_bytes
-from s2sim.collectives.libraries.hops import between_nodes, each_hop, joined_by, latencies_of, one_of
+from s2sim.collectives.libraries.hops import between_nodes, each_hop, latencies_of, one_of
 from s2sim.collectives.libraries.profile import Profile
 from s2sim.collectives.schedules.channels import channels_on
-from s2sim.collectives.schedules.overheads import clock_of_cycles_ps, overheads_of
+from s2sim.collectives.schedules.clock import pipeline_clock, ring_clock
+from s2sim.collectives.schedules.overheads import overheads_of
 from s2sim.collectives.schedules.per_message import PerMessage
+from s2sim.collectives.schedules.trees import tree_channels
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from s2sim.collectives.libraries.constants import Constants, Protocol, Switched, Version
+    from s2sim.collectives.schedules.clock import Clock
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads
     from s2sim.collectives.schedules.per_message import Powers
-    from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
+    from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule, Whole
     from s2sim.topology.cluster import Cluster
 
-_MOST_PIECES = 256
 # Kinds that NCCL makes of sends and receives.
 _MESSAGES = ("all_to_all", "send_recv")
 
@@ -68,26 +70,22 @@ class Software(Profile):
         return self.chosen
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
-        """Return the algorithms of a kind, pipelined ones in one piece and in many; none for kinds that have one.
+        """Return the algorithms of a kind, trees in as many pieces as each protocol sends; none for other kinds.
 
-        NVSwitches reduce between the GPUs that the constants name.
+        Along a chain data goes as it comes, line by line. NVSwitches reduce between the GPUs that the constants name.
         """
         several, has = len(np.unique(cluster.node_of_rank)) > 1, partial(self._constants.has, version=self.version)
         if demand.kind in ("broadcast", "reduce"):
-            channels = channels_on(cluster, None)
-            pieces = self._pieces(demand.buffer_bytes / channels, demand.ranks, cluster)
-            return tuple(f"chain:channels={channels},chunks={chunks}" for chunks in pieces)
+            return (f"chain:channels={channels_on(cluster, None)},chunks={MOST_PIECES}",)
         if demand.kind in ("all_gather", "reduce_scatter"):
             return ("ring",)
         if demand.kind != "all_reduce":
             return ()
         trees: tuple[str, ...] = ()
         if several and has("tree"):
-            depth = (
-                int(np.bincount(cluster.node_of_rank).max()) + (len(np.unique(cluster.node_of_rank)) - 1).bit_length()
-            )
-            half = demand.buffer_bytes / 2 / cluster.shape.lanes_per_node
-            trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in self._pieces(half, 2 * depth, cluster))
+            names = [each.name for each in self._constants.protocols]
+            pieces = sorted({self._tree_pieces(name, demand, cluster) for name in names})
+            trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in pieces)
         switch = "nvls-tree" if several else "in-network"
         plain = max(self._constants.protocols, key=lambda each: each.share)
         reduces = self._switched(cluster) is not None and _switched(cluster) and has(switch)
@@ -113,22 +111,16 @@ class Software(Profile):
             known = [each for each in constants.protocols if each.name == self.only]
         else:
             known = [each for each in known if not each.direct or _direct(cluster)]
+        if kind == "all_reduce" and schedule.stage.whole is not None:
+            # One that is cut as none of the protocols cuts it was asked for.
+            pieces, demand = schedule.stage.whole.times, schedule.demand
+            known = [each for each in known if self._tree_pieces(each.name, demand, cluster) == pieces] or known
         return tuple(replace(self, chosen=each.name) for each in known)
 
-    def _pieces(self, size_bytes: float, hops: int, cluster: Cluster) -> tuple[int, ...]:
-        """Return in how many pieces a pipeline may send: in one, and in K that make (K + hops)(L + D/KB) least.
-
-        That is sqrt(hops·D/(L·B)), with the rate of a network interface, or of NVLink inside a node, and the latency of
-        plain data.
-        """
-        plain = max(self._constants.protocols, key=lambda each: each.share)
-        spec = cluster.dims.node_set.specs[0]
-        if len(np.unique(cluster.node_of_rank)) > 1:
-            latency_ps, link = plain.between_ps + between_nodes(self._constants, spec).latency_ps, spec.nic
-        else:
-            latency_ps, link = dict(plain.inside_ps)[joined_by(spec)], spec.nvlink or spec.pcie or spec.nic
-        best = sqrt(hops * size_bytes / link.rate_Bps / max(latency_ps / PS_PER_S, 1e-9))
-        return tuple(sorted({1, max(1, min(_MOST_PIECES, round(best)))}))
+    def _tree_pieces(self, protocol: str, demand: Demand, cluster: Cluster) -> int:
+        trees = 2 * tree_channels(channels_on(cluster, None), demand.ranks)
+        in_node = np.bincount(cluster.node_of_rank)
+        return tree_pieces(protocol, demand.buffer_bytes, trees, int((in_node > 0).sum()), int(in_node.max()))
 
     def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:
         """Return the time of a launch, by one process for each GPU or for all of a node."""
@@ -144,17 +136,20 @@ class Software(Profile):
         return (launch, one_of("launch", [("launch.gpu", constants.launch_gpu_ps)], once, further))
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
-        """Return what hops and protocol add; rounds of a ring are clocked by the mean around it."""
-        pattern = sent.pattern
+        """Return what hops and protocol add; rounds of rings and pipelines have a clock."""
+        pattern, whole = sent.pattern, schedule.stage.whole
         if pattern.through_switch:
             return self._in_network(sent, cluster)
-        if pattern.part_of is not None:
-            whole, chosen = pattern.part_of
-            return _each_message(self, whole, cluster).take(chosen)
+        if whole is not None:
+            every = _each_message(self, whole.round.pattern, cluster)
+            found = every
+            if pattern is not whole.round.pattern:
+                found = every.take(pattern.part_of[1]) if pattern.part_of else self.each_message(pattern, cluster)
+            return replace(found, clock=_pipeline_clock(whole, every, cluster))
         found = _each_message(self, pattern, cluster)
         if schedule.algorithm.partition(":")[0] == "ring":
             way_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
-            return replace(found, clock_ps=clock_of_cycles_ps(pattern, way_ps + found.latency_ps))
+            return replace(found, clock=ring_clock(pattern, way_ps + found.latency_ps, found.latencies))
         return found
 
     def each_message(self, pattern: Pattern, cluster: Cluster) -> Overheads:
@@ -223,6 +218,13 @@ class Software(Profile):
 def _each_message(profile: Software, pattern: Pattern, cluster: Cluster) -> Overheads:
     """Return ``profile.each_message`` of the same pattern once."""
     return profile.each_message(pattern, cluster)
+
+
+@lru_cache(maxsize=8)
+def _pipeline_clock(whole: Whole, added: Overheads, cluster: Cluster) -> Clock:
+    """Return what clocks a pipeline once."""
+    way_ps = cluster.routes(whole.round.pattern.src, whole.round.pattern.dst).latency_ps
+    return pipeline_clock(whole, way_ps + added.latency_ps, added.latencies)
 
 
 def _direct(cluster: Cluster) -> bool:

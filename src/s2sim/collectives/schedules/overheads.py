@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import ceil
 from operator import add, mul
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.arrays import Floats, Ints, Mask
+    from s2sim.collectives.schedules.clock import Clock
     from s2sim.collectives.schedules.per_message import PerMessage
     from s2sim.collectives.schedules.schedule import Pattern
     from s2sim.topology.cluster import Cluster
@@ -31,9 +30,9 @@ class Overheads:
     ----------
     latency_ps : int64 array, shape (m,)
         Picoseconds beside the latency of the message's way.
-    clock_ps : int or None
-        Picoseconds from one round to the next beside what bytes take, in place of all latencies, where those of a round
-        do not clock the next: see `clock_of_cycles_ps`.
+    clock : Clock or None
+        What passes from one round to the next beside what bytes take, in place of all latencies, where those of a round
+        do not clock the next.
     factor : float64 array, shape (m,)
         Bytes on the network for each byte of the message, at least 1.
     limit_Bps : float64 array, shape (m,)
@@ -46,7 +45,7 @@ class Overheads:
     latency_ps: Ints
     factor: Floats
     limit_Bps: Floats
-    clock_ps: int | None = None
+    clock: Clock | None = None
     latencies: tuple[PerMessage, ...] = ()
     shares: tuple[PerMessage, ...] = ()
     limits: tuple[PerMessage, ...] = ()
@@ -58,19 +57,19 @@ class Overheads:
     @property
     def key(self) -> bytes:
         """The same for the same overheads."""
-        clock = b"" if self.clock_ps is None else str(self.clock_ps).encode()
+        clock = b"" if self.clock is None else str(self.clock.ps).encode()
         return b"".join(each.tobytes() for each in (self.latency_ps, self.factor, self.limit_Bps)) + clock
 
     def take(self, chosen: Ints) -> Overheads:
-        """Return those of some messages, int64 of shape (k,), which no round of a ring is made of."""
+        """Return those of some messages, int64 of shape (k,), with no clock."""
         made_of = (tuple(each.take(chosen) for each in made) for made in (self.latencies, self.shares, self.limits))
         return Overheads(self.latency_ps[chosen], self.factor[chosen], self.limit_Bps[chosen], None, *made_of)
 
     def added_to(self, routes: Routes) -> Routes:
         """Return routes of the messages, one each, with the latency and the limits."""
         latency_ps = routes.latency_ps + self.latency_ps
-        if self.clock_ps is not None:
-            latency_ps = np.full_like(latency_ps, self.clock_ps)
+        if self.clock is not None:
+            latency_ps = np.full_like(latency_ps, self.clock.ps)
         return replace(routes, latency_ps=latency_ps, limit_Bps=self.limit_Bps)
 
 
@@ -82,60 +81,6 @@ def overheads_of(
     share = reduce(mul, (each.each for each in shares))
     (limit,) = limits
     return Overheads(latency_ps, 1 / share, limit.each, None, tuple(latencies), tuple(shares), tuple(limits))
-
-
-def clock_of_cycles_ps(pattern: Pattern, latency_ps: Ints) -> int | None:
-    """Return the picoseconds from one round to the next where ranks wait for their own messages alone; None else.
-
-    If in every round each rank sends to one other and receives from one, and passes on what it has received, a message
-    that goes around meets every latency of its cycle once: rounds follow each other at the largest mean over a cycle,
-    not at the largest latency (F. Baccelli et al., "Synchronization and linearity", 1992, theorem 3.23: the maximum
-    cycle mean). Channels stand one after the other in a pattern, with a message of each rank. ``latency_ps`` is int64
-    of shape (m,).
-
-    >>> from s2sim.collectives.schedules.schedule import Pattern
-    >>> around = Pattern(np.array([0, 1, 2]), np.array([1, 2, 0]))
-    >>> clock_of_cycles_ps(around, np.array([1, 1, 7]))
-    3
-    """
-    slowest = slowest_cycle(pattern, latency_ps)
-    return None if slowest is None else ceil(slowest[0])
-
-
-def slowest_cycle(pattern: Pattern, latency_ps: Ints) -> tuple[float, Ints] | None:
-    """Return the largest mean latency in picoseconds over the cycles of a pattern, and the messages of that cycle.
-
-    None where they are no cycles; see `clock_of_cycles_ps`.
-    """
-    ranks = len(np.unique(pattern.src))
-    if pattern.through_switch or not ranks or pattern.messages % ranks:
-        return None
-    channels = (each.reshape(-1, ranks) for each in (pattern.src, pattern.dst, latency_ps))
-    found = [_slowest_cycle(*channel) for channel in zip(*channels, strict=True)]
-    known = [(*cycle, channel * ranks) for channel, cycle in enumerate(found) if cycle is not None]
-    if len(known) < len(found):
-        return None
-    mean_ps, members, first = max(known, key=lambda cycle: cycle[0])
-    return mean_ps, first + np.array(members)
-
-
-def _slowest_cycle(src: Ints, dst: Ints, latency_ps: Ints) -> tuple[float, list[int]] | None:
-    """Return the largest mean latency over the cycles of a permutation, and the members of that; None if it is none."""
-    order = np.argsort(src)
-    if not np.array_equal(src[order], np.sort(dst)):
-        return None
-    following = order[np.searchsorted(src[order], dst)].tolist()
-    latencies = latency_ps.tolist()
-    cycles = []
-    left = set(range(len(following)))
-    while left:
-        first = at = left.pop()
-        cycle = [at]
-        while (at := following[at]) != first:
-            left.discard(at)
-            cycle.append(at)
-        cycles.append((fmean(latencies[at] for at in cycle), cycle))
-    return max(cycles, key=lambda cycle: cycle[0])
 
 
 def inside_node(cluster: Cluster, pattern: Pattern) -> Mask:

@@ -194,11 +194,14 @@ class Whole:
         In which round each message is sent first, from 0 on.
     times : int
         In how many rounds, one after the other, each is sent.
+    line : int64 array, shape (m,)
+        To which line or tree of several side by side each belongs: a rank sends what it got in the same.
     """
 
     round: Round
     first: Ints
     times: int
+    line: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +220,7 @@ class Stage:
     chain : bool
         Whether every step waits for the one before it and nothing else.
     whole : Whole or None
-        Of a chain, what bounds its time without a look at its steps; None where nothing is saved so.
+        Of a pipeline, whose steps are a chain, all that it sends, which bounds its time without a look at its steps.
     """
 
     steps: Sequence[Step]

@@ -10,6 +10,21 @@ if TYPE_CHECKING:
     from s2sim.arrays import Ints
 
 
+# Ranks times channels, where nobody has asked for any number of channels.
+_MOST_PARTS = 1 << 17
+
+
+def tree_channels(interfaces: int, ranks: int) -> int:
+    """Return how many pairs of trees run unless asked for: one an interface, but ranks times channels have a limit.
+
+    Each channel has pairs of its own to be solved; with eight interfaces there are fewer from 16,385 ranks on.
+
+    >>> tree_channels(8, 64), tree_channels(8, 65536), tree_channels(8, 10**6)
+    (8, 2, 1)
+    """
+    return max(1, min(interfaces, _MOST_PARTS // max(ranks, 1)))
+
+
 def trees_over_nodes(node_of_place: Ints) -> list[Ints]:
     """Return the parent of each place in either tree, -1 for its root: int64 of shape (places,) each.
 

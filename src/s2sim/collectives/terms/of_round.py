@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.schedules.overheads import slowest_cycle
 from s2sim.collectives.terms.term import BYTES, in_words
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.terms.term import Terms
     from s2sim.collectives.timing.rounds import RoundTimes
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.routes import Routes
 
 
 class RoundTerms:
@@ -68,25 +68,29 @@ class RoundTerms:
         self._bytes(sent, message, lasts_ps - latency_ps, repeated)
 
     def _latency(self, sent: Round, message: int, latency_ps: int, repeated: int) -> None:
-        pattern, added = sent.pattern, sent.pattern.overheads
-        if added is None:
-            self._wire(sent, np.array([message]), latency_ps, repeated)
-            return
-        clocks = np.array([message])
-        if added.clock_ps is not None:
-            around = self._cluster.routes(pattern.src, pattern.dst).latency_ps + added.latency_ps
-            slowest = slowest_cycle(pattern, around)
-            clocks = clocks if slowest is None else slowest[1]
-        told_ps = sum(self._made_of(each, clocks, repeated) for each in added.latencies)
-        library_ps = float(added.latency_ps[clocks].mean())
-        if not added.latencies and library_ps:
-            self._terms.add("library", "each message", repeated, repeated * library_ps)
-            told_ps = library_ps
-        self._wire(sent, clocks, latency_ps - told_ps, repeated)
+        added = sent.pattern.overheads
+        if added is not None and added.clock is not None:
+            clock = added.clock
+            told_ps = sum(self._made_of(each, clock.rounds, repeated) for each in clock.latencies)
+            routes, over = self._cluster.routes(clock.src, clock.dst), clock.rounds
+        else:
+            clocks = np.array([message])
+            routes, over = self._times.routes(sent.pattern).take(clocks), 1
+            told_ps = 0.0 if added is None else self._library(added, clocks, repeated)
+        self._wire(routes, over, latency_ps - told_ps, repeated)
 
-    def _made_of(self, made: PerMessage, clocks: Ints, repeated: int) -> float:
-        """Add what some messages have on the mean of one kind of latency, and return it in picoseconds."""
-        share = np.bincount(made.row[clocks], minlength=len(made.values)) / len(clocks) * made.times
+    def _library(self, added: Overheads, clocks: Ints, repeated: int) -> float:
+        """Add what a library adds to the latency of a message, and return it in picoseconds."""
+        if added.latencies:
+            return sum(self._made_of(each.take(clocks), 1, repeated) for each in added.latencies)
+        library_ps = float(added.latency_ps[clocks[0]])
+        if library_ps:
+            self._terms.add("library", "each message", repeated, repeated * library_ps)
+        return library_ps
+
+    def _made_of(self, made: PerMessage, over: int, repeated: int) -> float:
+        """Add what messages have of one kind of latency over so many rounds, and return it in picoseconds a round."""
+        share = np.bincount(made.row, minlength=len(made.values)) / over * made.times
         for row in np.flatnonzero(share):
             if made.powers[row]:
                 of = in_words(made.powers[row][0][0])
@@ -94,12 +98,12 @@ class RoundTerms:
                 self._terms.add(made.kind, of, repeated * float(share[row]), repeated * mean_ps, made.powers[row])
         return float(share @ made.values)
 
-    def _wire(self, sent: Round, clocks: Ints, wire_ps: float, repeated: int) -> None:
-        """Add the latency of links, by class, of some messages on the mean."""
-        fabric, routes = self._cluster.fabric, self._times.routes(sent.pattern).take(clocks)
+    def _wire(self, routes: Routes, over: int, wire_ps: float, repeated: int) -> None:
+        """Add the latency of links, by class, of the ways of some messages over so many rounds."""
+        fabric = self._cluster.fabric
         passed_ps = routes.weights * fabric.latency_ps[routes.links]
         by_class = np.bincount(fabric.link_class[routes.links], passed_ps, len(fabric.class_names))
-        crossed = np.bincount(fabric.link_class[routes.links], routes.weights, len(fabric.class_names)) / len(clocks)
+        crossed = np.bincount(fabric.link_class[routes.links], routes.weights, len(fabric.class_names)) / over
         if not by_class.any():
             return
         part_ps = by_class / by_class.sum() * wire_ps
