@@ -269,6 +269,18 @@ def test_tables_are_consistent():
             assert not about_execution or {(key, value) for value in values} <= decided
 
 
+@pytest.mark.parametrize(
+    ("library", "sizes_first"), [("ideal", False), ("nccl", True), ("rccl", True), ("gloo", True), ("mpi", False)]
+)
+def test_sends_to_the_next_rank_are_told_where_the_receiver_must_know(library, sizes_first):
+    for from_data in (False, True):
+        demand = Demand("send_recv", (10,) * 4, 4)
+        found = lower(Request(demand, "pass", "float32", size_from_data=from_data), choose_library(library))
+        assert found.kinds == ("send_recv",) * (2 if from_data and sizes_first else 1)
+        assert found.demands[-1] == demand
+        assert found.holds_host == (from_data and sizes_first)
+
+
 @pytest.mark.parametrize("library", ["ideal", "nccl", "gloo", "mpi"])
 def test_roots_stay_where_they_are(library):
     for asked in (rooted("reduce", "sum", "float32"), rooted("broadcast", "copy", "uint8", from_data=True)):

@@ -26,7 +26,7 @@ at a time, or both."""
 
 _OF_PROTOCOLS = ("share", "limit", "network", "ways")
 _OF_SWITCHES = ("latency", "channels", "stages")
-_TABLES = ("launch", "protocol", "since", "share", "in-network", "network", "path")
+_TABLES = ("launch", "peer", "protocol", "since", "share", "in-network", "network", "path")
 _OF_VERSIONS = ("tree", "in-network", "nvls-tree", "pat", "messages")
 # Of libraries; other numbers with dots, of systems and compilers, stand beside them.
 _VERSION = re.compile(r"(?<![\d.])[12]\.\d{1,4}(\.\d{1,4})*")
@@ -66,10 +66,14 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A network, or the way to it: the share of the rate that it leaves, and the picoseconds that it adds to a hop."""
+    """A network, or the way to it: the share of the rate that it leaves, and the picoseconds that it adds to a hop.
+
+    ``stream_Bps`` is the most that a message gets through one interface, infinite where nothing limits it.
+    """
 
     share: float
     latency_ps: int
+    stream_Bps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,9 @@ class Constants:
     ----------
     launch_ps, launch_gpu_ps : int
         Picoseconds of a launch, and of each further GPU that the same process launches on.
+    peer_inside_ps, peer_between_ps : int
+        Picoseconds of each rank that one sends to or receives from where collectives are made of sends and receives, of
+        its node and of another.
     protocols : tuple of Protocol
         The ways in which it can send.
     shares : tuple of (str, float)
@@ -115,6 +122,8 @@ class Constants:
     source: str
     launch_ps: int
     launch_gpu_ps: int
+    peer_inside_ps: int
+    peer_between_ps: int
     protocols: tuple[Protocol, ...]
     shares: tuple[tuple[str, float], ...]
     switched: tuple[Switched, ...]
@@ -156,13 +165,14 @@ def read_constants(path: Path) -> Constants:
     }
     fields = Fields(dict(flat_fields(tables, "", where)), where)
     names = {table: sorted(tables.get(table, {})) for table in ("protocol", "network", "path")}
-    known = {"launch.collective", "launch.gpu", *(f"share.{name}" for name in SHARES)}
+    known = {"launch.collective", "launch.gpu", "peer.inside", "peer.network", *(f"share.{name}" for name in SHARES)}
     shares = (f"{name}.{key}" for name in generations for key in ("share", "share-over-nodes"))
     known |= {f"in-network.{key}" for key in (*_OF_SWITCHES, *shares)}
     known |= {
         f"protocol.{name}.{key}" for name in names["protocol"] for key in ("share", "limit", "network", "ways", *LINKS)
     }
     known |= {f"{of}.{name}.{key}" for of in ("network", "path") for name in names[of] for key in ("share", "latency")}
+    known |= {f"network.{name}.stream" for name in names["network"]}
     known |= {f"protocol.{name}.messages" for name in names["protocol"]}
     known |= {f"since.{what}" for what in (*_OF_VERSIONS, *names["protocol"])}
     for field in fields.given:
@@ -182,7 +192,14 @@ def read_constants(path: Path) -> Constants:
     )
     networks, paths = (
         tuple(
-            (name, Way(share_of(fields, f"{table}.{name}.share"), fields.latency(f"{table}.{name}.latency")))
+            (
+                name,
+                Way(
+                    share_of(fields, f"{table}.{name}.share"),
+                    fields.latency(f"{table}.{name}.latency"),
+                    fields.rate(f"{table}.{name}.stream") or float("inf"),
+                ),
+            )
             for name in names[table]
         )
         for table in ("network", "path")
@@ -192,6 +209,8 @@ def read_constants(path: Path) -> Constants:
         source=str(texts["source"]),
         launch_ps=fields.latency("launch.collective"),
         launch_gpu_ps=fields.latency("launch.gpu"),
+        peer_inside_ps=fields.latency("peer.inside"),
+        peer_between_ps=fields.latency("peer.network"),
         protocols=protocols,
         shares=tuple((name, share_of(fields, f"share.{name}")) for name in SHARES),
         switched=tuple(

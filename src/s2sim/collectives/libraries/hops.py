@@ -113,6 +113,12 @@ def each_hop(constants: Constants, protocol: Protocol, pattern: Pattern, cluster
         for each in zip(*map(latencies_of, ways), strict=True)
     ]
     of_links = one_of("share", shares, share_row)
+    # A message through both ends has the narrower stream, and that of its protocol where this is less.
+    limits = [(f"protocol.{protocol.name}.limit", protocol.limit_Bps)]
+    limits += [(f"network.{way.transport}.stream", way.network.stream_Bps) for way in ways]
+    most = np.array([limit_Bps for _, limit_Bps in limits])
+    stream = np.where(most[1 + source] <= most[1 + target], 1 + source, 1 + target)
+    limit = one_of("limit", limits, np.where(inside | (most[stream] > most[0]), 0, stream))
     return overheads_of([one_of("hop", hops, hop_row), *latencies], [of_links, to_network, protocol_share], [limit])
 
 

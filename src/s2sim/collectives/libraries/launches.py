@@ -25,10 +25,10 @@ class Request:
     Attributes
     ----------
     demand : Demand
-        An all-reduce, a reduce, a reduce-scatter, an all-gather, an all-to-all or a broadcast.
+        An all-reduce, a reduce, a reduce-scatter, an all-gather, an all-to-all, a broadcast, or sends to the next rank.
     op : str
         ``sum``, ``max`` or ``or`` of what reduces, ``gather`` of an all-gather, ``exchange`` of an all-to-all, or
-        ``peers`` where blocks go to some ranks alone, ``copy`` of a broadcast.
+        ``peers`` where blocks go to some ranks alone, ``copy`` of a broadcast, ``pass`` of sends to the next rank.
     dtype : str
         NumPy name of an element's type.
     size_from_data : bool

@@ -12,6 +12,7 @@ from s2sim.collectives.libraries.chunks import MOST_PIECES, tree_pieces
 from s2sim.collectives.libraries.constants import load_constants
 from s2sim.collectives.libraries.fill import in_flight_bytes
 from s2sim.collectives.libraries.hops import between_nodes, each_hop, latencies_of, one_of
+from s2sim.collectives.libraries.peers import most_peers
 from s2sim.collectives.libraries.profile import Profile
 from s2sim.collectives.schedules.channels import channels_on
 from s2sim.collectives.schedules.clock import pipeline_clock, ring_clock
@@ -127,13 +128,16 @@ class Software(Profile):
         return sum(int(each.each[0]) for each in self.launch_made_of(schedule, cluster))
 
     def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
-        """Return the latency of a launch, and that of each further GPU that its process launches on."""
+        """Return the latency of a launch, that of each further GPU of its process, and that of each peer."""
         constants, once = self._constants, np.zeros(1, np.int64)
         further = int(np.bincount(cluster.node_of_rank).max()) - 1 if self.one_process else 0
         launch = one_of("launch", [("launch.collective", constants.launch_ps)], once)
-        if not further:
-            return (launch,)
-        return (launch, one_of("launch", [("launch.gpu", constants.launch_gpu_ps)], once, further))
+        made_of = [("launch.gpu", constants.launch_gpu_ps, further)]
+        if schedule.demand.kind in _MESSAGES:
+            inside, between = most_peers(schedule.demand, cluster.node_of_rank)
+            made_of += [("peer.inside", constants.peer_inside_ps, inside)]
+            made_of += [("peer.network", constants.peer_between_ps, between)]
+        return (launch, *(one_of("launch", [(name, ps)], once, times) for name, ps, times in made_of if times))
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return what hops and protocol add; rounds of rings and pipelines have a clock."""

@@ -42,6 +42,7 @@ IDEAL = Library(
         Entry(("all_gather",), ("gather", "gatherv"), (), "as_asked", "as asked"),
         Entry(("all_to_all",), ("exchange", "exchangev", "peers", "peersv"), (), "as_asked", "as asked"),
         Entry(("broadcast",), ("copy", "copyv"), (), "as_asked", "as asked"),
+        Entry(("send_recv",), ("pass", "passv"), (), "as_asked", "as asked"),
     ),
 )
 
@@ -163,6 +164,14 @@ NCCL = Library(
             "ncclSend and ncclRecv of those pairs in one group, for which both must know the size: sizes that only "
             f"data tells are exchanged first, 8 bytes a pair ({_NCCL}, point-to-point communication)",
         ),
+        Entry(
+            ("send_recv",),
+            ("pass", "passv"),
+            (),
+            "sends",
+            "ncclSend to the next rank and ncclRecv from the one before in one group, of sizes that both know: "
+            f"those that only data tells go first, 8 bytes each ({_NCCL}, point-to-point communication)",
+        ),
     ),
 )
 
@@ -250,6 +259,14 @@ GLOO = Library(
             f"a send and a receive a pair, for which the receiver wants the count ({_C10D}/ProcessGroupGloo.cpp, "
             f"recv): {_EXCHANGED_PAIRS}",
         ),
+        Entry(("send_recv",), ("pass",), (), "as_asked", f"a send and a receive ({_C10D}/ProcessGroupGloo.cpp)"),
+        Entry(
+            ("send_recv",),
+            ("passv",),
+            (),
+            "exact",
+            f"a send and a receive, for which the receiver wants the count ({_C10D}/ProcessGroupGloo.cpp, recv)",
+        ),
     ),
 )
 
@@ -297,6 +314,13 @@ MPI = Library(
             (),
             "as_asked",
             "MPI_Isend and MPI_Irecv of those pairs; MPI_Mprobe tells a receiver the size (MPI 4.1 standard, 3.8)",
+        ),
+        Entry(
+            ("send_recv",),
+            ("pass", "passv"),
+            (),
+            "as_asked",
+            "MPI_Sendrecv; MPI_Mprobe tells a receiver the size (MPI 4.1 standard, 3.8 and 3.10)",
         ),
     ),
 )
