@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.errors import S2SimError
+from s2sim.study.validate.board import RACK, board_of, links_inside
+from s2sim.study.validate.not_predicted import NotPredictedError
 from s2sim.topology.files.quantity import Quantity
 from s2sim.topology.files.read import shape_of
 
@@ -14,17 +15,12 @@ if TYPE_CHECKING:
     from s2sim.topology.files.links import GpuLinks, LinkCatalogue
     from s2sim.topology.shape import ClusterShape
 
-_MESH, _SWITCH, _RACK = "mesh", "switch", "rack"
 # As topologies call what indexes call otherwise.
 _TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
 # Of each generation of NVLink whose switches reduce, a GPU as libraries call it.
 _GPUS = {"sm90": "h100", "sm100": "b200"}
 # Simulating more takes longer than people wait for a curve.
 _MOST_RANKS = 2**13
-
-
-class NotPredictedError(S2SimError):
-    """Metadata or catalogue do not say enough; the text is the reason."""
 
 
 def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape:
@@ -43,81 +39,23 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
     gpu = catalogue.find_gpu(machine.gpu_model)
     if gpu is None:
         raise NotPredictedError(f"the GPU {machine.gpu_model!r} is not in the hardware catalogue")
-    board = _board(machine, gpu)
-    # A rack is one node of all the GPUs that its NVLink joins.
-    spans = machine.nvlink_domain_gpus or 1 if board == _RACK else machine.gpus_per_node
-    gpus = max(1, min(spans, machine.ranks))
+    board = board_of(machine, gpu)
+    # Ranks are spread evenly. A rack is one node of all the GPUs that its NVLink joins.
+    a_node = -(-machine.ranks // machine.nodes)
+    gpus = min(board.gpus, machine.ranks) if board is not None and board.shape == RACK else a_node
     nics = max(1, machine.nics_per_node * gpus // machine.gpus_per_node)
+    inside = links_inside(machine, gpu, board, gpus, catalogue) if gpus > 1 else []
+    switched = bool(inside) and inside[0].field == "nvlink.rate"
     fields = [
         Quantity("name", machine.id, "user", ""),
         Quantity("node.gpus", gpus, "user", "index"),
-        *(_inside(machine, gpu, board, gpus, catalogue) if gpus > 1 else []),
+        *inside,
         *_pcie(gpu, catalogue),
-        *([Quantity("pcie.peer_to_peer", "no", "user", "index")] if board is None and machine.p2p == "no" else []),
-        *(
-            [Quantity("gpu", _GPUS[gpu.nvlink], "user", "index")]
-            if gpu.nvlink in _GPUS and board in (_SWITCH, _RACK)
-            else []
-        ),
-        *_network(machine, gpus, nics, catalogue),
+        *([Quantity("pcie.peer_to_peer", "no", "user", "index")] if _staged(machine, gpu) and not switched else []),
+        *([Quantity("gpu", _GPUS[gpu.nvlink], "user", "index")] if gpu.nvlink in _GPUS and switched else []),
+        *_network(machine, gpus, nics, _path(machine, gpu), catalogue),
     ]
     return shape_of({field.field: field for field in fields}, Path(machine.id))
-
-
-def _board(machine: Machine, gpu: GpuLinks) -> str | None:
-    """Return the shape of the NVLinks in a node; None where PCIe alone joins its GPUs."""
-    domain = machine.nvlink_domain_gpus
-    if domain == 0 or (machine.gpus_per_node == 1 and domain is None):
-        return None
-    if domain is None:
-        if gpu.nvlink is not None and machine.has_nvswitch:
-            return _SWITCH
-        if gpu.nvlink is None or machine.intra_interconnect.lower().startswith("pcie"):
-            return None
-        raise NotPredictedError("nvlink_domain_gpus is empty: which GPUs NVLink joins is not known")
-    if gpu.nvlink is None or domain not in gpu.boards:
-        if machine.gpus_per_node == 1:
-            return None
-        raise NotPredictedError(f"no board of {domain} {machine.gpu_model} in one NVLink domain is in the catalogue")
-    board = gpu.boards[domain]
-    if board not in (_MESH, _RACK) and machine.gpus_per_node > domain:
-        raise NotPredictedError(f"a node of {machine.gpus_per_node} GPUs on boards of {domain} is not in the catalogue")
-    return board
-
-
-def _inside(machine: Machine, gpu: GpuLinks, board: str | None, gpus: int, catalogue: LinkCatalogue) -> list[Quantity]:
-    """Return the NVLinks of a node of several GPUs."""
-    if board is None:
-        if gpu.pcie is None:
-            raise NotPredictedError(f"what joins {gpus} {machine.gpu_model} without NVLink is not in the catalogue")
-        return []
-    if gpu.nvlink is None or gpu.links is None:
-        raise NotPredictedError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
-    one = catalogue.nvlink[gpu.nvlink].rate
-    links = int(gpu.links.value)
-    if board in (_SWITCH, _RACK):
-        rate_GBps = links * float(str(one.value).removesuffix("GB/s"))
-        return [one.of("nvlink.rate", f"{rate_GBps:g}GB/s"), catalogue.latency.nvlink_port.of("nvlink.latency")]
-    domain = machine.nvlink_domain_gpus or gpus
-    mesh = [
-        Quantity("nvlink.kind", "mesh", "user", ""),
-        one.of("nvlink.rate"),
-        catalogue.latency.nvlink_direct.of("nvlink.latency"),
-    ]
-    if board != _MESH:
-        stated = catalogue.board[board].pairs
-        pairs = [pair for pair in stated.value if max(pair) < gpus]
-    else:
-        stated = gpu.links
-        islands = range(0, gpus, domain)
-        joined = [
-            [a, b]
-            for i in islands
-            for a in range(i, min(i + domain, gpus))
-            for b in range(a + 1, min(i + domain, gpus))
-        ]
-        pairs = [pair for pair in joined for _ in range(max(1, links // (domain - 1)))]
-    return [*mesh, stated.of("nvlink.pairs", pairs)]
 
 
 def _pcie(gpu: GpuLinks, catalogue: LinkCatalogue) -> list[Quantity]:
@@ -126,7 +64,18 @@ def _pcie(gpu: GpuLinks, catalogue: LinkCatalogue) -> list[Quantity]:
     return [catalogue.pcie[str(gpu.pcie.value)].rate.of("pcie.rate"), catalogue.latency.pcie.of("pcie.latency")]
 
 
-def _network(machine: Machine, gpus: int, nics: int, catalogue: LinkCatalogue) -> list[Quantity]:
+def _staged(machine: Machine, gpu: GpuLinks) -> bool:
+    """Return whether what GPUs of a node send each other over PCIe passes host memory."""
+    return gpu.pcie is not None and (machine.p2p == "no" or "no p2p" in machine.intra_interconnect.lower())
+
+
+def _path(machine: Machine, gpu: GpuLinks) -> str:
+    """Return the way between GPU and interface: past a Grace, which NVLink-C2C joins, nothing is in the way."""
+    past_grace = gpu.pcie is None and machine.path == "host-bridge"
+    return "switch" if past_grace else machine.path or "switch"
+
+
+def _network(machine: Machine, gpus: int, nics: int, path: str, catalogue: LinkCatalogue) -> list[Quantity]:
     """Return interfaces and fabric; where GPUs cannot have as many interfaces each, they have one of the rates."""
     if machine.ranks <= gpus:
         unused = "index: one node, which nothing leaves"
@@ -146,7 +95,7 @@ def _network(machine: Machine, gpus: int, nics: int, catalogue: LinkCatalogue) -
     link_ns = float(str(network.link.value).removesuffix("ns"))
     return [
         Quantity("nic.transport", _TRANSPORTS.get(machine.transport, machine.transport), "user", "index"),
-        Quantity("nic.path", machine.path or "switch", "user", "index"),
+        Quantity("nic.path", path, "user", "index"),
         Quantity("nic.count", count, "user", "index"),
         Quantity("nic.rate", f"{machine.nic_rate_gbps * together:.9g}Gbps", "user", "index"),
         network.nic.of("nic.latency"),

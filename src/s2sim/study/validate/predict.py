@@ -15,7 +15,8 @@ from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.collectives.timing.ways import Ways
 from s2sim.errors import S2SimError, TopologyError, nearest
 from s2sim.study.collective.sizes import make_demand
-from s2sim.study.validate.machine import NotPredictedError, shape_of_machine
+from s2sim.study.validate.machine import shape_of_machine
+from s2sim.study.validate.not_predicted import NotPredictedError
 from s2sim.topology.cluster import build_cluster
 from s2sim.units import PS_PER_S
 

@@ -11,7 +11,7 @@ from s2sim.provenance import run_record
 from s2sim.study.progress import INTERRUPTED_NOTE, SILENT
 from s2sim.study.validate.curve import resampled
 from s2sim.study.validate.folder import INDEX, folder_of, read_folder
-from s2sim.study.validate.machine import NotPredictedError
+from s2sim.study.validate.not_predicted import NotPredictedError
 from s2sim.study.validate.predict import Predictor
 from s2sim.study.validate.result import CurveErrors, Point, ValidationResult
 from s2sim.study.validate.score import apart, by_class, by_source, errors_of, group_of

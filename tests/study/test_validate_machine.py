@@ -1,0 +1,90 @@
+"""From a row of an index to a cluster: boards, bridges, islands, spread ranks."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter
+
+from s2sim.study.validate.curve import Machine
+from s2sim.study.validate.machine import shape_of_machine
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.links import load_links
+
+from .validation_folder import row
+
+
+def node_of(**cells):
+    machine = TypeAdapter(Machine).validate_python(row(algorithm="", **cells))
+    shape = shape_of_machine(machine, load_links())
+    cluster = build_cluster(shape, machine.ranks)
+    return shape.nodes[0], cluster
+
+
+@pytest.mark.parametrize(
+    ("cells", "links"),
+    [
+        ({"gpu_model": "V100-SXM2-16GB", "gpus_per_node": "8", "nvlink_domain_gpus": "8"}, 24),
+        ({"gpu_model": "V100", "gpus_per_node": "8", "nvlink_domain_gpus": "", "intra_interconnect": "cube mesh"}, 24),
+        ({"gpu_model": "H100 SXM5", "gpus_per_node": "4", "nvlink_domain_gpus": "4"}, 36),
+        ({"gpu_model": "MI300X", "gpus_per_node": "8", "nvlink_domain_gpus": "8"}, 28),
+        ({"gpu_model": "V100", "gpus_per_node": "6", "nvlink_domain_gpus": "3"}, 18),
+        ({"gpu_model": "RTX 3090", "gpus_per_node": "4", "nvlink_domain_gpus": "2"}, 8),
+        ({"gpu_model": "RTX 3090", "gpus_per_node": "2", "nvlink_domain_gpus": "", "intra_interconnect": "NVLink"}, 4),
+        ({"gpu_model": "A100-PCIE-40GB", "gpus_per_node": "8", "nvlink_domain_gpus": "2"}, 48),
+        ({"gpu_model": "A100", "gpus_per_node": "16", "nvlink_domain_gpus": "8"}, 56),
+        ({"gpu_model": "V100", "gpus_per_node": "6", "nvlink_domain_gpus": "8"}, 14),
+    ],
+)
+def test_meshes_and_islands_have_the_links_of_their_boards(cells, links):
+    node, _ = node_of(ranks=str(2 * int(cells["gpus_per_node"])), **cells)
+    assert sum(lines for _, _, lines in node.mesh) == links
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {"gpus_per_node": "8", "nvlink_domain_gpus": "8"},
+        {"gpus_per_node": "8", "nvlink_domain_gpus": "", "intra_interconnect": "NVSwitch"},
+        {"gpus_per_node": "3", "nvlink_domain_gpus": "8"},
+        {"gpus_per_node": "6", "nvlink_domain_gpus": "", "intra_interconnect": ""},
+    ],
+)
+def test_boards_with_an_nvswitch_have_one(cells):
+    node, _ = node_of(gpu_model="H100", ranks=str(2 * int(cells["gpus_per_node"])), **cells)
+    assert node.has_nvswitch
+
+
+@pytest.mark.parametrize("text", ["PCIe 4.0", "PCIe, no NVLink", "PCIe 4.0, no P2P"])
+def test_cards_without_bridges_have_pcie_alone(text):
+    node, _ = node_of(
+        gpu_model="A100-PCIE-40GB", gpus_per_node="4", ranks="8", nvlink_domain_gpus="", intra_interconnect=text
+    )
+    assert node.nvlink is None
+    assert node.peer_to_peer == ("no P2P" not in text)
+
+
+@pytest.mark.parametrize(("ranks", "nodes", "a_node"), [(2, 2, 1), (12, 2, 6), (16, 2, 8), (9, 2, 5)])
+def test_ranks_are_spread_over_all_nodes_of_a_row(ranks, nodes, a_node):
+    node, cluster = node_of(
+        gpu_model="H100",
+        gpus_per_node="8",
+        nics_per_node="8",
+        nvlink_domain_gpus="8",
+        ranks=str(ranks),
+        nodes=str(nodes),
+    )
+    assert (node.gpus, node.nics, cluster.dims.nodes) == (a_node, a_node, nodes)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "interfaces", "count", "rate_gbps"), [(8, 32, 32, 100), (8, 4, 4, 100), (4, 6, 4, 150), (1, 4, 4, 100)]
+)
+def test_interfaces_are_those_of_the_row(gpus, interfaces, count, rate_gbps):
+    node, _ = node_of(
+        gpu_model="H100",
+        gpus_per_node=str(gpus),
+        ranks=str(2 * gpus),
+        nics_per_node=str(interfaces),
+        nvlink_domain_gpus="8",
+    )
+    assert (node.nics, node.nic.rate_Bps) == (count, pytest.approx(rate_gbps * 1e9 / 8))
