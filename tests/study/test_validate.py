@@ -73,7 +73,7 @@ def folder(tmp_path):
 
 
 def test_errors_are_those_computed_by_hand(folder):
-    result = run_validation(str(folder))
+    result = run_validation(str(folder), fit=False)
     a1, a2, b, odd, bad, what = result.curves
     assert [a1.n_points, a1.median_abs_log_error_large, a1.signed_log_error_large] == [
         5,
@@ -238,7 +238,7 @@ def test_an_algorithm_is_forced_where_a_collective_has_it(algorithm, collective,
 )
 def test_what_is_not_known_is_not_predicted(cells, reason, tmp_path):
     folder = write_folder(tmp_path / "one", (row(**cells), points((MIB, 1))))
-    (curve,) = run_validation(str(folder)).curves
+    (curve,) = run_validation(str(folder), fit=False).curves
     assert not curve.predicted
     assert reason in curve.reason
 
@@ -259,7 +259,7 @@ def test_what_is_not_known_is_not_predicted(cells, reason, tmp_path):
 def test_a_table_that_cannot_be_read_is_named(text, reason, tmp_path):
     folder = write_folder(tmp_path / "one", (row(), []))
     (folder / "pair.csv").write_text(text)
-    (curve,) = run_validation(str(folder)).curves
+    (curve,) = run_validation(str(folder), fit=False).curves
     assert not curve.predicted
     assert reason in curve.reason
 
@@ -285,7 +285,7 @@ def test_names_that_lead_elsewhere_are_refused(name, tmp_path):
 def test_why_a_prediction_is_off_comes_from_its_row(cells, factor, why, tmp_path):
     more = {"gpus_per_node": "8", "ranks": "16", "nvlink_domain_gpus": "8"} if "gpu_model" in cells else {}
     folder = write_folder(tmp_path / "one", (row(**more, **cells), points((MIB, factor))))
-    (curve,) = run_validation(str(folder)).curves
+    (curve,) = run_validation(str(folder), fit=False).curves
     assert curve.predicted
     assert why in curve.likely_why[0]
 
@@ -306,7 +306,7 @@ def test_an_index_that_cannot_be_read_is_one_line(folder, tmp_path, capsys):
 def test_the_command_shows_and_writes_the_same(folder, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     page, file = tmp_path / "page.html", tmp_path / "errors.json"
-    assert main(["validate", str(folder), "--html", str(page), "--json", str(file)]) == 0
+    assert main(["validate", str(folder), "--no-fit", "--html", str(page), "--json", str(file)]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert "3 of 4 good curves without a doubt are predicted" in out
@@ -333,7 +333,7 @@ def test_interrupted_validation_keeps_what_is_finished(folder, capsys, monkeypat
         return real(self, machine, sizes)
 
     monkeypatch.setattr(Predictor, "times_s", times_s)
-    assert main(["validate", str(folder), "--json", "-"]) == 130
+    assert main(["validate", str(folder), "--no-fit", "--json", "-"]) == 130
     value = json.loads(capsys.readouterr().out)
     assert not value["complete"]
     assert [curve["predicted"] for curve in value["curves"]] == [True, True, False, False, False, False]
@@ -350,7 +350,7 @@ def test_public_curves_are_shipped_with_their_origin():
 
 
 def test_the_page_on_fidelity_is_made_of_what_the_command_says(folder, script):
-    made = script.page(run_validation(str(folder)))
+    made = script.page(run_validation(str(folder), fit=False))
     assert "| a1 | 5 | 0.69 | -0.69 | 0.69 | -0.69 |" in made
     page = script.PAGE.read_text("utf-8")
     for part in (script.HEAD, script.LIMITS, script.LEGEND):
@@ -405,7 +405,7 @@ def test_mutated_folders_are_refused_or_not_predicted(tmp_path):
         (folder / "index.csv").write_text(mutated(index, draw) if which else index)
         (folder / f"{name}.csv").write_text(table if which else mutated(table, draw))
         try:
-            result = run_validation(str(folder))
+            result = run_validation(str(folder), fit=False)
         except S2SimError:
             refused += 1
         else:

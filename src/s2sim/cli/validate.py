@@ -33,14 +33,20 @@ def validate_command(
             show_default="no file",
         ),
     ] = None,
+    fit: Annotated[
+        bool,
+        typer.Option(
+            help="Fit constants again, to these curves and the public ones, and without each source of the folder.",
+        ),
+    ] = True,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Predict measured curves from what is written on their machines, and show how far off that is.
 
     Machine and demand come from the index alone, by the hardware catalogue; what that does not know is not predicted.
-    What NCCL adds is partly fitted to the public curves. Not there yet: bands around predictions, and fits that leave a
-    source out.
+    What NCCL adds is partly fitted to the public curves; what is predicted of sources that were left out of the fit
+    tells how right predictions are elsewhere.
     """
     from s2sim.cli.output import STDOUT, write_json, write_text
     from s2sim.cli.progress import watching
@@ -56,7 +62,7 @@ def validate_command(
     from s2sim.study.validate.run import run_validation
 
     with watching(quiet=quiet) as progress:
-        result = run_validation(folder, progress)
+        result = run_validation(folder, progress, fit=fit)
     if json is not None:
         write_json(result.to_json(), json)
     if html is not None:

@@ -171,13 +171,29 @@ class Timer:
             self._by_profile[profile] = other
         return self._by_profile[profile]
 
-    def _choose(self, demand: Demand) -> Timed:
-        if not isinstance(self._algorithm, str) and demand.kind in self._algorithm.kinds:
-            return self._run(self._algorithm, demand, "asked for")
-        own = self.profile.choose(demand, self.cluster) if demand.ranks > 1 else None
-        return self._fastest(demand) if own is None else self._run(own, demand, "the library's own choice")
+    def contenders(self, demand: Demand, factor: float) -> list[Timed]:
+        """Return the fastest of what is chosen among, and all that take less than ``factor`` times as long, in order.
 
-    def _fastest(self, demand: Demand) -> Timed:
+        Whoever changes what a library adds by less than that factor need time no others anew.
+        """
+        found: list[Timed] = []
+        bounded = [(self._bound_ps(schedule), schedule) for schedule in self._possibilities(demand)[0]]
+        for bound_ps, schedule in sorted(bounded, key=lambda each: each[0]):
+            if not found or bound_ps < factor * min(timed.duration_ps for timed in found):
+                found.append(self._timed(schedule, "one of several"))
+        found.sort(key=lambda timed: timed.duration_ps)
+        return [timed for timed in found if timed.duration_ps < factor * found[0].duration_ps or timed is found[0]]
+
+    def _choose(self, demand: Demand) -> Timed:
+        return self._fastest_of(*self._possibilities(demand))
+
+    def _possibilities(self, demand: Demand) -> tuple[list[Schedule], str]:
+        """Return the schedules of which the fastest is taken, at least one, and why these."""
+        if not isinstance(self._algorithm, str) and demand.kind in self._algorithm.kinds:
+            return self._schedules(self._algorithm, demand), "asked for"
+        own = self.profile.choose(demand, self.cluster) if demand.ranks > 1 else None
+        if own is not None:
+            return self._schedules(own, demand), "the library's own choice"
         chosen = list(self.profile.candidates(demand, self.cluster))
         others: list[str] = []
         if not chosen:
@@ -185,20 +201,23 @@ class Timer:
             chosen = [name for name in able if demand.kind in ALGORITHMS.get(name).auto]
             others = [name for name in able if name not in chosen]
         if demand.ranks == 1:
-            return self._run(chosen[0], demand, "one rank has nothing to send")
-        schedules = self._possible(chosen, demand)
-        if not schedules:
-            return self._instead(chosen, others, demand)
-        return self._fastest_of(schedules, f"what libraries run for {demand.kind}")
+            return self._schedules(chosen[0], demand), "one rank has nothing to send"
+        if schedules := self._possible(chosen, demand):
+            return schedules, f"what libraries run for {demand.kind}"
+        # The first other algorithm that takes what those that libraries run refuse; else their refusal.
+        for name in others:
+            if schedules := self._possible([name], demand):
+                return schedules, f"{', '.join(chosen)} cannot run this many ranks here"
+        return self._schedules(chosen[0], demand), ""
+
+    def _bound_ps(self, schedule: Schedule) -> int:
+        return at_least_ps(schedule, self._times[schedule.release])
 
     def _fastest_of(self, schedules: Sequence[Schedule], why_alone: str) -> Timed:
         """Return the fastest of several schedules, with the times of the others; one alone for its own reason."""
         if len(schedules) == 1:
             return self._timed(schedules[0], why_alone)
-        candidates = []
-        for schedule in schedules:
-            times = self._times[schedule.release]
-            candidates.append((at_least_ps(schedule, times), schedule, times))
+        candidates = [(self._bound_ps(schedule), schedule, self._times[schedule.release]) for schedule in schedules]
         candidates.sort(key=lambda candidate: candidate[0])
         found: list[Timed] = []
         slower_ones: list[str] = []
@@ -214,9 +233,6 @@ class Timer:
         time = format_seconds(best.duration_ps / PS_PER_S)
         return replace(best, why=f"fastest{protocol}: {time} against {', '.join(slower_ones)}")
 
-    def _run(self, algorithm: str | Algorithm, demand: Demand, why: str) -> Timed:
-        return self._fastest_of(self._schedules(algorithm, demand), why)
-
     def _schedules(self, algorithm: str | Algorithm, demand: Demand) -> list[Schedule]:
         """Return the schedules of an algorithm, one for each way in which the library can send it."""
         schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
@@ -231,13 +247,6 @@ class Timer:
             with suppress(OptionError, TopologyError):
                 schedules += self._schedules(name, demand)
         return schedules
-
-    def _instead(self, chosen: Sequence[str], others: Sequence[str], demand: Demand) -> Timed:
-        """Return the first other algorithm that takes what those that libraries run refuse; else their refusal."""
-        for name in others:
-            if schedules := self._possible([name], demand):
-                return self._fastest_of(schedules, f"{', '.join(chosen)} cannot run this many ranks here")
-        return self._run(chosen[0], demand, "")
 
     def _timed(self, schedule: Schedule, why: str) -> Timed:
         times = self._times[schedule.release]

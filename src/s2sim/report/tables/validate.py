@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
@@ -10,7 +11,7 @@ from s2sim.report.tables.texts import UNDEFINED
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from s2sim.study.validate.result import CurveErrors, Errors, Group, ValidationResult
+    from s2sim.study.validate.result import CurveErrors, Errors, Group, Parameter, ValidationResult
 
 _WORST = 10
 _LONGEST_NAME = 38
@@ -42,14 +43,23 @@ def signed_text(value: float | None) -> str:
 def answer_lines(result: ValidationResult) -> list[str]:
     """Return the answer: of good curves without a doubt, in one line for each range of sizes."""
     overall = result.overall
-    lines = [f"{overall.predicted} of {overall.curves} good curves without a doubt are predicted"]
-    for name, errors in (("1 MiB and larger", overall.large), ("below 1 MiB", overall.small)):
+    lines = [
+        f"{overall.predicted} of {overall.curves} good curves without a doubt are predicted",
+        *_off_by("", overall),
+    ]
+    return [*lines, *(_off_by("source left out of the fit, ", result.left_out.overall) if result.left_out else [])]
+
+
+def _off_by(what: str, group: Group) -> list[str]:
+    """Return a line for each range of sizes."""
+    lines = []
+    for name, errors in (("1 MiB and larger", group.large), ("below 1 MiB", group.small)):
         if errors is not None:
             voice = errors.one_voice
             interval = "" if voice.low is None else f" ({error_text(voice.low)} to {error_text(voice.high)})"
             lines.append(
-                f"{name}: off by {error_text(errors.median)} (median), bias {signed_text(errors.bias)}; one voice a "
-                f"source: {error_text(voice.median)}{interval}"
+                f"{what}{name}: off by {error_text(errors.median)} (median), bias {signed_text(errors.bias)}; "
+                f"one voice a source: {error_text(voice.median)}{interval}"
             )
     return lines
 
@@ -62,6 +72,11 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
         found = [item.group for item in result.by_class if item.kind == kind]
         grids.append(groups_grid(f"good curves by {kind}", kind, found))
     grids.append(groups_grid("good curves by source", "source", result.by_source))
+    if result.left_out is not None:
+        found = [replace(item.group, name=f"{item.kind} {item.group.name}") for item in result.left_out.by_class]
+        groups = [replace(result.left_out.overall, name="all good curves"), *found]
+        grids.append(groups_grid("sources left out of the fit, classes of three or more", "class", groups))
+    grids += [parameters_grid(result.parameters)] if result.parameters else []
     counted = [curve for curve in result.curves if curve.counts]
     others = [curve for curve in result.curves if not curve.counts]
     grids += [curves_grid("good curves", counted)] if counted else []
@@ -91,6 +106,38 @@ def groups_grid(title: str, what: str, groups: Sequence[Group]) -> Grid:
         figures("P90", of_small(lambda errors: error_text(errors.p90))),
         figures("bias", of_small(lambda errors: signed_text(errors.bias))),
     )
+
+
+def parameters_grid(parameters: Sequence[Parameter]) -> Grid:
+    """Return a line a constant: what is shipped, what fits best now, and where it goes without a source."""
+
+    def drift(parameter: Parameter) -> str:
+        found = parameter.drift
+        if found is None:
+            return UNDEFINED
+        return f"{constant_text(found.low, parameter.unit)} to {constant_text(found.high, parameter.unit)}"
+
+    return tabulate(
+        "fitted constants",
+        parameters,
+        words("constant", lambda parameter: parameter.name),
+        figures("shipped", lambda parameter: constant_text(parameter.value, parameter.unit)),
+        figures("refitted", lambda parameter: constant_text(parameter.refitted, parameter.unit)),
+        figures("a source\nleft out", drift),
+        figures("sources", lambda parameter: str(len(parameter.fitted_on))),
+        figures("curves", lambda parameter: str(parameter.curves)),
+    )
+
+
+def constant_text(value: float, unit: str) -> str:
+    """Return a constant for reading.
+
+    >>> constant_text(8.4e-6, "s"), constant_text(0.915, "share")
+    ('8.4 us', '0.915')
+    """
+    if unit == "s":
+        return f"{value * 1e6:.3g} us"
+    return f"{value / 1e9:.3g} GB/s" if unit == "B/s" else f"{value:.3f}"
 
 
 def curves_grid(title: str, curves: Sequence[CurveErrors]) -> Grid:

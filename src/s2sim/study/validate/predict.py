@@ -11,10 +11,13 @@ from s2sim.collectives.libraries.constants import load_constants, read_version
 from s2sim.collectives.libraries.host_software import HostSoftware
 from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.schedules.blocks import exchange
+from s2sim.collectives.terms.of_schedule import terms_of
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.collectives.timing.ways import Ways
-from s2sim.errors import S2SimError, TopologyError, nearest
+from s2sim.errors import S2SimError, nearest
 from s2sim.study.collective.sizes import make_demand
+from s2sim.study.fidelity.constants import owned
+from s2sim.study.fidelity.told import Contender
 from s2sim.study.validate.machine import shape_of_machine
 from s2sim.study.validate.not_predicted import NotPredictedError
 from s2sim.topology.cluster import build_cluster
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from s2sim.collectives.libraries.profile import Profile
     from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.timing.timer import Timed
     from s2sim.study.validate.curve import Machine
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.files.links import LinkCatalogue
@@ -71,6 +75,8 @@ _NO_GPU = "none"
 _LIBRARY, _OF_AMD, _ON_HOSTS = "nccl", "rccl", "mpi"
 # How generations of AMD's GPUs are called.
 _AMD = "gfx"
+# A schedule that takes so many times as long as the fastest is not the fastest with other constants either.
+_MAY_WIN = 1.3
 
 
 def _library_of(machine: Machine, catalogue: LinkCatalogue) -> Profile:
@@ -91,10 +97,15 @@ def _library_of(machine: Machine, catalogue: LinkCatalogue) -> Profile:
     )
 
 
-def _time_s(machine: Machine, kind: Kind, size_bytes: int, timer: Timer) -> float:
-    """Return the seconds of one size, as the benchmark of this collective counts both."""
-    in_a_row = _IN_A_ROW.get(machine.collective, 1)
-    return timer.time(_demand(machine, kind, size_bytes * in_a_row)).duration_ps / PS_PER_S / in_a_row
+def _told(timed: Timed, timer: Timer, in_a_row: int) -> Contender:
+    """Return a schedule's time, or that of one of several in a row, by the constants that it is made of."""
+    library = getattr(timer.profile, "library", "")
+    return Contender(
+        tuple(
+            (term.ps / in_a_row, tuple((owned(library, name), power) for name, power in term.constants))
+            for term in terms_of(timed, timer.cluster)
+        )
+    )
 
 
 def _demand(machine: Machine, kind: Kind, size_bytes: int) -> Demand:
@@ -119,6 +130,25 @@ class Predictor:
 
     def times_s(self, machine: Machine, sizes_bytes: Sequence[int]) -> list[float]:
         """Return the predicted time of each size in seconds; `NotPredictedError` says why there is none."""
+        in_a_row = _IN_A_ROW.get(machine.collective, 1)
+        try:
+            timer, demands = self._asked(machine, sizes_bytes)
+            return [timer.time(demand).duration_ps / in_a_row / PS_PER_S for demand in demands]
+        except S2SimError as error:
+            raise NotPredictedError(str(error)) from None
+
+    def contenders(self, machine: Machine, sizes_bytes: Sequence[int]) -> list[tuple[Contender, ...]]:
+        """Return for each size what may be fastest with other constants, told by these; the first is fastest now."""
+        in_a_row = _IN_A_ROW.get(machine.collective, 1)
+        try:
+            timer, demands = self._asked(machine, sizes_bytes)
+            found = [timer.contenders(demand, _MAY_WIN) for demand in demands]
+            return [tuple(_told(timed, timer, in_a_row) for timed in each) for each in found]
+        except S2SimError as error:
+            raise NotPredictedError(str(error)) from None
+
+    def _asked(self, machine: Machine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
+        """Return what times a machine's collective, and what each size demands as its benchmark counts both."""
         kind = _KINDS.get(machine.collective)
         if kind is None:
             raise NotPredictedError(f"collective {machine.collective!r}{nearest(machine.collective, _KINDS)}")
@@ -130,26 +160,17 @@ class Predictor:
         if kind in _FREE.get(algorithm, ()):
             algorithm = AUTO
         cluster, ways = self._cluster(machine)
-        try:
-            if algorithm != AUTO:
-                make_algorithm(algorithm, kind)
-            profile = self._profile or _library_of(machine, self._catalogue)
-            timer = Timer(cluster, algorithm, ways, profile)
-            return [_time_s(machine, kind, size, timer) for size in sizes_bytes]
-        except S2SimError as error:
-            raise NotPredictedError(str(error)) from None
+        if algorithm != AUTO:
+            make_algorithm(algorithm, kind)
+        timer = Timer(cluster, algorithm, ways, self._profile or _library_of(machine, self._catalogue))
+        in_a_row = _IN_A_ROW.get(machine.collective, 1)
+        return timer, [_demand(machine, kind, size * in_a_row) for size in sizes_bytes]
 
     def _cluster(self, machine: Machine) -> tuple[Cluster, Ways]:
-        try:
-            shape = shape_of_machine(machine, self._catalogue)
-        except TopologyError as error:
-            raise NotPredictedError(str(error)) from None
+        shape = shape_of_machine(machine, self._catalogue)
         # Curves of one machine differ in its name alone.
         key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), machine.ranks
         if key not in self._built:
-            try:
-                cluster = build_cluster(shape, machine.ranks)
-            except TopologyError as error:
-                raise NotPredictedError(str(error)) from None
+            cluster = build_cluster(shape, machine.ranks)
             self._built[key] = cluster, Ways(cluster)
         return self._built[key]

@@ -150,6 +150,82 @@ class Apart:
     suspect: Group
 
 
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Where a constant goes when one source is left out that tells it: the least, the most, and by source."""
+
+    low: float
+    high: float
+    by_source: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A fitted constant of a library.
+
+    Attributes
+    ----------
+    name, library : str
+        Its name in the library's file.
+    value : float
+        What is shipped and was predicted with.
+    unit : str
+        ``s``, ``B/s`` or ``share``.
+    kind, source : str
+        Where that comes from.
+    prior : float
+        What fits pull it to, for which ``prior_source`` says why.
+    refitted : float
+        What fits best now: to these curves, and to the public ones.
+    fitted_on : tuple of str
+        Sources that tell it.
+    curves : int
+        Their curves that do.
+    drift : Drift or None
+        Fitted without one of them; None where nothing tells it.
+    """
+
+    name: str
+    library: str
+    value: float
+    unit: str
+    kind: str
+    source: str
+    prior: float
+    prior_source: str
+    refitted: float
+    fitted_on: tuple[str, ...]
+    curves: int
+    drift: Drift | None
+
+    @property
+    def told_by_several(self) -> bool:
+        """Whether more than one source tells it."""
+        return len(self.fitted_on) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Errors of curves whose source was left out of the fit: predictions of the constants that all others tell.
+
+    Attributes
+    ----------
+    overall : Group
+        Good curves without a doubt.
+    by_source : tuple of Group
+        By source.
+    by_class : tuple of Class
+        By what they have in common, where that has three sources or more.
+    curves : tuple of CurveErrors
+        All of them.
+    """
+
+    overall: Group
+    by_source: tuple[Group, ...]
+    by_class: tuple[Class, ...]
+    curves: tuple[CurveErrors, ...]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ValidationResult(ResultForm):
     """What `s2sim.study.validate.run.run_validation` returns.
@@ -168,6 +244,10 @@ class ValidationResult(ResultForm):
         The same by what they have in common.
     curves : tuple of CurveErrors
         All, in the order of the index.
+    parameters : tuple of Parameter
+        Constants that are fitted to measured curves.
+    left_out : LeftOut or None
+        What is predicted of sources that were left out of a fit; None where nothing was fitted.
     notes : tuple of str
         What a reader must know.
     provenance : dict
@@ -184,6 +264,8 @@ class ValidationResult(ResultForm):
     by_source: tuple[Group, ...]
     by_class: tuple[Class, ...]
     curves: tuple[CurveErrors, ...]
+    parameters: tuple[Parameter, ...]
+    left_out: LeftOut | None = field(metadata=key("leave_one_source_out"))
     notes: tuple[str, ...]
     provenance: dict[str, Any]
     complete: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,21 @@ def errors_of(points: Sequence[Point]) -> tuple[dict[str, float | None], dict[st
         absolute[name] = float(np.median(np.abs(errors))) if chosen else None
         signed[name] = float(np.median(errors)) if chosen else None
     return absolute, signed
+
+
+def scored(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:
+    """Return a curve as predicted, with what that is off by."""
+    absolute, signed = errors_of(points)
+    return replace(
+        curve,
+        predicted=True,
+        reason=None,
+        median_abs_log_error_large=absolute["large"],
+        median_abs_log_error_small=absolute["small"],
+        signed_log_error_large=signed["large"],
+        signed_log_error_small=signed["small"],
+        points=tuple(points),
+    )
 
 
 def group_of(name: str, curves: Sequence[CurveErrors]) -> Group:
@@ -84,13 +100,17 @@ def by_source(curves: Sequence[CurveErrors]) -> tuple[Group, ...]:
     return _grouped(curves, attrgetter("source"))
 
 
-def by_class(curves: Sequence[CurveErrors]) -> tuple[Class, ...]:
-    """Return the curves of each GPU, transport, collective and launch."""
-    return tuple(Class(kind, group) for kind in _CLASSES for group in _grouped(curves, attrgetter(kind)))
+def by_class(curves: Sequence[CurveErrors], sources: int = 1) -> tuple[Class, ...]:
+    """Return the curves of each GPU, transport, collective and launch of which there are so many sources."""
+    return tuple(Class(kind, group) for kind in _CLASSES for group in _grouped(curves, attrgetter(kind), sources))
 
 
-def _grouped(curves: Sequence[CurveErrors], name_of: Callable[[CurveErrors], str]) -> tuple[Group, ...]:
+def _grouped(
+    curves: Sequence[CurveErrors], name_of: Callable[[CurveErrors], str], sources: int = 1
+) -> tuple[Group, ...]:
     found: dict[str, list[CurveErrors]] = {}
     for curve in curves:
         found.setdefault(name_of(curve) or NOT_KNOWN, []).append(curve)
-    return tuple(group_of(name, found[name]) for name in sorted(found))
+    return tuple(
+        group_of(name, found[name]) for name in sorted(found) if len({each.source for each in found[name]}) >= sources
+    )

@@ -1,0 +1,118 @@
+"""What measured curves tell of a library's constants, and how well curves are predicted whose source was left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.study.fidelity.constants import fitted_constants, highest_of, priors_of, pulls_of
+from s2sim.study.fidelity.fit import FitRules, fit, left_out, weights_of
+from s2sim.study.fidelity.told import TermModel
+from s2sim.study.validate.result import Drift, LeftOut, Parameter
+from s2sim.study.validate.score import by_class, by_source, group_of, scored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from s2sim.arrays import Floats
+    from s2sim.study.fidelity.constants import FittedConstant
+    from s2sim.study.fidelity.told import ToldPoint
+    from s2sim.study.validate.result import CurveErrors
+
+# A curve tells a constant if some size changes by at least so much of the constant's change.
+_TELLS = 0.1
+_SOURCES_OF_A_CLASS = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fits:
+    """Constants fitted to all points, and to all but those of each source.
+
+    Attributes
+    ----------
+    model : TermModel
+        The points.
+    constants : tuple of FittedConstant
+        What was fitted, n of them.
+    rules : FitRules
+        What fits hold to.
+    whole : float64 array, shape (n,)
+        Logarithms of how many times as large as shipped they are, fitted to all points.
+    without : dict of str to float64 array of shape (n,)
+        The same without each source.
+    """
+
+    model: TermModel
+    constants: tuple[FittedConstant, ...]
+    rules: FitRules
+    whole: Floats
+    without: dict[str, Floats]
+
+    @property
+    def left_out_s(self) -> Floats:
+        """Seconds predicted of each point by constants fitted without its source, float64 of shape (points,)."""
+        times_s = np.empty(len(self.model.points))
+        for source, logs in self.without.items():
+            own = self.model.of_source(source)
+            times_s[own] = self.model.predicted_s(logs)[own]
+        return times_s
+
+
+def fits_of(points: Sequence[ToldPoint], sources: Sequence[str]) -> Fits | None:
+    """Return fits to points, and without each of some sources; None where points tell nothing that could be fitted."""
+    told = {name for point in points for each in point.contenders for _, powers in each.parts for name, _ in powers}
+    constants = fitted_constants(told)
+    if not constants:
+        return None
+    model = TermModel(points, [constant.owned for constant in constants])
+    rules = FitRules(priors_of(constants), highest_of(constants), pulls_of(constants))
+    weights = weights_of(model)
+    return Fits(model, constants, rules, fit(model, rules, weights), left_out(model, rules, weights, sources))
+
+
+def parameters_of(fits: Fits) -> tuple[Parameter, ...]:
+    """Return each constant with what it was fitted on, and its drift when a source is left out."""
+    steep = np.abs(fits.model.slopes(np.zeros(len(fits.constants)))) >= _TELLS
+    found = []
+    for number, constant in enumerate(fits.constants):
+        telling = [fits.model.points[row] for row in np.flatnonzero(steep[:, number])]
+        sources = tuple(dict.fromkeys(point.source for point in telling))
+        without = {
+            source: float(constant.value * np.exp(fits.without[source][number]))
+            for source in sources
+            if source in fits.without
+        }
+        drift = Drift(min(without.values()), max(without.values()), without) if without else None
+        found.append(
+            Parameter(
+                name=constant.name,
+                library=constant.library,
+                value=constant.value,
+                unit=constant.unit or "share",
+                kind=constant.kind,
+                source=constant.source,
+                prior=constant.prior,
+                prior_source=constant.prior_source,
+                refitted=float(constant.value * np.exp(fits.whole[number])),
+                fitted_on=sources,
+                curves=len({point.curve for point in telling}),
+                drift=drift,
+            )
+        )
+    return tuple(found)
+
+
+def left_out_of(fits: Fits, curves: Sequence[CurveErrors]) -> LeftOut:
+    """Return how far off curves are whose source was left out of the fit."""
+    times_s: Mapping[tuple[str, int], float] = {
+        (point.curve, point.size_bytes): float(time_s)
+        for point, time_s in zip(fits.model.points, fits.left_out_s, strict=True)
+    }
+    found = [
+        scored(curve, [replace(p, predicted_s=times_s.get((curve.id, p.size_bytes), 0.0)) for p in curve.points])
+        for curve in curves
+        if curve.predicted
+    ]
+    return LeftOut(group_of("left out", found), by_source(found), by_class(found, _SOURCES_OF_A_CLASS), tuple(found))

@@ -1,0 +1,127 @@
+"""Fits of constants to points that are told by them: recovered where they are known, and blind to what is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from s2sim.study.fidelity.constants import fitted_constants, highest_of, priors_of
+from s2sim.study.fidelity.fit import FitRules, fit, left_out, weights_of
+from s2sim.study.fidelity.told import Contender, TermModel, ToldPoint
+from s2sim.study.validate.each import each_predicted
+from s2sim.study.validate.fits import fits_of, left_out_of, parameters_of
+from s2sim.study.validate.folder import folder_of, read_folder
+
+US = 10**6
+NAMES = ("latency", "share")
+NO_PULL = FitRules(prior=np.zeros(2), highest=np.array([np.inf, 0.0]), pull=np.full(2, 1e-6))
+
+
+def point(source, size_bytes, times=(1.0, 1.0), curve="c"):
+    """Return a point that takes 5 us and a picosecond a byte, measured with other constants; or always 1 ms."""
+    parts = ((5 * US, (("latency", 1),)), (size_bytes, (("share", -1),)))
+    measured_ps = 5 * US * times[0] + size_bytes / times[1]
+    large = size_bytes >= 2**20
+    contenders = (Contender(parts), Contender(((1000 * US, ()),)))
+    return ToldPoint(f"{source} {curve}", source, size_bytes, measured_ps / 1e12, large, contenders)
+
+
+def points(source, times, curve="c"):
+    return [point(source, 4**power, times, curve) for power in range(3, 15)]
+
+
+def test_constants_are_recovered():
+    model = TermModel([*points("a", (2.0, 0.5)), *points("b", (2.0, 0.5))], NAMES)
+    found = np.exp(fit(model, NO_PULL, weights_of(model)))
+    assert found == pytest.approx([2.0, 0.5], rel=1e-4)
+    assert model.errors(np.log(found)) == pytest.approx(np.zeros(24), abs=1e-3)
+    assert model.predicted_s(np.zeros(2))[0] == pytest.approx((5 * US + 64) / 1e12)
+
+
+def test_the_fastest_contender_counts():
+    model = TermModel([point("a", 2**40)], NAMES)
+    assert model.predicted_s(np.zeros(2)) == pytest.approx([1e-3])
+    assert model.slopes(np.zeros(2)) == pytest.approx(np.zeros((1, 2)))
+
+
+def test_slopes_are_those_of_the_predictions():
+    model = TermModel(points("a", (1.0, 1.0)), NAMES)
+    logs, small = np.array([0.3, -0.2]), 1e-6
+    for number in range(2):
+        step = np.eye(2)[number] * small
+        rise = (model.errors(logs + step) - model.errors(logs - step)) / (2 * small)
+        assert model.slopes(logs)[:, number] == pytest.approx(rise, abs=1e-6)
+
+
+def test_a_source_has_one_voice_however_many_sizes_it_has():
+    many = [point("b", 2**power + offset) for power in range(4, 28) for offset in range(5)]
+    model = TermModel([*points("a", (1, 1)), *many], NAMES)
+    weights = weights_of(model)
+    assert weights[model.of_source("a")].sum() == pytest.approx(weights[model.of_source("b")].sum())
+    twice = TermModel([*points("a", (1, 1)), *points("a", (1, 1), "d"), *many], NAMES)
+    assert weights_of(twice)[twice.of_source("a")].sum() == pytest.approx(2**0.5)
+
+
+def test_what_is_left_out_tells_nothing():
+    apart = TermModel([*points("a", (2.0, 0.5)), *points("b", (1.0, 0.9))], NAMES)
+    without = left_out(apart, NO_PULL, weights_of(apart), ["a", "b"])
+    assert np.exp(without["a"]) == pytest.approx([1.0, 0.9], rel=1e-4)
+    assert np.exp(without["b"]) == pytest.approx([2.0, 0.5], rel=1e-4)
+
+
+def test_what_nothing_tells_goes_to_its_prior():
+    rules = FitRules(prior=np.array([np.log(3), np.log(0.7)]), highest=np.array([np.inf, 0.0]), pull=np.ones(2))
+    model = TermModel([point("a", 2**40)], NAMES)
+    assert np.exp(fit(model, rules, np.zeros(1))) == pytest.approx([3, 0.7])
+
+
+def test_constants_and_priors_are_those_of_the_files():
+    told = {f"nccl:{name}" for name in ("launch.collective", "network.tcp.share", "protocol.LL.share", "no.such")}
+    found = {each.name: each for each in fitted_constants(told)}
+    assert "protocol.LL.share" not in found
+    launch, share = found["launch.collective"], found["network.tcp.share"]
+    assert (launch.unit, launch.prior, launch.is_share) == ("s", pytest.approx(6.6e-6), False)
+    assert share.is_share
+    assert priors_of([launch]) == pytest.approx(np.log(6.6e-6 / launch.value))
+    assert highest_of([share]) == pytest.approx(-np.log(share.value))
+
+
+@pytest.fixture(scope="module")
+def superbench():
+    """The fits to two sources of the public curves that take no time."""
+    wanted = ("superbench-a100", "dgx-h100", "snellius")
+    curves = [c for c in read_folder(folder_of(None)) if c.machine.source in wanted and c.machine.nodes == 1]
+    found = list(each_predicted(curves, tell=True))
+    return [errors for errors, _ in found], fits_of([each for _, told in found for each in told], wanted)
+
+
+def test_points_of_curves_are_told_as_they_are_predicted(superbench):
+    curves, fits = superbench
+    predicted = [point.predicted_s for curve in curves for point in curve.points]
+    assert fits.model.predicted_s(np.zeros(len(fits.constants))) == pytest.approx(predicted, rel=1e-9)
+    assert len(predicted) > 100
+
+
+def test_parameters_say_who_tells_them(superbench):
+    _, fits = superbench
+    found = {each.name: each for each in parameters_of(fits)}
+    assert set(found["share.nvlink"].fitted_on) == {"superbench-a100", "dgx-h100", "snellius"}
+    launch = found["launch.gpu"]
+    assert set(launch.fitted_on) == {"superbench-a100", "snellius"}
+    # With one process a GPU nobody waits for the others: without the one source the other tells it.
+    assert launch.told_by_several
+    assert set(launch.drift.by_source) == set(launch.fitted_on)
+    latency = found["in-network.latency"]
+    assert latency.fitted_on == ("dgx-h100",)
+    # Nobody else tells it, so that without that source it is where it was before anything was measured.
+    assert latency.drift.by_source == {"dgx-h100": pytest.approx(latency.prior, rel=0.01)}
+    assert all(each.drift.low <= each.drift.high for each in found.values())
+
+
+def test_left_out_errors_are_worse_than_fitted_ones(superbench):
+    curves, fits = superbench
+    left = left_out_of(fits, curves)
+    assert (left.overall.curves, left.overall.large.one_voice.sources) == (len(curves), 3)
+    assert {(each.kind, each.group.name) for each in left.by_class} >= {("collective", "all_reduce")}
+    fitted = np.abs(fits.model.errors(fits.whole))
+    assert np.median(np.abs(np.log(fits.left_out_s / fits.model.measured_s))) > np.median(fitted)
