@@ -39,10 +39,22 @@ def test_text_has_a_line_each(s2sim):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     for kind, items in value.items():
+        if kind == "topologies":
+            continue
         start = lines.index(f"{kind}:") + 1
         for line, item in zip(lines[start:], items, strict=False):
             assert line.startswith(f"  {item['name']} ")
             assert line.endswith(f"{item['summary']}  [{item['source']}]") or item["summary"] in line
+
+
+def test_topologies_stand_under_three_headings(s2sim):
+    lines = s2sim("list", "topologies")[1].splitlines()
+    headings = [line for line in lines if not line.startswith("    ")]
+    assert headings == ["topologies:", "  fabrics:", "  machines:", "  clusters:"]
+    names = [line.split()[0] for line in lines if line.startswith("    ")]
+    assert names == [item["name"] for item in json.loads(s2sim("list", "topologies", "--json", "-")[1])["topologies"]]
+    assert lines.index("  machines:") < next(at for at, line in enumerate(lines) if line.startswith("    dgx-2 "))
+    assert lines.index("  clusters:") < next(at for at, line in enumerate(lines) if line.startswith("    polaris "))
 
 
 def test_one_kind_alone(s2sim):

@@ -105,5 +105,15 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "transports": lambda: _parts("transports"),
 }
 
+
+def group_of(kind: str, name: str) -> str | None:
+    """Return under which heading an entry of a kind stands; None where the kind has no headings."""
+    if kind != "topologies":
+        return None
+    from s2sim.topology.files.shipped import group_of_topology
+
+    return group_of_topology(name) or "installed"
+
+
 HARDWARE = ("gpus", "nics", "switches", "transports")
 """Those of the hardware catalogue, which are listed together under this name."""

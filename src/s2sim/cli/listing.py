@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s2sim.cli.list_entries import HARDWARE, KINDS
+from s2sim.cli.list_entries import HARDWARE, KINDS, group_of
 from s2sim.cli.options import JsonOption, examples
 from s2sim.errors import OptionError, unknown_name
 
@@ -136,8 +136,12 @@ def _show_lines(found: dict[str, list[tuple[str, str, str]]]) -> None:
     from s2sim.report.tables.text import aligned
 
     for number, (kind, items) in enumerate(found.items()):
-        lines = aligned([(item, what, f"[{source}]") for item, what, source in items], indent="  ")
-        show_lines([*([""] if number else []), f"{kind}:", *(lines or ["  none"])])
+        show_lines([*([""] if number else []), f"{kind}:", *([] if items else ["  none"])])
+        groups: dict[str | None, list[tuple[str, str, str]]] = {}
+        for name, what, source in items:
+            groups.setdefault(group_of(kind, name), []).append((name, what, f"[{source}]"))
+        for group, lines in groups.items():
+            show_lines([*([f"  {group}:"] if group else []), *aligned(lines, indent="    " if group else "  ")])
 
 
 def _facts(name: str | None) -> tuple[ReducerFacts, ...]:

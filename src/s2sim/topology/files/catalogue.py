@@ -6,32 +6,25 @@ import os.path
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.data import data_directory
 from s2sim.errors import TopologyError, unknown_name
 from s2sim.registry import Registry
 from s2sim.text_files import is_toml_path, user_path
 from s2sim.topology.files.read import read_shape
+from s2sim.topology.files.shipped import shipped_topologies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.topology.shape import ClusterShape
 
-HARDWARE_FILE = "hardware.toml"
-
 # An installed package adds its own: an entry point of this group names the path of a TOML file.
 _PLUGINS = Registry("topology", "s2sim.topologies", {})
-
-
-def _shipped() -> dict[str, Path]:
-    directory = data_directory("topologies")
-    return {path.stem: path for path in sorted(directory.glob("*.toml")) if path.name != HARDWARE_FILE}
 
 
 def _path_of(name_or_path: str) -> Path:
     if is_toml_path(name_or_path):
         return user_path(name_or_path, TopologyError)
-    shipped = _shipped()
+    shipped = shipped_topologies()
     if name_or_path in shipped:
         return shipped[name_or_path]
     installed = _PLUGINS.names()
@@ -54,6 +47,6 @@ def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Clust
 
 def list_topologies() -> list[tuple[str, str, str]]:
     """Return (name, one-line summary, source) of every topology that a name stands for, shipped ones first."""
-    names = [*_shipped(), *_PLUGINS.names()]
+    names = [*shipped_topologies(), *_PLUGINS.names()]
     shapes = [(name, read_shape(_path_of(name))) for name in names]
     return [(name, shape.description, shape.source) for name, shape in shapes]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s2sim.errors import TopologyError, nearest
+from s2sim.errors import TopologyError, nearest, unknown_name
 from s2sim.text_files import read_toml
 from s2sim.topology.files.quantity import LONGEST_TEXT, Quantity, read_quantity
+from s2sim.topology.files.shipped import shipped_topologies
 from s2sim.topology.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ FIELDS = (*_TEXTS, *NODE_FIELDS, *_COUNTS, *SIZES, *_of_links(["fabric.link"]))
 # Of each of [[nodes]], whose own table stands for [node].
 _GROUP_FIELDS = ("count", *(field.removeprefix("node.") for field in NODE_FIELDS))
 _OF_NAMED_LINKS = ("rate", "latency")
+_EXTENDS = "extends"
+# What a description says of itself alone.
+_OF_ITSELF = ("name", "description", "source")
 
 OVERRIDE = "override"
 """Source of a value that does not stand in the file."""
@@ -42,10 +46,11 @@ def given_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
     """Return the fields of a file by dotted name, replaced by ``overrides``.
 
     Those of the i-th of ``[[nodes]]`` are called ``nodes.i.nic.rate``, counted from 0; those of ``[[links]]`` by the
-    name of the links, ``link.NAME.rate``.
+    name of the links, ``link.NAME.rate``. What a file leaves out that extends another has the other's.
     """
     where = path.name
     tables = read_toml(path, TopologyError)
+    inherited = _inherited(tables, path)
     groups, links = (_array(tables, key, where) for key in ("nodes", "links"))
     given = {field: read_quantity(raw, field, where) for field, raw in _flatten(tables, where)}
     for number, group in enumerate(groups):
@@ -57,7 +62,30 @@ def given_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
             if quantity.field in given:
                 raise TopologyError(f"{where}: {quantity.field.removeprefix('link.')} is given twice: leave one out")
             given[quantity.field] = quantity
-    return given | {quantity.field: quantity for quantity in _overridden(overrides, where, len(groups))}
+    given = inherited | given
+    groups_given = len({field.split(".")[1] for field in given if field.startswith("nodes.")})
+    return given | {quantity.field: quantity for quantity in _overridden(overrides, where, groups_given)}
+
+
+def _inherited(tables: dict[str, Any], path: Path) -> dict[str, Quantity]:
+    """Return what a file has from the one that it extends, but for what that says of itself."""
+    if (name := tables.pop(_EXTENDS, None)) is None:
+        return {}
+    if not isinstance(name, str):
+        raise TopologyError(
+            f"{path.name}: {_EXTENDS} = {name!r} is not a text: write the name of a topology that ships"
+        )
+    shipped = shipped_topologies()
+    if name not in shipped:
+        raise unknown_name("topology", name, shipped)
+    given = given_fields(shipped[name], ())
+    # Nodes of unlike kinds are described together.
+    own_groups = "nodes" in tables
+    return {
+        field: quantity
+        for field, quantity in given.items()
+        if field not in _OF_ITSELF and not (own_groups and field.startswith("nodes."))
+    }
 
 
 def _array(tables: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:

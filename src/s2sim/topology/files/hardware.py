@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import TopologyError, nearest
 from s2sim.text_files import is_toml_path, user_path
-from s2sim.topology.files.catalogue import HARDWARE_FILE
 from s2sim.topology.files.hardware_tables import read_tables, shipped_part
 from s2sim.topology.files.quantity import Fields, Quantity
+from s2sim.topology.files.shipped import HARDWARE_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path

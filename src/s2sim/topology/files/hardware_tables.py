@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from s2sim.data import data_directory
 from s2sim.errors import TopologyError, unknown_name
 from s2sim.text_files import read_toml
-from s2sim.topology.files.catalogue import HARDWARE_FILE
 from s2sim.topology.files.quantity import Quantity, read_quantity
+from s2sim.topology.files.shipped import hardware_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +119,7 @@ def _read_once(path: Path) -> HardwareTables:
 
 def shipped_tables() -> HardwareTables:
     """Return the catalogue that comes with s2sim."""
-    return _read_once(data_directory("topologies") / HARDWARE_FILE)
+    return _read_once(hardware_file())
 
 
 def shipped_part(section: str, name: str, noun: str) -> Part:

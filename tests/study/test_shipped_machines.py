@@ -1,0 +1,145 @@
+"""Shipped machines and clusters: they run, and are what follows from the rows of indexes that describe them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import s2sim
+from s2sim.study.validate.folder import read_folder
+from s2sim.study.validate.machine import shape_of_machine
+from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.files.links import load_links
+from s2sim.topology.files.shipped import group_of_topology, shipped_topologies
+
+from .validation_folder import row, write_folder
+
+MEASURED = Path(__file__).parents[2] / "measured"
+SMALL = "synthetic:density=0.05,overlap=0.5,rows=200,width=4,dense=100"
+NAMES = [name for name in shipped_topologies() if group_of_topology(name) != "fabrics"]
+# What an index calls its system, where that is a shipped cluster.
+SYSTEMS = {
+    "alps": "alps",
+    "aws-p3dn": "aws-p3dn",
+    "aws-p4de": "aws-p4de",
+    "aws-p5": "aws-p5",
+    "coreweave-gb200": "coreweave-gb200",
+    "dgx-2": "dgx-2",
+    "gcp-a3-high": "gcp-a3-high",
+    "gcp-a3-mega": "gcp-a3-mega",
+    "gcp-a3-ultra": "gcp-a3-ultra",
+    "gcp-a4": "gcp-a4",
+    "konnase-v100": "dgx-1-v100",
+    "oci-bm-gpu-mi300x-8": "oci-mi300x",
+    "polaris": "polaris",
+    "snellius": "snellius",
+    "superbench-a100": "hgx-a100-8",
+    "xe9680-h100-i309": "hgx-h100-8",
+}
+# GPUs a node, and what else an index would say of clusters of which no public curve is here.
+ROWS = {
+    "perlmutter": ("A100-SXM4-40GB", 4, 4, 4, 200, "slingshot", "host-bridge"),
+    "kestrel": ("H100 SXM5", 4, 4, 4, 200, "slingshot", "host-bridge"),
+    "leonardo": ("A100-SXM-64GB", 4, 4, 4, 100, "ib-verbs", "switch"),
+    "frontier": ("AMD Instinct MI250X", 8, 8, 4, 200, "slingshot", "switch"),
+    "lumi": ("MI250X", 8, 8, 4, 200, "slingshot", "switch"),
+    "azure-nd-a100-v4": ("A100-SXM4-40GB", 8, 8, 8, 200, "ib-verbs", "switch"),
+    "azure-nd-h100-v5": ("NVIDIA H100 80GB HBM3", 8, 8, 8, 400, "ib-verbs", "switch"),
+    "azure-nd-mi300x-v5": ("MI300X", 8, 8, 8, 400, "ib-verbs", "switch"),
+    "aws-p4d": ("A100-SXM4-40GB", 8, 8, 4, 100, "efa", "switch"),
+    "aws-p5en": ("H200", 8, 8, 16, 200, "efa", "switch"),
+    "aws-g5": ("NVIDIA A10G", 8, 0, 1, 100, "efa", "staged"),
+    "nebius-h100": ("H100", 8, 8, 8, 400, "ib-verbs", "switch"),
+    "lambda-b200": ("B200", 8, 8, 8, 400, "ib-verbs", "switch"),
+    "dgx-1-p100": ("Tesla P100-SXM2-16GB", 8, 8, 4, 100, "ib-verbs", "switch"),
+    "dgx-h200": ("H200", 8, 8, 8, 400, "ib-verbs", "switch"),
+    "dgx-b200": ("B200", 8, 8, 8, 400, "ib-verbs", "switch"),
+    "rtx-4090-8": ("RTX 4090", 8, 0, 1, 100, "roce", "staged"),
+}
+
+
+def assert_same(machine, name):
+    """Check that what follows from a row is the shipped node, and its way to others where the row leaves a node."""
+    catalogue = load_links()
+    derived, shipped = shape_of_machine(machine, catalogue), load_shape(name)
+    (one,), (other,) = derived.nodes, shipped.nodes
+    if one.transport is None:
+        one = replace(one, nics=other.nics, nic=other.nic, transport=other.transport, path=other.path)
+    else:
+        assert derived.link.latency_ps == shipped.link.latency_ps
+    assert one == other
+    assert catalogue.find_gpu(machine.gpu_model) is catalogue.gpu[shipped.gpu]
+
+
+def whole_rows():
+    """Yield the rows of the public index that use whole nodes of a shipped cluster as it is shipped."""
+    for curve in read_folder(MEASURED):
+        machine = curve.machine
+        if machine is None or machine.system not in SYSTEMS:
+            continue
+        name = SYSTEMS[machine.system]
+        node = load_shape(name).nodes[0]
+        whole = machine.ranks in (node.gpus, machine.gpus_per_node * machine.nodes) and machine.ranks >= node.gpus
+        few = machine.nodes <= 16
+        same_way = machine.ranks <= node.gpus or (machine.transport == node.transport and machine.path)
+        if whole and few and same_way and machine.gpus_per_node in (node.gpus, 4):
+            yield curve.id, machine, name
+
+
+@pytest.mark.parametrize(("machine", "name"), [pytest.param(*rest, id=curve) for curve, *rest in whole_rows()])
+def test_what_follows_from_a_public_row_is_the_shipped_cluster(machine, name):
+    assert_same(machine, name)
+
+
+def test_public_rows_are_of_many_clusters():
+    assert len({name for _, _, name in whole_rows()}) >= 12
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_follows_from_its_row_is_the_shipped_cluster(name, tmp_path):
+    gpu, gpus, domain, nics, rate, transport, path = ROWS[name]
+    cells = {
+        "gpu_model": gpu,
+        "gpus_per_node": str(gpus),
+        "nodes": "2",
+        "ranks": str(2 * gpus),
+        "nics_per_node": str(nics),
+        "nic_rate_gbps": str(rate),
+        "transport": transport,
+        "path": path,
+        "nvlink_domain_gpus": str(domain),
+        "p2p": "yes" if domain else "no",
+    }
+    (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(1024, 1)])))
+    assert_same(curve.machine, name)
+
+
+def check_runs(name):
+    result = s2sim.run(name, workers=[1, 3, 8, 64], reducers=["union"], trace=SMALL, break_even=False)
+    assert [row.workers for row in result.rows if row.reducer == "union"] == [1, 3, 8, 64]
+    assert all(row.total_s >= row.lower_bound_s >= 0 for row in result.rows)
+    # The largest of these does not fit into one node but a rack.
+    assert result.rows[-1].communication_s > 0
+
+
+@pytest.mark.parametrize("name", ["dgx-1-v100", "nvl72", "mi250x-8", "summit", "rtx-4090-8", "aws-p5"])
+def test_machines_of_every_build_run(name):
+    check_runs(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_machine_and_cluster_runs(name):
+    check_runs(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_machines_have_latencies_of_hardware_alone_and_say_what_touched_them(name):
+    shape = load_shape(name)
+    (node,) = shape.nodes
+    assert node.transport is not None
+    assert shape.library.endswith("timing=measured")
+    assert node.nic.latency_ps <= 1_000_000
+    assert not any(item.kind == "measured" for item in shape.quantities)
+    if name not in ("dgx-a100", "dgx-h100"):
+        assert shape.source.endswith("no measured curve touched it")
