@@ -56,7 +56,7 @@ def test_large_buffers_travel_as_plain_data_at_the_share_of_the_rate():
 def test_an_nvswitch_reduces_where_it_can():
     large, cluster, demand = timed("dgx-h100", 8, "all_reduce", 1 << 30)
     assert large.schedule.algorithm == "in-network"
-    rate = 370.8e9 * load_constants("nccl").switched[0].share
+    rate = 370.8e9 * load_constants("nccl").generation_of("h100").switched.share
     # Three stages of 16 channels of 8 heads of 64 KiB are filled before anything comes out.
     passing, filling = 9 / 8 * (1 << 30) / rate, 3 * 9 / 8 * (16 * 8 << 17) / rate
     latency = (load_constants("nccl").launch_ps + load_constants("nccl").in_network_ps) / 1e12
@@ -70,7 +70,7 @@ def test_trees_between_switches_fill_a_stage_for_each_leg():
     """Two nodes of eight: up and down a leg each, and the switches; 400 GB/s of interfaces are not the limit."""
     found, _, _ = timed("dgx-h100", 16, "all_reduce", 64 << 20, "nvls-tree")
     constants = load_constants("nccl")
-    seconds_a_byte = 9 / 8 / (370.8e9 * constants.switched[0].share_over_nodes)
+    seconds_a_byte = 9 / 8 / (370.8e9 * constants.generation_of("h100").switched.share_over_nodes)
     network_ps = dict(constants.networks)["ib-verbs"].latency_ps + SIMPLE.between_ps
     latency_s = (constants.launch_ps + constants.in_network_ps + 2 * network_ps) / 1e12
     expected = latency_s + ((64 << 20) + 3 * (16 * 8 << 17)) * seconds_a_byte
@@ -141,7 +141,7 @@ def test_rounds_that_are_parts_of_a_pattern_take_their_part_of_what_is_added():
     chosen = Software("nccl", chosen=found.schedule.protocol)
     for step in found.schedule.steps:
         pattern = step.round.pattern
-        alone = chosen.each_message(Pattern(pattern.src, pattern.dst), cluster)
+        alone = chosen.each_message(Pattern(pattern.src, pattern.dst), cluster, "tree")
         assert replace(pattern.overheads, clock=None).key == alone.key
     assert len({step.round.pattern.messages for step in found.schedule.steps}) > 1
 
@@ -194,6 +194,35 @@ def test_the_longest_way_through_trees_goes_up_and_down():
     assert len(clock.src) == 2 * (7 + 1) or len(clock.src) == 2 * (7 + 2)
     crosses = cluster.node_of_rank[clock.src] != cluster.node_of_rank[clock.dst]
     assert crosses.sum() in (2, 4)
+
+
+@pytest.mark.parametrize(("workers", "rate"), [(16, 41.4e9), (24, 36e9)])
+def test_a_tree_is_no_faster_than_its_channels_reduce(workers, rate):
+    """Both directions of both trees of a channel share its rate: half of it is that of the buffer."""
+    found, cluster, _ = timed("dgx-h100", workers, "all_reduce", 1 << 32, "double-binary-tree:chunks=64")
+    assert found.schedule.protocol == "Simple"
+    assert found.duration_ps / 1e12 > 2 * (1 << 32) / (8 * rate)
+    free, _, _ = timed("dgx-h100", workers, "all_reduce", 1 << 32, "ring")
+    every = found.schedule.stage.whole.round.pattern
+    between = cluster.node_of_rank[every.src] != cluster.node_of_rank[every.dst]
+    share = dict(load_constants("nccl").networks)["ib-verbs"].share
+    assert every.overheads.limit_Bps[between] == pytest.approx(rate / 4 / share)
+    assert np.isinf(free.schedule.steps[0].round.pattern.overheads.limit_Bps).all()
+
+
+def test_a_way_past_the_host_is_no_faster_than_what_pcie_forwards():
+    """Cards of 24 GB/s behind a host bridge: interfaces of 50 GB/s wait for them; those below their switch do not."""
+    bridged, switched = (
+        build_cluster(load_shape("dgx-a100", [f"nic.path={path}", "nic.rate=400Gbps", "pcie.rate=24GB/s"]), 16)
+        for path in ("host-bridge", "switch")
+    )
+    crossing = Pattern(np.array([0]), np.array([8]))
+    plain = Software("nccl", chosen="Simple")
+    share = dict(load_constants("nccl").paths)["host-bridge"].share
+    assert plain.each_message(crossing, bridged).limit_Bps == pytest.approx([24e9 * share])
+    assert np.isinf(plain.each_message(crossing, switched).limit_Bps).all()
+    small = Software("nccl", chosen="LL").each_message(crossing, switched).limit_Bps
+    assert small == [next(each for each in load_constants("nccl").protocols if each.name == "LL").network_limit_Bps]
 
 
 def test_what_is_no_round_of_rings_has_no_such_clock():

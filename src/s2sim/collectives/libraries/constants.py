@@ -14,7 +14,7 @@ from s2sim.topology.files.quantity import Fields, Quantity, read_quantity
 from s2sim.units import parse_size_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 LINKS = ("nvlink", "pcie")
@@ -24,9 +24,10 @@ SHARES = (*LINKS, "host-memory", "host-memory-both-ways")
 """What a share of the rate inside a node is told of: PCIe with peer-to-peer, and without for GPUs that send or receive
 at a time, or both."""
 
-_OF_PROTOCOLS = ("share", "limit", "network", "ways")
+_OF_PROTOCOLS = ("share", "limit", "network-limit", "network", "ways")
+_OF_SWITCHED = ("share", "share-over-nodes")
 _OF_SWITCHES = ("latency", "channels", "stages")
-_TABLES = ("launch", "peer", "protocol", "since", "share", "in-network", "network", "path")
+_TABLES = ("launch", "peer", "protocol", "since", "share", "generation", "in-network", "network", "path")
 _OF_VERSIONS = ("tree", "in-network", "nvls-tree", "pat", "messages")
 # Of libraries; other numbers with dots, of systems and compilers, stand beside them.
 _VERSION = re.compile(r"(?<![\d.])[12]\.\d{1,4}(\.\d{1,4})*")
@@ -43,8 +44,8 @@ class Protocol:
     ----------
     share : float
         Data in a byte that is sent.
-    limit_Bps : float
-        Most that one rank sends so, data and the rest; infinite where nothing limits it.
+    limit_Bps, network_limit_Bps : float
+        Most that one rank sends so, data and the rest, and between nodes; infinite where nothing limits it.
     inside_ps : tuple of (str, int)
         Picoseconds of a hop over each kind of link inside a node.
     between_ps : int
@@ -58,6 +59,7 @@ class Protocol:
     name: str
     share: float
     limit_Bps: float
+    network_limit_Bps: float
     inside_ps: tuple[tuple[str, int], ...]
     between_ps: int
     direct: bool
@@ -68,7 +70,8 @@ class Protocol:
 class Way:
     """A network, or the way to it: the share of the rate that it leaves, and the picoseconds that it adds to a hop.
 
-    ``stream_Bps`` is the most that a message gets through one interface, infinite where nothing limits it.
+    ``stream_Bps`` is the most that a message gets through one interface, infinite where nothing limits it. The way to a
+    network past a host has a share of the rate of the GPU's PCIe.
     """
 
     share: float
@@ -78,15 +81,34 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """GPUs between which an NVSwitch reduces, by their names in the catalogue, and the shares of the rate it reaches.
+    """The shares of the rate that an NVSwitch which reduces reaches.
 
-    ``name`` is that of their generation; ``share_over_nodes`` is the share beside trees between nodes.
+    ``share_over_nodes`` is that beside trees between nodes.
+    """
+
+    share: float
+    share_over_nodes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """GPUs that a library treats alike.
+
+    Attributes
+    ----------
+    gpus : tuple of str
+        Their names in the catalogue.
+    switched : Switched or None
+        What NVSwitches between them reach; None where none reduces.
+    channel_Bps : tuple of (str, float)
+        Most data a second that one channel over several nodes reduces, as bus bandwidth, by algorithm and protocol
+        (``tree-Simple``), with ``-two-nodes`` where that differs.
     """
 
     name: str
     gpus: tuple[str, ...]
-    share: float
-    share_over_nodes: float
+    switched: Switched | None
+    channel_Bps: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +126,8 @@ class Constants:
         The ways in which it can send.
     shares : tuple of (str, float)
         Share of the rate of a link inside a node that data reaches.
-    switched : tuple of Switched
-        GPUs between which an NVSwitch reduces, by generation.
+    generations : tuple of Generation
+        What depends on the GPUs.
     in_network_ps, in_network_channels, in_network_stages : int
         Picoseconds that a reduction in a switch takes beside its bytes, how many run side by side, and how many stages
         each chunk goes through inside a node.
@@ -126,7 +148,7 @@ class Constants:
     peer_between_ps: int
     protocols: tuple[Protocol, ...]
     shares: tuple[tuple[str, float], ...]
-    switched: tuple[Switched, ...]
+    generations: tuple[Generation, ...]
     in_network_ps: int
     in_network_channels: int
     in_network_stages: int
@@ -134,6 +156,10 @@ class Constants:
     paths: tuple[tuple[str, Way], ...]
     since: tuple[tuple[str, Version], ...]
     quantities: tuple[Quantity, ...]
+
+    def generation_of(self, gpu: str | None) -> Generation | None:
+        """Return what depends on the GPUs of a name; None where the constants do not tell these."""
+        return next((each for each in self.generations if gpu in each.gpus), None)
 
     def has(self, what: str, version: Version) -> bool:
         """Return whether a version of the library has something; no version stands for the newest.
@@ -159,21 +185,21 @@ def read_constants(path: Path) -> Constants:
         if key not in _TABLES:
             raise TopologyError(f"{where}: unknown table [{key}]{nearest(key, _TABLES)}")
     generations = {
-        name: _names(table, f"in-network.{name}.gpus", where)
-        for name, table in tables.get("in-network", {}).items()
-        if isinstance(table, dict) and "value" not in table
+        name: _names(table, f"generation.{name}.gpus", where) for name, table in tables.get("generation", {}).items()
     }
     fields = Fields(dict(flat_fields(tables, "", where)), where)
     names = {table: sorted(tables.get(table, {})) for table in ("protocol", "network", "path")}
     known = {"launch.collective", "launch.gpu", "peer.inside", "peer.network", *(f"share.{name}" for name in SHARES)}
-    shares = (f"{name}.{key}" for name in generations for key in ("share", "share-over-nodes"))
+    shares = (f"{name}.{key}" for name in generations for key in _OF_SWITCHED)
     known |= {f"in-network.{key}" for key in (*_OF_SWITCHES, *shares)}
-    known |= {
-        f"protocol.{name}.{key}" for name in names["protocol"] for key in ("share", "limit", "network", "ways", *LINKS)
-    }
+    known |= {f"protocol.{name}.{key}" for name in names["protocol"] for key in (*_OF_PROTOCOLS, *LINKS)}
     known |= {f"{of}.{name}.{key}" for of in ("network", "path") for name in names[of] for key in ("share", "latency")}
     known |= {f"network.{name}.stream" for name in names["network"]}
     known |= {f"protocol.{name}.messages" for name in names["protocol"]}
+    channels = [
+        f"{of}-{name}{nodes}" for of in ("tree", "ring") for name in names["protocol"] for nodes in ("", "-two-nodes")
+    ]
+    known |= {f"generation.{name}.{channel}" for name in generations for channel in channels}
     known |= {f"since.{what}" for what in (*_OF_VERSIONS, *names["protocol"])}
     for field in fields.given:
         if field not in known:
@@ -183,6 +209,7 @@ def read_constants(path: Path) -> Constants:
             name,
             share_of(fields, f"protocol.{name}.share"),
             fields.rate(f"protocol.{name}.limit") or float("inf"),
+            fields.rate(f"protocol.{name}.network-limit") or float("inf"),
             tuple((link, fields.latency(f"protocol.{name}.{link}")) for link in LINKS),
             fields.latency(f"protocol.{name}.network"),
             fields.text(f"protocol.{name}.ways", "all", ("all", "direct")) == "direct",
@@ -213,12 +240,7 @@ def read_constants(path: Path) -> Constants:
         peer_between_ps=fields.latency("peer.network"),
         protocols=protocols,
         shares=tuple((name, share_of(fields, f"share.{name}")) for name in SHARES),
-        switched=tuple(
-            Switched(
-                name, gpus, *(share_of(fields, f"in-network.{name}.{key}") for key in ("share", "share-over-nodes"))
-            )
-            for name, gpus in generations.items()
-        ),
+        generations=tuple(_generation(name, gpus, channels, fields) for name, gpus in generations.items()),
         in_network_ps=fields.latency("in-network.latency"),
         in_network_channels=fields.required_count("in-network.channels"),
         in_network_stages=fields.required_count("in-network.stages"),
@@ -230,6 +252,17 @@ def read_constants(path: Path) -> Constants:
             if field.startswith("since.")
         ),
         quantities=tuple(fields.given.values()),
+    )
+
+
+def _generation(name: str, gpus: tuple[str, ...], channels: Sequence[str], fields: Fields) -> Generation:
+    switched = [f"in-network.{name}.{key}" for key in _OF_SWITCHED]
+    known = [(channel, f"generation.{name}.{channel}") for channel in channels]
+    return Generation(
+        name,
+        gpus,
+        Switched(*(share_of(fields, each) for each in switched)) if switched[0] in fields.given else None,
+        tuple((channel, fields.required_rate(field)) for channel, field in known if field in fields.given),
     )
 
 

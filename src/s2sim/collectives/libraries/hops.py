@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from s2sim.arrays import Ints, Mask
     from s2sim.collectives.libraries.constants import Constants, Protocol, Way
     from s2sim.collectives.schedules.overheads import Overheads
+    from s2sim.collectives.schedules.per_message import Powers
     from s2sim.collectives.schedules.schedule import Pattern
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.node_spec import NodeSpec
@@ -45,11 +47,6 @@ class BetweenNodes:
         """Picoseconds of both."""
         return self.network.latency_ps + self.to_network.latency_ps
 
-    @property
-    def share(self) -> float:
-        """Share of the rate that both leave."""
-        return self.network.share * self.to_network.share
-
 
 def between_nodes(constants: Constants, spec: NodeSpec) -> BetweenNodes:
     """Return what the network of a node and the way to it make of a hop; an error where the constants do not tell."""
@@ -72,11 +69,14 @@ def transport_of(spec: NodeSpec, library: str) -> str:
     return spec.transport
 
 
-def each_hop(constants: Constants, protocol: Protocol, pattern: Pattern, cluster: Cluster) -> Overheads:
+def each_hop(
+    constants: Constants, protocol: Protocol, pattern: Pattern, cluster: Cluster, channel: tuple[str, float] = ("", inf)
+) -> Overheads:
     """Return what hops and protocol add to each message of a pattern through no switch.
 
     Inside a node that is by whether a message goes over NVLink, over PCIe or through host memory, between nodes by the
-    slower and the narrower of both ends.
+    slower and the narrower of both ends, where ``channel`` is a constant that limits the data of a message, and its
+    bytes per second.
     """
     nodes = cluster.dims.node_set
     spec = nodes.spec[cluster.node_of_rank]
@@ -91,13 +91,13 @@ def each_hop(constants: Constants, protocol: Protocol, pattern: Pattern, cluster
     share_row = np.where(staged, SHARES.index("host-memory") + _both_ways(pattern), hop_row)
     every = np.zeros(pattern.messages, np.int64)
     protocol_share = one_of("share", [(f"protocol.{protocol.name}.share", protocol.share)], every)
-    limit = one_of("limit", [(f"protocol.{protocol.name}.limit", protocol.limit_Bps)], every)
+    limits = [one_of("limit", [(f"protocol.{protocol.name}.limit", protocol.limit_Bps)], every)]
     if inside.all():
         return overheads_of(
-            [one_of("hop", hops, hop_row)], [one_of("share", shares, share_row), protocol_share], [limit]
+            [one_of("hop", hops, hop_row)], [one_of("share", shares, share_row), protocol_share], limits
         )
     ways = [between_nodes(constants, each) for each in nodes.specs]
-    way_ps, way_share = np.array([way.latency_ps for way in ways]), np.array([way.share for way in ways])
+    way_ps, way_share = np.array([way.latency_ps for way in ways]), np.array([way.network.share for way in ways])
     slower = np.where(way_ps[source] >= way_ps[target], source, target)
     narrower = np.where(way_share[source] <= way_share[target], source, target)
     hop_row = np.where(inside, hop_row, len(hops))
@@ -106,20 +106,37 @@ def each_hop(constants: Constants, protocol: Protocol, pattern: Pattern, cluster
     shares += [(f"network.{way.transport}.share", way.network.share) for way in ways]
     # Messages that stay inside have the last row, which is of no constant.
     nowhere = len(ways)
-    paths = [(f"path.{way.path}.share", way.to_network.share) for way in ways]
-    to_network = one_of("share", [*paths, ("", 1.0)], np.where(inside, nowhere, narrower))
     latencies = [
         one_of("hop", [*each, ("", 0)], np.where(inside, nowhere, slower))
         for each in zip(*map(latencies_of, ways), strict=True)
     ]
+    most = [_limit(protocol, each, way, channel) for each, way in zip(nodes.specs, ways, strict=True)]
+    most_Bps = np.array([value for _, value in most])
+    tighter = np.where(most_Bps[source] <= most_Bps[target], source, target)
+    values = np.array([*most_Bps, protocol.limit_Bps])
+    powers = (*(powers for powers, _ in most), ((f"protocol.{protocol.name}.limit", -1),))
+    limits = [PerMessage("limit", powers, values, np.where(inside, nowhere, tighter))]
     of_links = one_of("share", shares, share_row)
-    # A message through both ends has the narrower stream, and that of its protocol where this is less.
-    limits = [(f"protocol.{protocol.name}.limit", protocol.limit_Bps)]
-    limits += [(f"network.{way.transport}.stream", way.network.stream_Bps) for way in ways]
-    most = np.array([limit_Bps for _, limit_Bps in limits])
-    stream = np.where(most[1 + source] <= most[1 + target], 1 + source, 1 + target)
-    limit = one_of("limit", limits, np.where(inside | (most[stream] > most[0]), 0, stream))
-    return overheads_of([one_of("hop", hops, hop_row), *latencies], [of_links, to_network, protocol_share], [limit])
+    return overheads_of([one_of("hop", hops, hop_row), *latencies], [of_links, protocol_share], limits)
+
+
+def _limit(protocol: Protocol, spec: NodeSpec, way: BetweenNodes, channel: tuple[str, float]) -> tuple[Powers, float]:
+    """Return what limits a message between nodes at one end, in bytes per second on the network, and by what constants.
+
+    That is the protocol, a stream of the network, the way to the network past a host, where that goes over PCIe, or the
+    channel, which is told of data.
+    """
+    name, data_Bps = channel
+    of_data = (f"protocol.{protocol.name}.share", 1), (f"network.{way.transport}.share", 1)
+    found: list[tuple[Powers, float]] = [
+        (((f"protocol.{protocol.name}.limit", -1),), protocol.limit_Bps),
+        (((f"protocol.{protocol.name}.network-limit", -1),), protocol.network_limit_Bps),
+        (((f"network.{way.transport}.stream", -1),), way.network.stream_Bps),
+        (((name, -1), *of_data), data_Bps / (protocol.share * way.network.share)),
+    ]
+    if spec.pcie is not None and spec.path != "switch":
+        found.append((((f"path.{spec.path}.share", -1),), spec.pcie.rate_Bps * way.to_network.share))
+    return min(found, key=lambda each: each[1])
 
 
 def one_of(kind: str, named: Sequence[tuple[str, float]], row: Ints, times: int = 1) -> PerMessage:

@@ -22,7 +22,7 @@ from s2sim.collectives.schedules.trees import tree_channels
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from s2sim.collectives.libraries.constants import Constants, Protocol, Switched, Version
+    from s2sim.collectives.libraries.constants import Constants, Protocol, Version
     from s2sim.collectives.schedules.clock import Clock
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads
@@ -89,7 +89,8 @@ class Software(Profile):
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in pieces)
         switch = "nvls-tree" if several else "in-network"
         plain = max(self._constants.protocols, key=lambda each: each.share)
-        reduces = self._switched(cluster) is not None and _switched(cluster) and has(switch)
+        generation = self._constants.generation_of(cluster.shape.gpu)
+        reduces = generation is not None and generation.switched is not None and _switched(cluster) and has(switch)
         reduces = reduces and self.only in ("", plain.name)
         return ("ring", *trees, *((switch,) if reduces else ()))
 
@@ -145,20 +146,38 @@ class Software(Profile):
         if pattern.through_switch:
             return self._in_network(sent, cluster)
         if whole is not None:
-            every = _each_message(self, whole.round.pattern, cluster)
-            found = every
-            if pattern is not whole.round.pattern:
-                found = every.take(pattern.part_of[1]) if pattern.part_of else self.each_message(pattern, cluster)
+            channels = "tree" if schedule.demand.kind == "all_reduce" else ""
+            every = _each_message(self, whole.round.pattern, cluster, channels)
+            found = every.take(pattern.part_of[1]) if pattern.part_of else every
             return replace(found, clock=_pipeline_clock(whole, every, cluster))
-        found = _each_message(self, pattern, cluster)
-        if schedule.algorithm.partition(":")[0] == "ring":
+        channels = "ring" if schedule.algorithm.partition(":")[0] == "ring" else ""
+        found = _each_message(self, pattern, cluster, channels)
+        if channels:
             way_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
             return replace(found, clock=ring_clock(pattern, way_ps + found.latency_ps, found.latencies))
         return found
 
-    def each_message(self, pattern: Pattern, cluster: Cluster) -> Overheads:
-        """Return what hops and protocol add to each message of a pattern through no switch."""
-        return each_hop(self._constants, self._sends_with, pattern, cluster)
+    def each_message(self, pattern: Pattern, cluster: Cluster, channels: str = "") -> Overheads:
+        """Return what hops and protocol add to each message of a pattern through no switch.
+
+        ``channels`` are ``ring`` or ``tree`` where a channel's rate is a limit.
+        """
+        return each_hop(self._constants, self._sends_with, pattern, cluster, self._channel(channels, cluster))
+
+    def _channel(self, channels: str, cluster: Cluster) -> tuple[str, float]:
+        """Return the constant that limits a channel's messages between nodes, and that limit in data a second.
+
+        A channel's rate is told as bus bandwidth, of which a tree that goes up and down has half. Here a channel has
+        two trees, each for half of its data.
+        """
+        generation, nodes = self._constants.generation_of(cluster.shape.gpu), len(np.unique(cluster.node_of_rank))
+        if not channels or generation is None or nodes == 1:
+            return "", np.inf
+        known, name = dict(generation.channel_Bps), f"{channels}-{self.chosen}"
+        if nodes == 2 and f"{name}-two-nodes" in known:
+            name = f"{name}-two-nodes"
+        parts = 4 if channels == "tree" else 1
+        return f"generation.{generation.name}.{name}", known.get(name, np.inf) / parts
 
     @property
     def _sends_with(self) -> Protocol:
@@ -168,10 +187,6 @@ class Software(Profile):
     def _constants(self) -> Constants:
         return load_constants(self.library)
 
-    def _switched(self, cluster: Cluster) -> Switched | None:
-        """Return what an NVSwitch that reduces between these GPUs reaches; None where none does."""
-        return next((each for each in self._constants.switched if cluster.shape.gpu in each.gpus), None)
-
     def _in_network(self, sent: Round, cluster: Cluster) -> Overheads:
         """Return what a reduction in switches takes, and the hops of the trees that pass it on between nodes.
 
@@ -179,13 +194,14 @@ class Software(Profile):
         busiest: in a node those of the constants, over nodes each leg of a tree and the switches.
         """
         constants, legs, fabric = self._constants, sent.pattern.legs, cluster.fabric
-        known, once = self._switched(cluster), np.zeros(1, np.int64)
+        generation, once = self._constants.generation_of(cluster.shape.gpu), np.zeros(1, np.int64)
         latencies = [one_of("in-network", [("in-network.latency", constants.in_network_ps)], once)]
         stages, limit_Bps = constants.in_network_stages, np.inf
         powers: Powers = (("in-network.stages", 1),)
         name, share = "", 1.0
-        if known is not None:
-            name, share = f"in-network.{known.name}.share", known.share if legs is None else known.share_over_nodes
+        if generation is not None and generation.switched is not None:
+            known = generation.switched
+            name, share = f"in-network.{generation.name}.share", known.share if legs is None else known.share_over_nodes
             name += "" if legs is None else "-over-nodes"
         own = one_of("share", [(name, share)], once)
         limited_by: Powers = ()
@@ -201,9 +217,9 @@ class Software(Profile):
             passed = cluster.routes(legs.src, legs.dst)
             load = np.bincount(passed.links, passed.weights, len(fabric)) * legs.share
             routes = cluster.reduction_over_nodes(passed, legs.share, legs.depth)
-            narrowest = min(ways, key=lambda way: way.share)
-            limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * narrowest.share
-            limited_by = ((f"network.{narrowest.transport}.share", -1), (f"path.{narrowest.path}.share", -1))
+            narrowest = min(ways, key=lambda way: way.network.share)
+            limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * narrowest.network.share
+            limited_by = ((f"network.{narrowest.transport}.share", -1),)
         lanes = max(constants.in_network_channels, self.min_channels) * int(np.bincount(cluster.node_of_rank).max())
         size_bytes = float(sent.bytes[0])
         own_Bps = float(routes.narrowest(fabric.rate_Bps)[0]) * share
@@ -219,9 +235,9 @@ class Software(Profile):
 
 # A pattern of which rounds have parts, with each of three protocols, beside one that it is compared with.
 @lru_cache(maxsize=8)
-def _each_message(profile: Software, pattern: Pattern, cluster: Cluster) -> Overheads:
+def _each_message(profile: Software, pattern: Pattern, cluster: Cluster, channels: str) -> Overheads:
     """Return ``profile.each_message`` of the same pattern once."""
-    return profile.each_message(pattern, cluster)
+    return profile.each_message(pattern, cluster, channels)
 
 
 @lru_cache(maxsize=8)
