@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 # As topologies call what indexes call otherwise.
 _TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
-# Of each generation of NVLink whose switches reduce, a GPU as libraries call it.
-_GPUS = {"sm90": "h100", "sm100": "b200"}
 # Simulating more takes longer than people wait for a curve.
 _MOST_RANKS = 2**13
 
@@ -39,6 +37,7 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
     gpu = catalogue.find_gpu(machine.gpu_model)
     if gpu is None:
         raise NotPredictedError(f"the GPU {machine.gpu_model!r} is not in the hardware catalogue")
+    name = catalogue.gpu_name(machine.gpu_model)
     board = board_of(machine, gpu)
     # Ranks are spread evenly. A rack is one node of all the GPUs that its NVLink joins.
     a_node = -(-machine.ranks // machine.nodes)
@@ -52,7 +51,7 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
         *inside,
         *_pcie(gpu, catalogue),
         *([Quantity("pcie.peer_to_peer", "no", "user", "index")] if _staged(machine, gpu) and not switched else []),
-        *([Quantity("gpu", _GPUS[gpu.nvlink], "user", "index")] if gpu.nvlink in _GPUS and switched else []),
+        *([Quantity("gpu", name, "user", "index")] if name is not None else []),
         *_network(machine, gpus, nics, _path(machine, gpu), catalogue),
     ]
     return shape_of({field.field: field for field in fields}, Path(machine.id))

@@ -116,6 +116,11 @@ class LinkCatalogue:
         """
         if model.strip().lower() == _NO_GPU:
             return GpuLinks(names=(_NO_GPU,))
+        name = self.gpu_name(model)
+        return None if name is None else self.gpu[name]
+
+    def gpu_name(self, model: str) -> str | None:
+        """Return the name in the catalogue of a GPU of which people wrote the model; None for one that has none."""
         written = set(_WORDS.findall(model.lower()))
         found = [
             (len(words), name)
@@ -124,7 +129,7 @@ class LinkCatalogue:
             if words <= written
         ]
         best = {name for count, name in found if count == max(found)[0]}
-        return self.gpu[best.pop()] if len(best) == 1 else None
+        return best.pop() if len(best) == 1 else None
 
     def find_network(self, transport: str) -> NetworkLinks | None:
         """Return what the hardware below a transport adds; None for one that is not in the catalogue."""
