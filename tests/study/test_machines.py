@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import s2sim
@@ -12,7 +14,7 @@ from s2sim.topology.files.catalogue import list_topologies, load_shape
 from s2sim.topology.files.hardware import load_gpu
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
-SILENT = '[node]\ngpus = 1\n[nic]\ncount = 1\nrate = "10Gbps"\n[fabric]\nkind = "single-switch"\n'
+SILENT = Path(__file__).parents[1] / "silent.toml"
 
 
 def run(topology="fat-tree", **options):
@@ -24,18 +26,19 @@ def test_every_shipped_topology_says_both_and_why(name):
     shape = load_shape(name)
     machines = resolve_machines(shape, ())
     assert (machines.gpu.name, machines.library.option_string) == (shape.gpu, shape.library)
-    assert machines.text == f"library {shape.library} and GPU {shape.gpu}, as {name} says"
+    assert machines.text.startswith(f"library {shape.library}")
+    assert machines.text.endswith(f" and GPU {shape.gpu}, as {name} says")
     assert {item.field for item in shape.quantities if item.source} >= {"gpu", "library"}
 
 
 def test_options_win_over_fields_and_fields_over_what_is_usual(tmp_path):
+    silent = resolve_machines(load_shape(SILENT), ())
+    assert silent.text == "library nccl (the wire alone) and GPU a100, by default, as silent does not say"
     path = tmp_path / "own.toml"
-    path.write_text(SILENT)
-    silent = resolve_machines(load_shape(path), ())
-    assert silent.text == "library nccl and GPU a100, by default, as own does not say"
-    path.write_text(f'gpu = "h100"\nlibrary = "mpi:buffers=device"\n{SILENT}')
+    path.write_text(f'gpu = "h100"\nlibrary = "mpi:buffers=device"\n{SILENT.read_text()}')
     shape = load_shape(path)
-    assert resolve_machines(shape, ()).text == "library mpi:buffers=device and GPU h100, as own says"
+    said = resolve_machines(shape, ()).text
+    assert said == "library mpi:buffers=device (the wire alone) and GPU h100, as own says"
     asked = resolve_machines(shape, (), "ideal", "v100")
     assert (asked.library.name, asked.gpu, asked.text) == (
         "ideal",
@@ -43,7 +46,8 @@ def test_options_win_over_fields_and_fields_over_what_is_usual(tmp_path):
         "library ideal and GPU v100, as asked for",
     )
     assert asked.real_library.option_string == "mpi:buffers=device"
-    assert resolve_machines(shape, (), gpu="v100").text.startswith("library mpi:buffers=device, as own says; GPU v100")
+    both = "library mpi:buffers=device (the wire alone), as own says; GPU v100"
+    assert resolve_machines(shape, (), gpu="v100").text.startswith(both)
 
 
 def test_a_run_takes_what_its_topology_says_and_tells():
@@ -75,6 +79,38 @@ def test_what_is_unknown_is_told():
         run(overrides=["gpu=h10"])
     with pytest.raises(UnknownNameError, match=r"'ncll'.*did you mean 'nccl'"):
         run(overrides=["library=ncll"])
+
+
+def test_a_library_runs_by_its_constants_where_the_topology_says_its_network():
+    by_default, asked = run("dgx-h100"), run("dgx-h100", library="nccl:timing=measured")
+    assert [row.total_s for row in by_default.rows] == [row.total_s for row in asked.rows]
+    assert by_default.provenance["spec_sha256"] == asked.provenance["spec_sha256"]
+    assert by_default.machines == (
+        "library nccl (with its constants for ib-verbs, one process a GPU) and GPU h100, as dgx-h100 says"
+    )
+    known = by_default.provenance["inputs"]["library"]["fields"]
+    assert known["network.ib-verbs.latency"].keys() == {"value", "kind", "source"}
+    wire = run("dgx-h100", library="nccl:timing=wire")
+    assert all(own.total_s < other.total_s for own, other in zip(wire.rows, by_default.rows, strict=True))
+    assert "library" not in wire.provenance["inputs"]
+    assert wire.provenance["spec_sha256"] != by_default.provenance["spec_sha256"]
+    assert run("dgx-h100", library="nccl:launch=node").rows[0].total_s > by_default.rows[0].total_s
+
+
+def test_a_topology_that_does_not_say_its_network_is_told_what_to_add():
+    result = run(SILENT)
+    note = (
+        "nccl: times are those of the wire alone, because what nccl adds depends on the network, and the topology does "
+        "not say which: where its latencies are those of the hardware alone, add nic.transport, one of "
+    )
+    assert [each for each in result.caveats if each.startswith(note)]
+    for asked in ("nccl:timing=wire", "ideal"):
+        assert not [each for each in run(SILENT, library=asked).caveats if "wire alone" in each]
+    assert run(SILENT, overrides=["nic.transport=tcp"]).rows != result.rows
+    with pytest.warns(S2SimWarning, match="launch changes nothing here: times are those of the wire alone"):
+        run(SILENT, library="nccl:launch=node")
+    with pytest.warns(S2SimWarning, match=r"--library nccl changes nothing here: .* add nic.transport"):
+        run_collective("all_reduce", SILENT, workers=4, size_bytes=1024, library="nccl")
 
 
 def test_a_field_that_decides_nothing_is_told():

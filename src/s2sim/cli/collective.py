@@ -47,17 +47,17 @@ _EXAMPLE = "s2sim collective all_reduce --topology fat-tree --workers 64 --size 
 EXAMPLES = examples(
     _EXAMPLE,
     "s2sim collective all_reduce --topology single-switch --workers 1024 --size 100MiB --algorithm ring --json -",
-    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 1MiB --library nccl:timing=measured",
-    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 64MiB --library nccl:timing=measured --terms",
+    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 1MiB --library nccl",
+    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 64MiB --library nccl --terms",
     "s2sim collective all_gather --topology leaf-spine --workers 32 --size 1GiB --placement round-robin",
     "s2sim collective all_to_all --topology fat-tree --workers 32 --size 64MiB --timeline all_to_all.json",
     "s2sim collective reduce_scatter --topology ring --workers 4 --size 4KiB --algorithm ring --show",
     "s2sim collective all_reduce --topology leaf-spine --workers 16 --size 1MiB --cross-check",
     "s2sim collective all_reduce --topology fat-tree --workers 32 --size 8MiB --fault fail-link:link=leaf0.up1,at=1ms "
     "--fault background:load=0.2",
-    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --library nccl:timing=measured --format nccl-tests "
+    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --library nccl --format nccl-tests "
     "--from 8B --to 1GiB",
-    "s2sim collective --topology dgx-h100 --library nccl:timing=measured --against measured.log",
+    "s2sim collective --topology dgx-h100 --library nccl --against measured.log",
 )
 
 
@@ -104,8 +104,8 @@ def collective_command(
         str | None,
         typer.Option(
             metavar="LIBRARY",
-            help="Add what a library's launches, hops and protocols take: nccl:timing=measured, and launch=node where "
-            "one process drives all GPUs of a node. Needs a topology that says nic.transport.",
+            help="Add what a library's launches, hops and protocols take: nccl, or nccl:launch=node where one process "
+            "drives all GPUs of a node. Needs a topology that says nic.transport.",
             show_default="the wire alone",
         ),
     ] = None,

@@ -12,6 +12,7 @@ from s2sim.collectives.libraries.constants import LINKS, SHARES
 from s2sim.collectives.schedules.overheads import inside_node, overheads_of
 from s2sim.collectives.schedules.per_message import PerMessage
 from s2sim.errors import S2SimError
+from s2sim.topology.node_spec import TRANSPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,8 +64,8 @@ def transport_of(spec: NodeSpec, library: str) -> str:
     """Return the transport of a node's network; an error where its topology does not say it."""
     if spec.transport is None:
         raise S2SimError(
-            f"what {library} adds is known by the network: the topology does not say nic.transport, so that "
-            "its latencies may be a library's already; give a topology with hardware latencies that says it"
+            f"what {library} adds depends on the network, and the topology does not say which: where its latencies are "
+            f"those of the hardware alone, add nic.transport, one of {', '.join(TRANSPORTS)}"
         )
     return spec.transport
 

@@ -13,6 +13,7 @@ from s2sim.collectives.libraries.profile import Profile
 from s2sim.collectives.schedules.clock import ring_clock
 from s2sim.collectives.schedules.overheads import inside_node, overheads_of
 from s2sim.collectives.schedules.per_message import PerMessage
+from s2sim.errors import S2SimError
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.overheads import Overheads
     from s2sim.collectives.schedules.schedule import Round, Schedule
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.files.quantity import Quantity
+    from s2sim.topology.shape import ClusterShape
 
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 # Of these the second half of all rounds passes sums on, while rounds of both halves are alike: half of what a message
@@ -42,6 +45,24 @@ class HostSoftware(Profile):
     """
 
     library: str
+
+    def untold(self, shape: ClusterShape) -> str | None:
+        """Return why constants do not tell what networks of a shape take; None where they do."""
+        try:
+            for spec in shape.nodes:
+                self._constants.carrier(transport_of(spec, self.library))
+        except S2SimError as error:
+            return str(error)
+        return None
+
+    @property
+    def rests_on(self) -> tuple[Quantity, ...]:
+        """All constants of the library."""
+        return self._constants.quantities
+
+    def assumed(self, shape: ClusterShape) -> str:
+        """Return the networks."""
+        return f"with its constants for {' and '.join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))}"
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
         """Return the algorithms that the library has for a kind."""

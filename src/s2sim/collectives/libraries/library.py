@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.options import join_option_string
+
+if TYPE_CHECKING:
+    from s2sim.topology.shape import ClusterShape
+
+TIMING, TIMINGS = "timing", ("auto", "measured", "wire")
+"""Option of libraries with constants: by these where a topology says its network, always, or never."""
+
+OF_TIMING = (TIMING, "launch")
+"""Options that decide what a library adds, not what it executes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +63,10 @@ class Library:
         Whether buffers go through host memory, unless the option ``buffers`` says otherwise.
     chosen : tuple of (str, str)
         Every option and its value.
+    measured : Profile or None
+        What it adds to the wire, as far as constants tell; None where there are none.
     profile : Profile
-        How it runs what it executes.
+        How it runs what it executes: by these constants, or on the wire alone.
     given : tuple of str
         The options that somebody named.
     """
@@ -68,6 +80,7 @@ class Library:
     options: tuple[tuple[str, tuple[str, ...]], ...] = ()
     staged: bool = False
     chosen: tuple[tuple[str, str], ...] = ()
+    measured: Profile | None = None
     profile: Profile = PLAIN
     given: tuple[str, ...] = field(default=(), compare=False)
 
@@ -76,6 +89,26 @@ class Library:
         """The text that `s2sim.collectives.libraries.tables.choose_library` reads back."""
         defaults = {key: values[0] for key, values in self.options}
         return join_option_string(self.name, {key: value for key, value in self.chosen if value != defaults[key]})
+
+    def on(self, shape: ClusterShape) -> Library:
+        """Return the library as it runs on clusters of a shape: by its constants where these tell, unless asked."""
+        if not self._decides or self.measured is None or self.untold(shape) is not None:
+            return self
+        return replace(self, profile=self.measured)
+
+    def untold(self, shape: ClusterShape) -> str | None:
+        """Return why times on clusters of a shape leave out what it adds, where nobody asked for that; else None."""
+        if self.measured is None:
+            return f"there are no constants that tell what {self.name} adds"
+        if not self._decides:
+            return None
+        if self.staged and not self.through_host:
+            return f"the constants of {self.name} are of buffers in host memory"
+        return self.measured.untold(shape)
+
+    @property
+    def _decides(self) -> bool:
+        return (TIMING, TIMINGS[0]) in self.chosen
 
     @property
     def through_host(self) -> bool:

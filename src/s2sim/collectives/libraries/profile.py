@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.per_message import PerMessage
     from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.files.quantity import Quantity
+    from s2sim.topology.shape import ClusterShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,19 @@ class Profile:
     def protocol(self) -> str:
         """Name of the way in which it sends, empty where there is only one."""
         return ""
+
+    def untold(self, shape: ClusterShape) -> str | None:
+        """Return why it is not known what the library adds on clusters of a shape; None where it is."""
+        return None
+
+    @property
+    def rests_on(self) -> tuple[Quantity, ...]:
+        """Numbers from which it works, with their origins."""
+        return ()
+
+    def assumed(self, shape: ClusterShape) -> str:
+        """Return in a few words what it takes clusters of a shape to run."""
+        return "with a profile of its own"
 
 
 PLAIN = Profile()

@@ -19,6 +19,7 @@ from s2sim.collectives.schedules.clock import pipeline_clock, ring_clock
 from s2sim.collectives.schedules.overheads import overheads_of
 from s2sim.collectives.schedules.per_message import PerMessage
 from s2sim.collectives.schedules.trees import tree_channels
+from s2sim.errors import S2SimError
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.per_message import Powers
     from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule, Whole
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.files.quantity import Quantity
+    from s2sim.topology.shape import ClusterShape
 
 # Kinds that NCCL makes of sends and receives.
 _MESSAGES = ("all_to_all", "send_recv")
@@ -69,6 +72,25 @@ class Software(Profile):
     def protocol(self) -> str:
         """Name of the protocol."""
         return self.chosen
+
+    def untold(self, shape: ClusterShape) -> str | None:
+        """Return why constants do not tell what networks of a shape take; None where they do."""
+        try:
+            for spec in shape.nodes:
+                between_nodes(self._constants, spec)
+        except S2SimError as error:
+            return str(error)
+        return None
+
+    @property
+    def rests_on(self) -> tuple[Quantity, ...]:
+        """All constants of the library."""
+        return self._constants.quantities
+
+    def assumed(self, shape: ClusterShape) -> str:
+        """Return the networks, and how processes are launched."""
+        networks = " and ".join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))
+        return f"with its constants for {networks}, one process a {'node' if self.one_process else 'GPU'}"
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
         """Return the algorithms of a kind, trees in as many pieces as each protocol sends; none for other kinds.

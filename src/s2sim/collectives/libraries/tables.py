@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from s2sim.collectives.libraries.constants import load_constants
 from s2sim.collectives.libraries.host_constants import load_host_constants
 from s2sim.collectives.libraries.host_software import HostSoftware
-from s2sim.collectives.libraries.library import Entry, Library
+from s2sim.collectives.libraries.library import TIMING, TIMINGS, Entry, Library
 from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.collectives.libraries.software import Software
 from s2sim.errors import OptionError, nearest, unknown_name
@@ -60,7 +60,7 @@ NCCL = Library(
     options=(
         ("or", ("bytes", "gather", "owners")),
         ("gather", ("pad", "broadcast")),
-        ("timing", ("wire", "measured")),
+        (TIMING, TIMINGS),
         ("launch", ("gpu", "node")),
     ),
     table=(
@@ -187,7 +187,7 @@ GLOO = Library(
     groups=False,
     in_flight=2,
     staged=True,
-    options=(("timing", ("wire", "measured")),),
+    options=((TIMING, TIMINGS),),
     table=(
         Entry(_WHOLE, _SUM_MAX, ("int8", "int32", "int64", "uint8", *_FLOATS), "as_asked", f"native ({_GLOO_TYPES})"),
         Entry(_WHOLE, _SUM_MAX, ("float16",), "as_asked", f"native: c10::Half, {_HALF_HOPS} ({_GLOO_TYPES})"),
@@ -279,7 +279,7 @@ MPI = Library(
     groups=False,
     in_flight=1,
     staged=True,
-    options=(("half", ("float32", "user-op")), ("buffers", ("host", "device")), ("timing", ("wire", "measured"))),
+    options=(("half", ("float32", "user-op")), ("buffers", ("host", "device")), (TIMING, TIMINGS)),
     table=(
         Entry(_REDUCING, _SUM_MAX_V, (*_INTEGERS[:4], *_UNSIGNED[1:], *_FLOATS), "as_asked", f"native ({_MPI_OPS})"),
         Entry(_REDUCING, ("max",), ("bool",), "carried", f"no maximum of logicals ({_MPI_OPS})", None, "uint8"),
@@ -349,7 +349,7 @@ def choose_library(text: str) -> Library:
     """Return the library of an option string.
 
     >>> choose_library("nccl:or=owners").chosen
-    (('or', 'owners'), ('gather', 'pad'), ('timing', 'wire'), ('launch', 'gpu'))
+    (('or', 'owners'), ('gather', 'pad'), ('timing', 'auto'), ('launch', 'gpu'))
     >>> choose_library("nccl:or=bytes").option_string
     'nccl'
     """
@@ -363,11 +363,17 @@ def choose_library(text: str) -> Library:
         if value not in known[key]:
             raise OptionError(f"library {name}: {key}={value} is unknown{nearest(value, known[key])}")
     chosen = {key: options.get(key, values[0]) for key, values in known.items()}
-    measured = chosen.get("timing") == "measured"
-    if "launch" in options and not measured:
-        raise OptionError(f"library {name}: launch={options['launch']} goes with timing=measured: give that too")
-    profile: Profile = PLAIN
-    if measured:
+    timing = chosen.get(TIMING)
+    if "launch" in options and timing == "wire":
+        raise OptionError(f"library {name}: launch={options['launch']} changes nothing with timing=wire: leave one out")
+    measured: Profile | None = None
+    if timing is not None:
         on_hosts = name in _ON_HOSTS
-        profile = HostSoftware(name) if on_hosts else Software(name, one_process=chosen["launch"] == "node")
-    return replace(LIBRARIES[name], chosen=tuple(chosen.items()), given=tuple(options), profile=profile)
+        measured = HostSoftware(name) if on_hosts else Software(name, one_process=chosen["launch"] == "node")
+    return replace(
+        LIBRARIES[name],
+        chosen=tuple(chosen.items()),
+        given=tuple(options),
+        measured=measured,
+        profile=measured if measured is not None and timing == "measured" else PLAIN,
+    )

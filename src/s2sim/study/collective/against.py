@@ -143,7 +143,7 @@ def _notes(spec: CollectiveSpec, chosen: ChosenTables, cluster: Cluster, compare
     """Return what else to know: what the log does not say or says otherwise, and which of its lines are left out."""
     notes = []
     if spec.library is None:
-        notes.append("simulated is the wire alone: --library nccl:timing=measured adds launches, hops and protocols")
+        notes.append("simulated is the wire alone: --library nccl adds launches, hops and protocols")
     nodes = len(np.unique(cluster.node_of_rank[: spec.workers]))
     for table in chosen.tables:
         where = f"the table at line {table.line}"

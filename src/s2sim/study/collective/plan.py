@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
 from s2sim.collectives.libraries.profile import PLAIN, Profile
-from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.libraries.tables import IDEAL, choose_library
 from s2sim.errors import S2SimWarning
 from s2sim.study.collective.sizes import make_demand
+from s2sim.study.scenario.content import profile_content
 from s2sim.study.scenario.faults import draws
 from s2sim.study.scenario.traffic import resolve_traffic, traffic_sha256
 
@@ -20,18 +21,21 @@ if TYPE_CHECKING:
     from s2sim.study.collective.spec import CollectiveSpec
     from s2sim.study.scenario.cluster import Scenario
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.shape import ClusterShape
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedCollective:
     """A collective on a cluster, ready to be looked at from any side.
 
-    ``timed`` is by the fluid network, with nothing else in flight; ``cluster`` has those faults that last.
+    ``profile`` is what a library adds; ``timed`` is by the fluid network, with nothing else in flight; ``cluster`` has
+    those faults that last.
     """
 
     spec: CollectiveSpec
     scenario: Scenario
     demand: Demand
+    profile: Profile
     timed: Timed
     healthy: Cluster
     cluster: Cluster
@@ -39,7 +43,7 @@ class PlannedCollective:
     def spec_sha256(self) -> str:
         """Return the hash of what is computed."""
         demand = self.demand
-        asked = [demand.kind, self.spec.size_bytes, demand.root, self.spec.library]
+        asked = [demand.kind, self.spec.size_bytes, demand.root, profile_content(self.profile)]
         return traffic_sha256(self.spec, self.scenario, self.cluster.workers, *asked)
 
 
@@ -55,16 +59,18 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
         warnings.warn(text, S2SimWarning, stacklevel=2)
     scenario.warn_of_idle_overrides(places)
-    timed = scenario.timer(places).with_profile(_profile(spec.library)).time(demand)
-    return PlannedCollective(spec, scenario, demand, timed, healthy, scenario.cluster(places))
+    profile = _profile(spec.library, scenario.shape)
+    timed = scenario.timer(places).with_profile(profile).time(demand)
+    return PlannedCollective(spec, scenario, demand, profile, timed, healthy, scenario.cluster(places))
 
 
-def _profile(library: str | None) -> Profile:
+def _profile(library: str | None, shape: ClusterShape) -> Profile:
     """Return what a library adds to a collective; warn where that is nothing, or nothing that is known."""
     if library is None:
         return PLAIN
-    chosen = choose_library(library)
+    chosen = choose_library(library).on(shape)
     if chosen.profile == PLAIN:
-        text = f"--library {library} changes nothing here: a collective runs as asked; nccl:timing=measured adds to it"
+        why = None if chosen.name == IDEAL.name else chosen.untold(shape)
+        text = f"--library {library} changes nothing here: {why or 'a collective runs as asked, on the wire alone'}"
         warnings.warn(text, S2SimWarning, stacklevel=2)
     return chosen.profile

@@ -27,7 +27,7 @@ class CollectiveSpec(NetworkSpec):
     root : int
         Rank that a broadcast comes from or a reduce goes to.
     library : str or None
-        Option string of the library whose launches, hops and protocols are added, as ``nccl:timing=measured``; None for
+        Option string of the library whose launches, hops and protocols are added, as ``nccl``; None for
         the wire alone.
     """
 

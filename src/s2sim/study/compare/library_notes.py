@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+from s2sim.collectives.libraries.library import OF_TIMING, TIMING
+from s2sim.collectives.libraries.profile import PLAIN
 from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.errors import S2SimWarning
 from s2sim.replay.plan import make_plan
@@ -39,11 +41,15 @@ def library_notes(library: Library, shape: ClusterShape, recorded: Sequence[Reco
             if shape.pcie is None
             else "buffers are copied out and back over each GPU's PCIe"
         )
-        notes.append(
-            f"{name} works in host memory: {copies}; messages take the ways of GPU memory, and what CPUs take to add "
-            "is not counted"
-        )
+        adding = ", and what CPUs take to add is not counted" if library.profile == PLAIN else ""
+        notes.append(f"{name} works in host memory: {copies}; messages take the ways of GPU memory{adding}")
     return notes
+
+
+def wire_note(library: Library, shape: ClusterShape) -> str | None:
+    """Return that times leave out what a library adds, and why, where nobody asked for it; None where they do not."""
+    why = None if library.name == IDEAL.name else library.untold(shape)
+    return None if why is None else f"{library.option_string}: times are those of the wire alone, because {why}"
 
 
 def _sends_other(recording: Recording, library: Library) -> bool:
@@ -62,9 +68,11 @@ def warn_of_idle_library_options(text: str | None, library: Library, recorded: S
         for option in lowered.options
     }
     for option in library.given:
+        why = "no reducer asks for what it decides"
+        if option in OF_TIMING:
+            # What a library adds counts in every collective.
+            if option == TIMING or library.profile != PLAIN:
+                continue
+            why = "times are those of the wire alone"
         if option not in used:
-            warnings.warn(
-                f"--library {text}: {option} changes nothing here: no reducer asks for what it decides",
-                S2SimWarning,
-                stacklevel=2,
-            )
+            warnings.warn(f"--library {text}: {option} changes nothing here: {why}", S2SimWarning, stacklevel=2)

@@ -9,7 +9,7 @@ import numpy as np
 from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.replay.plan import make_plan
 from s2sim.study.compare.fault_notes import fault_notes
-from s2sim.study.compare.library_notes import library_notes
+from s2sim.study.compare.library_notes import library_notes, wire_note
 from s2sim.study.measuring.record import names_of
 from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.study.spec import BASELINES
@@ -132,8 +132,10 @@ def caveats_of(
     interrupted: bool,
 ) -> tuple[str, ...]:
     """Return the notes without which the verdict would mislead."""
+    of_wire = wire_note(scenario.library, scenario.shape)
     return (
         *([] if beyond is None else [beyond.sentence()]),
+        *([] if of_wire is None else [of_wire]),
         *_missing_rivals(recorded),
         *_missing_levels(scenario, recorded),
         *fault_notes(scenario, recorded, executed),

@@ -13,22 +13,26 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from s2sim.study.extrapolate.beyond import Beyond
+    from s2sim.study.scenario.machines import Machines
     from s2sim.study.scenario.reducers import ReducerScenario
     from s2sim.study.spec import RunSpec
-    from s2sim.topology.files.hardware import Gpu
     from s2sim.topology.shape import ClusterShape
 
 
-def hardware_inputs(shape: ClusterShape, gpu: Gpu, varied: Collection[str] = ()) -> dict[str, Any]:
-    """Return what a run record says of the topology, but for the fields that are varied, and of the GPU."""
+def hardware_inputs(shape: ClusterShape, machines: Machines, varied: Collection[str] = ()) -> dict[str, Any]:
+    """Return what a run record says of the topology, but for the fields that are varied, of the GPU and the library."""
+    gpu, library = machines.gpu, machines.library
+    described = [("topology", shape.name, shape.quantities), ("gpu", gpu.name, gpu.quantities)]
+    if library.profile.rests_on:
+        described.append(("library", library.name, library.profile.rests_on))
     inputs = {}
-    for kind, described in (("topology", shape), ("gpu", gpu)):
+    for kind, name, quantities in described:
         fields = {
             item.field: {"value": item.value, "kind": item.kind, "source": item.source}
-            for item in described.quantities
+            for item in quantities
             if item.field not in varied
         }
-        inputs[kind] = {"name": described.name, "sha256": content_hash(fields), "fields": fields}
+        inputs[kind] = {"name": name, "sha256": content_hash(fields), "fields": fields}
     return inputs
 
 
@@ -42,7 +46,7 @@ def origin(spec: RunSpec, scenario: ReducerScenario, beyond: Beyond | None) -> d
             "max_error": spec.max_error,
         },
         inputs={
-            **hardware_inputs(scenario.shape, scenario.gpu),
+            **hardware_inputs(scenario.shape, scenario.machines),
             "trace": {
                 "name": trace.name,
                 "kind": trace.manifest.kind,

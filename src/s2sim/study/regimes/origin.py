@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from s2sim.collectives.libraries.profile import PLAIN
+from s2sim.collectives.libraries.tables import IDEAL
 from s2sim.provenance import run_record
 from s2sim.study.compare.library_notes import library_notes
 from s2sim.study.compare.origin import hardware_inputs
 from s2sim.study.regimes.spec import LATENCY_FIELD, RATE_FIELD
-from s2sim.study.scenario.content import cluster_content, content_of, in_any_order, reducers_content, trace_content
+from s2sim.study.scenario.content import (
+    cluster_content,
+    content_of,
+    in_any_order,
+    library_content,
+    reducers_content,
+    trace_content,
+)
 from s2sim.study.spec import PREFETCH
 from s2sim.units import format_bytes
 
@@ -44,7 +53,13 @@ def map_notes(
         notes.append("union learns the rows after backward; --prefetch adds a union that knows them from the batch")
     shape = scenario.networks[0].scenario.shape
     last = {item.option_string: item for item in recorded}
-    notes += library_notes(scenario.machines.library, shape, list(last.values()))
+    library = scenario.machines.library
+    notes += library_notes(library, shape, list(last.values()))
+    if library != IDEAL and library.profile == PLAIN:
+        notes.append(
+            f"{library.option_string}: the latencies asked for are those of the hardware and of the library together; "
+            "timing=measured adds the library's to them"
+        )
     notes += [f"{text} ({'; '.join(places)})" for text, places in refusals.items()]
     return notes
 
@@ -63,13 +78,13 @@ def headline(spec: RegimeSpec, scenario: RegimeScenario) -> str:
 
 def map_origin(spec: RegimeSpec, scenario: RegimeScenario) -> dict[str, Any]:
     """Return the run record of a map."""
-    inputs = hardware_inputs(scenario.networks[0].scenario.shape, scenario.machines.gpu, (RATE_FIELD, LATENCY_FIELD))
+    inputs = hardware_inputs(scenario.networks[0].scenario.shape, scenario.machines, (RATE_FIELD, LATENCY_FIELD))
     return run_record(
         spec={
             "networks": in_any_order(cluster_content(item.scenario, [spec.workers]) for item in scenario.networks),
             "gradients": in_any_order(map(trace_content, scenario.traces)),
             "reducers": reducers_content(scenario.reducers),
-            "library": [scenario.machines.library.name, scenario.machines.library.chosen],
+            "library": library_content(scenario.machines.library),
             "gpu": content_of(scenario.machines.gpu),
             "max_error": spec.max_error,
         },

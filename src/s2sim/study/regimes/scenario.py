@@ -69,7 +69,7 @@ def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
         traces=traces,
         networks=networks,
         reducers=reducers,
-        machines=resolve_machines(shape, spec.overrides, spec.library, spec.gpu),
+        machines=resolve_machines(shape, spec.overrides, spec.library, spec.gpu, latency_holds_library=True),
     )
 
 

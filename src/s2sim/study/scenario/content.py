@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from s2sim.collectives.libraries.library import OF_TIMING
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks
 from s2sim.gradients.extrapolation.models import Model
 from s2sim.gradients.traces.synthetic import SyntheticTrace
@@ -23,6 +24,8 @@ from s2sim.topology.placement import PLACEMENTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from s2sim.collectives.libraries.library import Library
+    from s2sim.collectives.libraries.profile import Profile
     from s2sim.gradients.load import AnyTrace
     from s2sim.replay.faults.fault import Fault
     from s2sim.study.scenario.asked import AskedReducer
@@ -82,6 +85,20 @@ def reducers_content(reducers: Sequence[AskedReducer]) -> list[str]:
     return in_any_order([item.reducer.traits.name, item.reducer.options()] for item in reducers)
 
 
+def library_content(library: Library) -> Any:
+    """Return the content of a library: options that decide what it executes, and what it adds."""
+    return [
+        library.name,
+        [option for option in library.chosen if option[0] not in OF_TIMING],
+        profile_content(library.profile),
+    ]
+
+
+def profile_content(profile: Profile) -> Any:
+    """Return the content of what a library adds: its parameters, and the numbers that it rests on."""
+    return [content_of(profile), [(item.field, item.value) for item in profile.rests_on]]
+
+
 def trace_content(trace: AnyTrace) -> Any:
     """Return the content of gradients: the hashes of recorded files, or what is drawn."""
     if isinstance(trace, MoreRanks):
@@ -97,7 +114,7 @@ def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, 
     return {
         "cluster": cluster_content(scenario, workers),
         "reducers": reducers_content(scenario.reducers),
-        "library": [scenario.library.name, scenario.library.chosen],
+        "library": library_content(scenario.library),
         "gpu": content_of(scenario.gpu),
         "trace": trace_content(scenario.trace),
         "dtype": scenario.dtype,

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from s2sim.collectives.libraries.profile import PLAIN
 from s2sim.collectives.libraries.tables import IDEAL, choose_library
 from s2sim.errors import S2SimWarning
 from s2sim.topology.files.fields import MACHINE_FIELDS
@@ -45,27 +46,40 @@ class Machines:
 
 
 def resolve_machines(
-    shape: ClusterShape, overrides: Sequence[str], library: str | None = None, gpu: str | None = None
+    shape: ClusterShape,
+    overrides: Sequence[str],
+    library: str | None = None,
+    gpu: str | None = None,
+    *,
+    latency_holds_library: bool = False,
 ) -> Machines:
     """Return what options ask for, and without them (None) what the topology says.
 
+    Libraries run by their constants where the topology says its network, unless its latencies are meant to hold a
+    library's (``latency_holds_library``) or something else was asked for.
+
     >>> from s2sim.topology.files.catalogue import load_shape
-    >>> resolve_machines(load_shape("fat-tree"), (), gpu="rtx-2080").text
-    'library nccl, as fat-tree says; GPU rtx-2080, as asked for'
+    >>> resolve_machines(load_shape("torus"), (), gpu="rtx-2080").text
+    'library ideal, as torus says; GPU rtx-2080, as asked for'
     """
+
+    def choose(text: str) -> Library:
+        chosen = choose_library(text)
+        return chosen if latency_holds_library else chosen.on(shape)
+
     said_library = shape.library or _USUAL_LIBRARY
-    taken = choose_library(said_library if library is None else library)
+    taken = choose(said_library if library is None else library)
     card = load_gpu((shape.gpu or _USUAL_GPU) if gpu is None else gpu)
     real = taken
     if real == IDEAL:
-        real = choose_library(_USUAL_LIBRARY if said_library == IDEAL.name else said_library)
+        real = choose(_USUAL_LIBRARY if said_library == IDEAL.name else said_library)
     asked = {"library": library, "gpu": gpu}
     for override, field in _of_machines(overrides):
         if asked[field] is not None:
             text = f"--set {override} changes nothing beside --{field} {asked[field]}: leave one out"
             warnings.warn(text, S2SimWarning, stacklevel=4)
     chosen_by = {
-        f"library {taken.option_string}": _chosen_by(shape, library, shape.library),
+        f"library {taken.option_string}{_assumed(taken, shape)}": _chosen_by(shape, library, shape.library),
         f"GPU {card.name}": _chosen_by(shape, gpu, shape.gpu),
     }
     texts = [
@@ -73,6 +87,13 @@ def resolve_machines(
         for each in dict.fromkeys(chosen_by.values())
     ]
     return Machines(taken, real, card, "; ".join(texts))
+
+
+def _assumed(library: Library, shape: ClusterShape) -> str:
+    """Return what is taken for granted of a library, in brackets; nothing of the ideal one."""
+    if library == IDEAL:
+        return ""
+    return " (the wire alone)" if library.profile == PLAIN else f" ({library.profile.assumed(shape)})"
 
 
 def _chosen_by(shape: ClusterShape, asked: str | None, said: str | None) -> str:
