@@ -95,6 +95,8 @@ def test_what_parts_name_is_in_the_catalogue():
         ("GeForce RTX 2080 Ti", "rtx-2080-ti"),
         ("A10G", "a10g"),
         ("RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
+        ("GH200 (H100-96GB)", "gh200"),
+        ("H100 SXM5 (94GB)", "h100"),
         ("A100 or H100", None),
         ("Radeon VII", None),
         ("", None),
@@ -103,6 +105,11 @@ def test_what_parts_name_is_in_the_catalogue():
 def test_what_people_write_is_one_gpu_or_none(written, name):
     catalogue = load_links()
     assert catalogue.find_gpu(written) is (catalogue.gpu[name] if name else None)
+
+
+def test_no_gpu_may_have_a_remark():
+    for written in ("none", "none (CPU buffers)"):
+        assert load_links().find_gpu(written).names == ("none",)
 
 
 def test_a_gpu_is_like_another_and_what_stands_alone_has_its_tables_origin(tmp_path):

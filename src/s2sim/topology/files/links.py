@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _FORBID = {"extra": "forbid"}
 _WORDS = re.compile(r"rtx(?=\d)|[a-z0-9]+")
 # What indexes call the model where no GPU takes part.
+_REMARK = re.compile(r"\([^)]*\)")
 _NO_GPU = "none"
 _PS_PER_NS = PS_PER_S // 10**9
 
@@ -112,16 +113,17 @@ class LinkCatalogue:
     def find_gpu(self, model: str) -> GpuLinks | None:
         """Return the links of a GPU of which people wrote the model; None for one that is not in the catalogue.
 
-        It is the one of whose name most words were written, where that is one alone.
+        It is the one of whose name most words were written, where that is one alone. What stands in parentheses is a
+        remark.
         """
-        if model.strip().lower() == _NO_GPU:
+        if _REMARK.sub(" ", model.lower()).strip() == _NO_GPU:
             return GpuLinks(names=(_NO_GPU,))
         name = self.gpu_name(model)
         return None if name is None else self.gpu[name]
 
     def gpu_name(self, model: str) -> str | None:
         """Return the name in the catalogue of a GPU of which people wrote the model; None for one that has none."""
-        written = set(_WORDS.findall(model.lower()))
+        written = set(_WORDS.findall(_REMARK.sub(" ", model.lower())))
         found = [
             (len(words), name)
             for name, gpu in self.gpu.items()
