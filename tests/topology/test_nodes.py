@@ -33,6 +33,8 @@ NVSWITCH = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
 PCIE = '[pcie]\nrate = "12GB/s"\nlatency = "500ns"'
 TREE = f"{PCIE}\ngpus_per_switch = 2\nuplink = {{ rate = '10GB/s', latency = '100ns' }}"
 BRIDGE = f"{TREE}\nhost = {{ rate = '15GB/s', latency = '50ns' }}"
+MEMORY = "memory = { rate = '20GB/s' }"
+SOCKETS = "sockets = 2\nsocket = { rate = '8GB/s', latency = '60ns' }"
 LINK = 'rate = "10GB/s"\nlatency = "250ns"'
 
 SHAPES = {
@@ -45,6 +47,16 @@ SHAPES = {
     "no peers": (LEAVES, {"gpus": 6, "node": f"{TREE}\npeer_to_peer = 'no'", "nic": "count = 3"}),
     "at host": (RAILS, {"gpus": 4, "node": BRIDGE, "nic": "count = 2\nat = 'host'"}),
     "bridge": (LEAVES, {"gpus": 5, "node": BRIDGE, "nic": "count = 2"}),
+    "memory": (LEAVES, {"gpus": 4, "node": f"{PCIE}\npeer_to_peer = 'no'\n{MEMORY}", "nic": "count = 2"}),
+    "memory of two sockets": (
+        LEAVES,
+        {"gpus": 6, "node": f"{TREE}\npeer_to_peer = 'no'\n{MEMORY}\n{SOCKETS}", "nic": "count = 3\npath = 'staged'"},
+    ),
+    "sockets of peers": (LEAVES, {"gpus": 5, "node": f"{PCIE}\n{SOCKETS}", "nic": "path = 'other-socket'"}),
+    "staged beside an nvswitch": (
+        RAILS,
+        {"gpus": 4, "node": f"{NVSWITCH}\n{TREE}\n{MEMORY}", "nic": "path = 'staged'"},
+    ),
     "several a GPU": (LEAVES, {"gpus": 2, "node": NVSWITCH, "nic": "count = 8"}),
     "several a GPU over rails": (RAILS, {"gpus": 2, "node": TREE, "nic": "count = 4"}),
     "several a GPU on a torus": ('kind = "torus"', {"gpus": 2, "node": NVSWITCH, "nic": "count = 4"}),

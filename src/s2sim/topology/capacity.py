@@ -239,5 +239,17 @@ def half_of_node_Bps(layout: Layout, fabric: Fabric, way: str) -> float:
         # A switch with GPUs of both halves joins them itself.
         whole = slice(0, len(sent_Bps) - bool(split))
         sent_Bps[whole] = np.minimum(sent_Bps[whole], ports.uplink_Bps[: len(sent_Bps)][whole])
-    crossing_Bps = float(sent_Bps.sum())
+    crossing_Bps = min(float(sent_Bps.sum()), _at_host_Bps(nodes, fabric))
     return total_Bps + (crossing_Bps if split else min(crossing_Bps, float(ports.bridge_Bps[0])))
+
+
+def _at_host_Bps(nodes: Nodes, fabric: Fabric) -> float:
+    """Return what the host of a single node passes from one half of its GPUs to the other; infinite without a limit."""
+    limits_Bps = [np.inf]
+    if "memory" in fabric.blocks and nodes.staged[0]:
+        # What is written is read.
+        limits_Bps.append(float(fabric.rate_Bps[fabric.blocks["memory"].part].sum()) / 2)
+    socket, half = nodes.socket_of_gpu, nodes.gpus // 2
+    if "socket" in fabric.blocks and socket[half - 1] < socket[half]:
+        limits_Bps.append(float(fabric.rate_Bps[fabric.blocks["socket"].part][: socket[half]].sum()))
+    return min(limits_Bps)

@@ -133,6 +133,8 @@ def _node_text(count: int, node: NodeSpec) -> str:
         )
     if node.pcie is not None:
         below = f", {node.gpus_per_switch} a switch" if node.gpus_per_switch else ""
+        below += f", {node.sockets} sockets" if node.sockets > 1 else ""
+        below += ", through host memory" if not node.peer_to_peer else ""
         inside.append(f"PCIe {format_bytes(node.pcie.rate_Bps)}/s{below}")
     return f"{text} ({', '.join(inside)})"
 

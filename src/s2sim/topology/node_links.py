@@ -38,6 +38,8 @@ def node_parts(layout: Layout) -> list[LinkPart]:
         parts += _uplinks(layout)
     if len(nodes.bridge_nodes):
         parts += _bridges(layout)
+    parts += _of_sockets("memory", "host-memory", "node{}.socket{}.memory", layout, nodes.memory_sockets)
+    parts += _of_sockets("socket", "socket", "node{}.socket{}.out", layout, nodes.linked_sockets)
     return [*parts, *_interfaces(layout)]
 
 
@@ -125,6 +127,22 @@ def _bridges(layout: Layout) -> list[LinkPart]:
     bridge = _top(layout)[node]
     specs = _specs(nodes, node, lambda spec: spec.bridge)
     return _both_ways("host", "pcie-host", specs, "node{}.host", (node,), lambda _: (bridge, layout.first_node + node))
+
+
+def _of_sockets(name: str, link_class: str, template: str, layout: Layout, sockets: Ints) -> list[LinkPart]:
+    """Return a link for each of some sockets, which leads from its node back to it: what is at the node passes it."""
+    nodes = layout.dims.node_set
+    if not len(sockets):
+        return []
+    node = nodes.node_of_socket[sockets]
+    number = sockets - nodes.first_socket[node]
+    specs = _specs(nodes, node, lambda spec: getattr(spec, name))
+    hub = layout.first_node + node
+
+    def indices(at: int) -> tuple[int, int]:
+        return int(node[at]), int(number[at])
+
+    return [LinkPart(name, link_class, *specs, template, indices, len(sockets), lambda _: (hub, hub))]
 
 
 def _interfaces(layout: Layout) -> list[LinkPart]:

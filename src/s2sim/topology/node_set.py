@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MOST = 10_000_000
 
 
-def _numbered(chosen: Ints, among: int) -> Ints:
+def numbered(chosen: Ints, among: int) -> Ints:
     """Return the position of each number in ``chosen``, which is sorted; -1 where it is not among them."""
     position = np.full(among, -1, np.int64)
     position[chosen] = np.arange(len(chosen))
@@ -126,22 +126,63 @@ class Nodes:
     @cached_property
     def nvlink_of_gpu(self) -> Ints:
         """Position of each GPU in ``nvlink_gpus``, or -1."""
-        return _numbered(self.nvlink_gpus, self.gpus)
+        return numbered(self.nvlink_gpus, self.gpus)
 
     @cached_property
     def pcie_of_gpu(self) -> Ints:
         """Position of each GPU in ``pcie_gpus``, or -1."""
-        return _numbered(self.pcie_gpus, self.gpus)
+        return numbered(self.pcie_gpus, self.gpus)
 
     @cached_property
     def bridge_of_node(self) -> Ints:
         """Position of each node in ``bridge_nodes``, or -1."""
-        return _numbered(self.bridge_nodes, self.count)
+        return numbered(self.bridge_nodes, self.count)
 
     @cached_property
     def staged(self) -> Mask:
         """Whether what GPUs of each node send each other over PCIe passes host memory, bool of shape (nodes,)."""
         return self.having(lambda spec: not spec.peer_to_peer)
+
+    @cached_property
+    def stored(self) -> Mask:
+        """Whether what goes between nodes is held up by host memory of each node, bool of shape (nodes,)."""
+        return self.having(lambda spec: spec.path == "staged" and spec.memory is not None)
+
+    @cached_property
+    def far(self) -> Mask:
+        """Whether interfaces of each node are at another socket than their GPUs, bool of shape (nodes,)."""
+        return self.having(lambda spec: spec.path == "other-socket" and spec.socket is not None)
+
+    @cached_property
+    def first_socket(self) -> Ints:
+        """Node i holds the sockets ``first[i] ... first[i + 1] - 1``, shape (nodes + 1,)."""
+        sockets = np.array([spec.sockets for spec in self.specs], np.int64)[self.spec]
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(sockets)])
+
+    @cached_property
+    def node_of_socket(self) -> Ints:
+        """Node of each socket."""
+        return np.repeat(np.arange(self.count), np.diff(self.first_socket))
+
+    @cached_property
+    def socket_of_gpu(self) -> Ints:
+        """Socket of each GPU: that of the first one below its PCIe switch."""
+        node = self.node_of_gpu
+        of_kinds = np.array([(spec.gpus, spec.sockets, spec.gpus_per_switch or 1) for spec in self.specs], np.int64)
+        gpus, sockets, below = of_kinds[self.spec[node]].T
+        first = self.local_gpu(np.arange(self.gpus)) // below * below
+        socket: Ints = self.first_socket[node] + first * sockets // gpus
+        return socket
+
+    @cached_property
+    def memory_sockets(self) -> Ints:
+        """Sockets whose host memory has a rate."""
+        return np.flatnonzero(self.having(lambda spec: spec.memory is not None)[self.node_of_socket])
+
+    @cached_property
+    def linked_sockets(self) -> Ints:
+        """Sockets of which what leads to the others has a rate."""
+        return np.flatnonzero(self.having(lambda spec: spec.socket is not None)[self.node_of_socket])
 
     @cached_property
     def node_of_switch(self) -> Ints:

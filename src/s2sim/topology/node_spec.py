@@ -35,6 +35,13 @@ class NodeSpec:
         GPUs below one PCIe switch; None without PCIe switches.
     bridge : LinkSpec or None
         What the host bridge forwards in all; None where it forwards whatever arrives.
+    sockets : int
+        Sockets of the host, of which GPUs below one another's PCIe switches share one: GPU g is at ``g * sockets //
+        gpus``.
+    socket : LinkSpec or None
+        What leads from each socket to the others; None where that holds nothing up.
+    memory : LinkSpec or None
+        What GPUs write to and read from the host memory of one socket, both together; None where that holds nothing up.
     nics, nics_at_host : int, bool
         Network interfaces, of which GPU g uses number ``g * nics // gpus``, or where there are several a GPU that one
         and the next; and whether they join the host bridge; if not, each joins the PCIe switch of the first GPU that
@@ -61,6 +68,9 @@ class NodeSpec:
     transport: str | None = None
     path: str = "switch"
     peer_to_peer: bool = True
+    sockets: int = 1
+    socket: LinkSpec | None = None
+    memory: LinkSpec | None = None
 
     @property
     def nics_per_gpu(self) -> int:

@@ -7,11 +7,12 @@ where GPUs do not reach each other's memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.topology.node_set import numbered
 from s2sim.topology.stages import series, side_by_side, single
 
 if TYPE_CHECKING:
@@ -20,6 +21,31 @@ if TYPE_CHECKING:
     from s2sim.topology.kinds.layout import Layout
     from s2sim.topology.node_set import Nodes
     from s2sim.topology.routes import Stage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _AtHost:
+    """What transfers do at a host, between the way up to it and the way down: all arrays of shape (m,).
+
+    Attributes
+    ----------
+    start, end : int64 array
+        Socket at which each arrives, and from which it goes on.
+    writes, reads : bool array
+        Whether a GPU writes it to the memory of the one, and whether a GPU reads it from that of the other.
+    crosses : bool array
+        Whether it passes from socket to socket.
+    """
+
+    start: Ints
+    end: Ints
+    writes: Mask
+    reads: Mask
+    crosses: Mask
+
+    def back(self) -> _AtHost:
+        """Return the same the other way."""
+        return _AtHost(self.end, self.start, self.reads, self.writes, self.crosses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +68,10 @@ class Router:
         over_switch = inside & (nodes.nvlink_of_gpu[source] >= 0)
         meshed, over_mesh = self._mesh(source, target, inside)
         up = inside & ~over_switch & ~over_mesh
+        staged = up & nodes.staged[nodes.node_of_gpu[source]]
+        apart = up & (nodes.socket_of_gpu[source] != nodes.socket_of_gpu[target])
         source_port, target_port = nodes.port_of_gpu[source], nodes.port_of_gpu[target]
+        out, into = self._at_interfaces(source, outside), self._at_interfaces(target, outside)
         return [
             *self._port("nvlink", "out", nodes.nvlink_of_gpu[source], over_switch),
             *meshed,
@@ -51,10 +80,16 @@ class Router:
                 nodes.switch_of_gpu[source],
                 np.where(inside, nodes.switch_of_gpu[target], nodes.switch_of_port[source_port]),
                 up | outside,
-                to_host=up & nodes.staged[nodes.node_of_gpu[source]],
+                _AtHost(
+                    nodes.socket_of_gpu[source],
+                    np.where(inside, nodes.socket_of_gpu[target], out.start),
+                    staged | out.writes,
+                    staged,
+                    apart | out.crosses,
+                ),
             ),
             *self._between(source_port, target_port, outside),
-            *self._tree(nodes.switch_of_port[target_port], nodes.switch_of_gpu[target], outside),
+            *self._tree(nodes.switch_of_port[target_port], nodes.switch_of_gpu[target], outside, into.back()),
             *self._port("pcie", "in", nodes.pcie_of_gpu[target], up | (outside & (nodes.pcie_of_gpu[target] >= 0))),
             *self._port("nvlink", "in", nodes.nvlink_of_gpu[target], over_switch),
         ]
@@ -74,7 +109,7 @@ class Router:
         every = np.ones(len(gpu), np.bool_)
         return [
             *self._port("pcie", "out", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
-            *self._tree(nodes.switch_of_gpu[gpu], nodes.switch_of_port[port], every),
+            *self._tree(nodes.switch_of_gpu[gpu], nodes.switch_of_port[port], every, self._at_interfaces(gpu, every)),
             single(self.fabric, "nic.out", port, every),
         ]
 
@@ -82,11 +117,21 @@ class Router:
         """Return what lies between the fabric and GPUs, inwards: the way of `to_ports` back."""
         nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
         every = np.ones(len(gpu), np.bool_)
+        at_host = self._at_interfaces(gpu, every).back()
         return [
             single(self.fabric, "nic.in", port, every),
-            *self._tree(nodes.switch_of_port[port], nodes.switch_of_gpu[gpu], every),
+            *self._tree(nodes.switch_of_port[port], nodes.switch_of_gpu[gpu], every, at_host),
             *self._port("pcie", "in", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
         ]
+
+    def _at_interfaces(self, gpu: Ints, outside: Mask) -> _AtHost:
+        """Return what transfers from GPUs to the interfaces of their nodes do at the host."""
+        nodes = self._nodes
+        node, socket = nodes.node_of_gpu[gpu], nodes.socket_of_gpu[gpu]
+        first, after = nodes.first_socket[node], nodes.first_socket[node + 1]
+        other = np.where(nodes.far[node], first + (socket - first + 1) % (after - first), socket)
+        nothing = np.zeros(len(gpu), np.bool_)
+        return _AtHost(socket, other, outside & nodes.stored[node], nothing, outside & nodes.far[node])
 
     def _between(self, source: Ints, target: Ints, outside: Mask) -> list[Stage]:
         """Return what lies between the first interfaces of two GPUs: over all that each has, side by side."""
@@ -119,15 +164,16 @@ class Router:
         stages = [series(self.fabric, first + link[link >= 0], (link >= 0).astype(np.int64)) for link in links]
         return stages, np.any([link >= 0 for link in links], axis=0) if links else np.zeros(len(source), np.bool_)
 
-    def _tree(self, source: Ints, target: Ints, mask: Mask, to_host: Mask | None = None) -> list[Stage]:
+    def _tree(self, source: Ints, target: Ints, mask: Mask, at_host: _AtHost) -> list[Stage]:
         """Return what lies between two PCIe switches of a node, or between one and the host bridge (-1).
 
-        What goes ``to_host`` passes the bridge though both ends are below one switch.
+        What passes host memory passes the bridge though both ends are below one switch.
         """
         nodes = self._nodes
+        passed = self._memories(at_host)
         if not nodes.pcie_switches:
-            return []
-        through = mask & ((source != target) if to_host is None else (source != target) | to_host)
+            return passed
+        through = mask & ((source != target) | at_host.writes | at_host.reads)
         rises, falls = through & (source >= 0), through & (target >= 0)
         up = [single(self.fabric, "uplink.out", source, rises)]
         down = [single(self.fabric, "uplink.in", target, falls)]
@@ -138,4 +184,22 @@ class Router:
             )
             up.append(single(self.fabric, "host.out", source_bridge, rises & (source_bridge >= 0)))
             down.insert(0, single(self.fabric, "host.in", target_bridge, falls & (target_bridge >= 0)))
-        return [*up, *down]
+        return [*up, *passed, *down]
+
+    def _memories(self, at_host: _AtHost) -> list[Stage]:
+        """Return the host memories and the links between sockets that transfers pass."""
+        nodes, found = self._nodes, []
+        if len(nodes.memory_sockets):
+            number = numbered(nodes.memory_sockets, len(nodes.node_of_socket))
+            start, end = number[at_host.start], number[at_host.end]
+            writes, reads = at_host.writes & (start >= 0), at_host.reads & (end >= 0)
+            both = writes & reads & (start == end)
+            found += [
+                replace(single(self.fabric, "memory", start, both), weight=2.0),
+                single(self.fabric, "memory", start, writes & ~both),
+                single(self.fabric, "memory", end, reads & ~both),
+            ]
+        if len(nodes.linked_sockets):
+            link = numbered(nodes.linked_sockets, len(nodes.node_of_socket))[at_host.start]
+            found.insert(2 if found else 0, single(self.fabric, "socket", link, at_host.crosses & (link >= 0)))
+        return found

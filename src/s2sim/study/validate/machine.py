@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # As topologies call what indexes call otherwise.
 _TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
+_MOST_IN_A_SOCKET = 4
 # Simulating more takes longer than people wait for a curve.
 _MOST_RANKS = 2**13
 
@@ -49,23 +50,31 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
         Quantity("name", machine.id, "user", ""),
         Quantity("node.gpus", gpus, "user", "index"),
         *inside,
-        *_pcie(gpu, catalogue),
-        *([Quantity("pcie.peer_to_peer", "no", "user", "index")] if _staged(machine, gpu) and not switched else []),
+        *_pcie(machine, gpu, gpus, catalogue, switched=switched),
         *([Quantity("gpu", name, "user", "index")] if name is not None else []),
         *_network(machine, gpus, nics, _path(machine, gpu), catalogue),
     ]
     return shape_of({field.field: field for field in fields}, Path(machine.id))
 
 
-def _pcie(gpu: GpuLinks, catalogue: LinkCatalogue) -> list[Quantity]:
+def _pcie(machine: Machine, gpu: GpuLinks, gpus: int, catalogue: LinkCatalogue, *, switched: bool) -> list[Quantity]:
+    """Return the PCIe of a node's GPUs, and the memory of its host where what they send passes it."""
     if gpu.pcie is None:
         return []
-    return [catalogue.pcie[str(gpu.pcie.value)].rate.of("pcie.rate"), catalogue.latency.pcie.of("pcie.latency")]
-
-
-def _staged(machine: Machine, gpu: GpuLinks) -> bool:
-    """Return whether what GPUs of a node send each other over PCIe passes host memory."""
-    return gpu.pcie is not None and (machine.p2p == "no" or "no p2p" in machine.intra_interconnect.lower())
+    links = catalogue.pcie[str(gpu.pcie.value)]
+    fields = [links.rate.of("pcie.rate"), catalogue.latency.pcie.of("pcie.latency")]
+    text = machine.intra_interconnect.lower()
+    no_peers = not switched and (machine.p2p == "no" or "no p2p" in text)
+    if no_peers:
+        fields.append(Quantity("pcie.peer_to_peer", "no", "user", "index"))
+    if no_peers or (machine.ranks > gpus and machine.path == "staged"):
+        fields.append(links.memory.of("pcie.memory.rate"))
+        # GPUs in use are those of the first sockets.
+        sockets = 2 if "two sockets" in text or machine.gpus_per_node > _MOST_IN_A_SOCKET else 1
+        used = -(-gpus * sockets // machine.gpus_per_node)
+        if used > 1:
+            fields.append(Quantity("pcie.sockets", used, "user", "index, or assumed: more than four cards have two"))
+    return fields
 
 
 def _path(machine: Machine, gpu: GpuLinks) -> str:

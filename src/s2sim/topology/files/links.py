@@ -44,6 +44,15 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class PcieLinks:
+    """What one PCIe x16 and direction carries, and what the host memory of one socket of such hosts does for GPUs."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
+    rate: Stated
+    memory: Stated
+
+
+@dataclass(frozen=True, slots=True)
 class Board:
     """GPUs joined in a shape of their own; a pair stands as often as it has links."""
 
@@ -104,7 +113,7 @@ class LinkCatalogue:
 
     __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
     nvlink: dict[str, Rate]
-    pcie: dict[str, Rate]
+    pcie: dict[str, PcieLinks]
     latency: Latencies
     network: dict[str, NetworkLinks]
     board: dict[str, Board]
@@ -145,8 +154,10 @@ def load_links() -> LinkCatalogue:
     tables = shipped_tables()
     latencies = {name: _stated(tables, "latency", name, "value") for name in tables.names("latency")}
     rates = {
-        section: {name: {"rate": _stated(tables, section, name, "rate")} for name in tables.names(section)}
-        for section in ("nvlink", "pcie")
+        section: {
+            name: {field: _stated(tables, section, name, field) for field in known} for name in tables.names(section)
+        }
+        for section, known in (("nvlink", ("rate",)), ("pcie", ("rate", "memory")))
     }
     read = {
         **rates,

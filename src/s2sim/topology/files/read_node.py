@@ -65,6 +65,7 @@ def _read_node(fields: Fields) -> NodeSpec:
             f"{where}: pcie.peer_to_peer has no effect beside an NVSwitch, which joins all GPUs: leave it out"
         )
     per_switch, uplink, bridge = _pcie_tree(fields, gpus, pcie)
+    sockets, socket, memory = _host(fields, gpus, pcie, bridge, staged=_is_staged(fields))
     nic_Bps = fields.rate("nic.rate") or fields.rate("fabric.link.rate")
     if nic_Bps is None:
         raise TopologyError(f"{where}: nic.rate is missing: write for example nic.rate = '100Gbps'")
@@ -82,6 +83,9 @@ def _read_node(fields: Fields) -> NodeSpec:
         transport=fields.text("nic.transport", "", (*TRANSPORTS, "")) or None,
         path=fields.text("nic.path", "switch", PATHS),
         peer_to_peer=fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "yes",
+        sockets=sockets,
+        socket=socket,
+        memory=memory,
     )
     if mesh is not None:
         try:
@@ -155,3 +159,38 @@ def _pcie_tree(fields: Fields, gpus: int, pcie: LinkSpec | None) -> tuple[int | 
         )
     uplink = LinkSpec(fields.rate("pcie.uplink.rate") or pcie.rate_Bps, fields.latency("pcie.uplink.latency"))
     return per_switch, uplink, fields.optional_link("pcie.host")
+
+
+def _is_staged(fields: Fields) -> bool:
+    """Return whether anything passes host memory."""
+    no_peers = fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "no"
+    return no_peers or fields.text("nic.path", "switch", PATHS) == "staged"
+
+
+def _host(
+    fields: Fields, gpus: int, pcie: LinkSpec | None, bridge: LinkSpec | None, *, staged: bool
+) -> tuple[int, LinkSpec | None, LinkSpec | None]:
+    """Return the sockets of the host, what joins them, and the memory of each."""
+    where = fields.where
+    sockets = fields.count("pcie.sockets") or 1
+    socket, memory = fields.optional_link("pcie.socket"), fields.optional_link("pcie.memory")
+    if memory is not None and not staged:
+        raise TopologyError(
+            f"{where}: pcie.memory has no effect where nothing passes host memory: set pcie.peer_to_peer = 'no' or "
+            "nic.path = 'staged' too, or leave it out"
+        )
+    if socket is not None and sockets == 1:
+        raise TopologyError(f"{where}: pcie.socket has no effect on one socket: set pcie.sockets = 2, or leave it out")
+    if "pcie.sockets" not in fields.given:
+        return 1, None, memory
+    if pcie is None or (socket is None and memory is None):
+        raise TopologyError(
+            f"{where}: pcie.sockets = {sockets} has no effect without pcie.socket.rate or pcie.memory.rate: add one"
+        )
+    if sockets > gpus:
+        raise TopologyError(f"{where}: pcie.sockets = {sockets} for node.gpus = {gpus}: write at most {gpus}")
+    if bridge is not None and sockets > 1:
+        raise TopologyError(
+            f"{where}: pcie.host is the bridge of one socket, and pcie.sockets = {sockets}: leave one of them out"
+        )
+    return sockets, socket, memory
