@@ -35,6 +35,9 @@ _VERSION = re.compile(r"(?<![\d.])[12]\.\d{1,4}(\.\d{1,4})*")
 Version: TypeAlias = tuple[int, ...]
 """The numbers of a version, none where it is not known."""
 
+Own: TypeAlias = tuple[tuple[str, "str | float"], ...]
+"""Constants by their dotted names, with values as a file has them: ``"5us"``, or 0.9."""
+
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
@@ -170,13 +173,14 @@ class Constants:
         return not version or version >= dict(self.since).get(what, ())
 
 
-def read_constants(path: Path) -> Constants:
-    """Return the constants of a library's file; `TopologyError` says what is wrong with it."""
+def read_constants(path: Path, own: Own = ()) -> Constants:
+    """Return the constants of a library's file, some replaced by one's own; `TopologyError` says what is wrong."""
     tables = read_toml(path, TopologyError)
     where = path.name
     base = tables.pop("base", None)
     if base is not None:
         tables = _over(read_toml(data_directory("libraries") / f"{base}.toml", TopologyError), tables)
+    _replace(tables, own, where)
     texts = {key: tables.pop(key, None) for key in ("name", "source")}
     for key, text in texts.items():
         if not isinstance(text, str):
@@ -282,6 +286,17 @@ def _names(table: dict[str, object], field: str, where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _replace(tables: dict[str, Any], own: Own, where: str) -> None:
+    for field, value in own:
+        *outer, name = field.split(".")
+        table: Any = tables
+        for each in outer:
+            table = table.get(each) if isinstance(table, dict) else None
+        if not isinstance(table, dict) or name not in table:
+            raise TopologyError(f"{where} has no constant {field!r}")
+        table[name] = {"value": value, "kind": "measured", "source": "fitted to measurements of one's own"}
+
+
 def flat_fields(table: Mapping[str, object], prefix: str, where: str) -> list[tuple[str, Quantity]]:
     """Return the values of tables inside each other by their dotted names."""
     found: list[tuple[str, Quantity]] = []
@@ -324,6 +339,6 @@ def share_of(fields: Fields, field: str) -> float:
 
 
 @cache
-def load_constants(library: str) -> Constants:
-    """Return the shipped constants of a library by its name."""
-    return read_constants(data_directory("libraries") / f"{library}.toml")
+def load_constants(library: str, own: Own = ()) -> Constants:
+    """Return the shipped constants of a library by its name, with some of one's own in their place."""
+    return read_constants(data_directory("libraries") / f"{library}.toml", own)

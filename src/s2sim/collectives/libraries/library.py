@@ -9,6 +9,7 @@ from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.options import join_option_string
 
 if TYPE_CHECKING:
+    from s2sim.collectives.libraries.calibration import Calibration
     from s2sim.topology.shape import ClusterShape
 
 TIMING, TIMINGS = "timing", ("auto", "measured", "wire")
@@ -67,6 +68,8 @@ class Library:
         What it adds to the wire, as far as constants tell; None where there are none.
     profile : Profile
         How it runs what it executes: by these constants, or on the wire alone.
+    calibration : Calibration or None
+        Whose constants it has in place of the shipped ones.
     given : tuple of str
         The options that somebody named.
     """
@@ -82,6 +85,7 @@ class Library:
     chosen: tuple[tuple[str, str], ...] = ()
     measured: Profile | None = None
     profile: Profile = PLAIN
+    calibration: Calibration | None = None
     given: tuple[str, ...] = field(default=(), compare=False)
 
     @property

@@ -23,7 +23,7 @@ from s2sim.errors import S2SimError
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from s2sim.collectives.libraries.constants import Constants, Protocol, Version
+    from s2sim.collectives.libraries.constants import Constants, Own, Protocol, Version
     from s2sim.collectives.schedules.clock import Clock
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads
@@ -59,6 +59,8 @@ class Software(Profile):
         Of the library, which has what came with it or before; none for the newest.
     min_channels : int
         Least number of channels that somebody asked for.
+    own : Own
+        Constants in place of the library's.
     """
 
     library: str
@@ -67,6 +69,7 @@ class Software(Profile):
     only: str = ""
     version: Version = ()
     min_channels: int = 1
+    own: Own = ()
 
     @property
     def protocol(self) -> str:
@@ -207,7 +210,7 @@ class Software(Profile):
 
     @property
     def _constants(self) -> Constants:
-        return load_constants(self.library)
+        return load_constants(self.library, self.own)
 
     def _in_network(self, sent: Round, cluster: Cluster) -> Overheads:
         """Return what a reduction in switches takes, and the hops of the trees that pass it on between nodes.

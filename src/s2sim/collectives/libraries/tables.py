@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from s2sim.collectives.libraries.calibration import read_calibration
 from s2sim.collectives.libraries.constants import load_constants
 from s2sim.collectives.libraries.host_constants import load_host_constants
 from s2sim.collectives.libraries.host_software import HostSoftware
@@ -13,6 +14,7 @@ from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.collectives.libraries.software import Software
 from s2sim.errors import OptionError, nearest, unknown_name
 from s2sim.options import split_option_string
+from s2sim.text_files import is_toml_path
 
 if TYPE_CHECKING:
     from s2sim.topology.files.quantity import Quantity
@@ -360,20 +362,28 @@ def choose_library(text: str) -> Library:
     for key, value in options.items():
         if key not in known:
             raise OptionError(f"library {name} has no option {key!r}{nearest(key, known)}")
-        if value not in known[key]:
+        if value not in known[key] and not (key == TIMING and is_toml_path(value)):
             raise OptionError(f"library {name}: {key}={value} is unknown{nearest(value, known[key])}")
     chosen = {key: options.get(key, values[0]) for key, values in known.items()}
     timing = chosen.get(TIMING)
+    calibration = None if timing is None or not is_toml_path(timing) else read_calibration(timing)
+    if calibration is not None and calibration.base != name:
+        raise OptionError(
+            f"{timing} was fitted for {calibration.base}: give --library {calibration.base}:timing={timing}"
+        )
     if "launch" in options and timing == "wire":
         raise OptionError(f"library {name}: launch={options['launch']} changes nothing with timing=wire: leave one out")
     measured: Profile | None = None
-    if timing is not None:
-        on_hosts = name in _ON_HOSTS
-        measured = HostSoftware(name) if on_hosts else Software(name, one_process=chosen["launch"] == "node")
+    if name in _ON_HOSTS:
+        measured = HostSoftware(name)
+    elif timing is not None:
+        own = () if calibration is None else calibration.own
+        measured = Software(name, one_process=chosen["launch"] == "node", own=own)
     return replace(
         LIBRARIES[name],
         chosen=tuple(chosen.items()),
         given=tuple(options),
         measured=measured,
-        profile=measured if measured is not None and timing == "measured" else PLAIN,
+        profile=PLAIN if measured is None or timing in ("auto", "wire") else measured,
+        calibration=calibration,
     )

@@ -39,7 +39,10 @@ def collective_screen(result: CollectiveResult) -> Screen:
     """Return the answer with everything that explains it, its terms if there are any, and the busiest links."""
     terms = [terms_grid(result.terms, result.time_s)] if result.terms else []
     links = [links_grid(result.bottlenecks)] if result.bottlenecks else []
-    return Screen([result.headline, *collective_lines(result), *fault_lines(result.effects)], [*terms, *links], [])
+    notes = [f"Note: {note}." for note in result.notes]
+    return Screen(
+        [result.headline, *collective_lines(result), *fault_lines(result.effects), *notes], [*terms, *links], []
+    )
 
 
 def against_screen(result: AgainstResult) -> Screen:

@@ -97,7 +97,7 @@ def compare(spec: CollectiveSpec, chosen: ChosenTables, progress: Progress = SIL
     nothing = S2SimError(f"{chosen.log}: nothing to compare, no row has bytes and times above zero on both sides")
     if not measured:
         raise nothing
-    timed, cluster = time_sizes(spec, [row.size_bytes for row in measured], progress)
+    timed, cluster, notes = time_sizes(spec, [row.size_bytes for row in measured], progress)
     bus = bus_factor(spec.kind, spec.workers)
     rows = tuple(_row(row, size, bus) for row, size in zip(measured, timed, strict=True) if size.time_s)
     if not rows:
@@ -119,7 +119,7 @@ def compare(spec: CollectiveSpec, chosen: ChosenTables, progress: Progress = SIL
         median_abs_log_error_small=median(map(abs, small)) if small else None,
         signed_log_error_large=median(large) if large else None,
         signed_log_error_small=median(small) if small else None,
-        notes=tuple(_notes(spec, chosen, cluster, {row.line for row in rows})),
+        notes=(*notes, *_notes(spec, chosen, cluster, {row.line for row in rows})),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from s2sim import __version__
 from s2sim.errors import OptionError
@@ -13,6 +13,7 @@ from s2sim.study.collective.sizes import bus_factor
 from s2sim.study.measured_logs.nccl_form import nccl_tests_lines
 from s2sim.study.measured_logs.table import Device, MeasuredRow, MeasuredTable
 from s2sim.study.progress import SILENT
+from s2sim.study.scenario.calibrated import outside_notes
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from s2sim.study.collective.spec import CollectiveSpec
     from s2sim.study.progress import Progress
     from s2sim.topology.cluster import Cluster
+
+
+class TimedSizes(NamedTuple):
+    """Many sizes, where they ran, and what else to know."""
+
+    sizes: list[TimedSize]
+    cluster: Cluster
+    notes: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +58,8 @@ def sizes_between(first: int, last: int, factor: int) -> list[int]:
     return sizes
 
 
-def time_sizes(
-    spec: CollectiveSpec, sizes: Sequence[int], progress: Progress = SILENT
-) -> tuple[list[TimedSize], Cluster]:
-    """Return what the collective of a spec takes at other sizes, in bytes and in their order, and its cluster.
+def time_sizes(spec: CollectiveSpec, sizes: Sequence[int], progress: Progress = SILENT) -> TimedSizes:
+    """Return what the collective of a spec takes at other sizes, in bytes and in their order, of at least one.
 
     Raises
     ------
@@ -62,16 +69,16 @@ def time_sizes(
     if spec.kind == "barrier":
         raise OptionError("a barrier has no size: ask for another collective")
     found: dict[int, TimedSize] = {}
-    clusters: list[Cluster] = []
     progress.start(len(set(sizes)), "simulating sizes")
     for size in dict.fromkeys(sizes):
         planned = plan_collective(replace(spec, size_bytes=size))
         time_s = carry(planned).duration_ps / PS_PER_S
         found[size] = TimedSize(size, time_s, planned.timed.schedule.algorithm, planned.demand.itemsize)
-        clusters[:] = [planned.cluster]
         progress.advance()
     progress.stop()
-    return [found[size] for size in sizes], clusters[0]
+    sent = [(spec.kind, size) for size in found]
+    notes = outside_notes(planned.library, planned.scenario, spec.workers, sent)
+    return TimedSizes([found[size] for size in sizes], planned.cluster, notes)
 
 
 def launches_by_node(library: str | None) -> bool:
@@ -81,7 +88,7 @@ def launches_by_node(library: str | None) -> bool:
 
 def simulated_table(spec: CollectiveSpec, sizes: Sequence[int], factor: int, progress: Progress = SILENT) -> list[str]:
     """Return the lines that nccl-tests would print of simulated times; the first say by what they were simulated."""
-    timed, cluster = time_sizes(spec, sizes, progress)
+    timed, cluster, notes = time_sizes(spec, sizes, progress)
     gpu = f"{cluster.shape.gpu or 'GPU'} (simulated)"
     bus = bus_factor(spec.kind, spec.workers)
     rates = [size.size_bytes / size.time_s if size.time_s else None for size in timed]
@@ -119,6 +126,7 @@ def simulated_table(spec: CollectiveSpec, sizes: Sequence[int], factor: int, pro
         if spec.algorithm == "auto"
         else f"algorithm: {algorithms}",
         *(f"fault: {fault}" for fault in spec.faults),
+        *notes,
         "in-place columns repeat the others, and nothing was checked: no data was moved",
     ]
     return nccl_tests_lines(table, factor=factor, root=spec.root, remarks=remarks)

@@ -16,6 +16,7 @@ from s2sim.study.scenario.faults import draws
 from s2sim.study.scenario.traffic import resolve_traffic, traffic_sha256
 
 if TYPE_CHECKING:
+    from s2sim.collectives.libraries.library import Library
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.timing.timer import Timed
     from s2sim.study.collective.spec import CollectiveSpec
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 class PlannedCollective:
     """A collective on a cluster, ready to be looked at from any side.
 
-    ``profile`` is what a library adds; ``timed`` is by the fluid network, with nothing else in flight; ``cluster`` has
-    those faults that last.
+    ``library`` is what runs it, None for the wire alone, and ``profile`` what that adds. ``timed`` is by the fluid
+    network, with nothing else in flight; ``cluster`` has those faults that last.
     """
 
     spec: CollectiveSpec
@@ -39,6 +40,7 @@ class PlannedCollective:
     timed: Timed
     healthy: Cluster
     cluster: Cluster
+    library: Library | None
 
     def spec_sha256(self) -> str:
         """Return the hash of what is computed."""
@@ -59,18 +61,17 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
         warnings.warn(text, S2SimWarning, stacklevel=2)
     scenario.warn_of_idle_overrides(places)
-    profile = _profile(spec.library, scenario.shape)
+    library = None if spec.library is None else _library(spec.library, scenario.shape)
+    profile = PLAIN if library is None else library.profile
     timed = scenario.timer(places).with_profile(profile).time(demand)
-    return PlannedCollective(spec, scenario, demand, profile, timed, healthy, scenario.cluster(places))
+    return PlannedCollective(spec, scenario, demand, profile, timed, healthy, scenario.cluster(places), library)
 
 
-def _profile(library: str | None, shape: ClusterShape) -> Profile:
-    """Return what a library adds to a collective; warn where that is nothing, or nothing that is known."""
-    if library is None:
-        return PLAIN
+def _library(library: str, shape: ClusterShape) -> Library:
+    """Return the library that runs a collective; warn where it adds nothing, or nothing that is known."""
     chosen = choose_library(library).on(shape)
     if chosen.profile == PLAIN:
         why = None if chosen.name == IDEAL.name else chosen.untold(shape)
         text = f"--library {library} changes nothing here: {why or 'a collective runs as asked, on the wire alone'}"
         warnings.warn(text, S2SimWarning, stacklevel=2)
-    return chosen.profile
+    return chosen

@@ -21,6 +21,7 @@ class _More(TypedDict):
     fault_effects: NotRequired[list[str]]
     cross_check: NotRequired[CollectiveCheck]
     terms: NotRequired[tuple[TermRow, ...]]
+    notes: NotRequired[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,6 +56,8 @@ class CollectiveResult(FaultedForm):
         What each fault did.
     terms : tuple of TermRow
         What the time is the sum of, where that was asked for.
+    notes : tuple of str
+        Where constants are used outside of what they were fitted to.
     """
 
     answers: ClassVar[str] = "collective"
@@ -80,14 +83,17 @@ class CollectiveResult(FaultedForm):
     cross_check: CollectiveCheck | None = field(default=None, metadata=LEFT_OUT)
     effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
     terms: tuple[TermRow, ...] = field(default=(), metadata=LEFT_OUT)
+    notes: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
 
     def more_json(self) -> _More:
-        """Return what was not always asked for: the other network, terms and faults."""
+        """Return what was not always asked for: the other network, terms, notes and faults."""
         more: _More = {}
         if self.cross_check is not None:
             more["cross_check"] = self.cross_check
         if self.terms:
             more["terms"] = self.terms
+        if self.notes:
+            more["notes"] = self.notes
         if self.effects:
             more["faults"], more["fault_effects"] = self.faults, self.fault_effects
         return more

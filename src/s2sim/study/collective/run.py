@@ -16,6 +16,7 @@ from s2sim.study.collective.sizes import bus_factor, counted_bytes
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.collective.terms import terms_of_planned
 from s2sim.study.progress import SILENT
+from s2sim.study.scenario.calibrated import outside_notes
 from s2sim.topology.describe import first_line
 from s2sim.units import PS_PER_S
 
@@ -88,4 +89,5 @@ def result_of(planned: PlannedCollective, progress: Progress = SILENT, *, terms:
         cross_check=carried.check,
         effects=carried.effects,
         terms=made_of,
+        notes=tuple(outside_notes(planned.library, planned.scenario, demand.ranks, [(demand.kind, size_bytes)])),
     )

@@ -8,10 +8,12 @@ import numpy as np
 
 from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.replay.plan import make_plan
+from s2sim.study.collective.sizes import counted_bytes
 from s2sim.study.compare.fault_notes import fault_notes
 from s2sim.study.compare.library_notes import library_notes, wire_note
 from s2sim.study.measuring.record import names_of
 from s2sim.study.progress import INTERRUPTED_NOTE
+from s2sim.study.scenario.calibrated import outside_notes
 from s2sim.study.spec import BASELINES
 
 if TYPE_CHECKING:
@@ -136,11 +138,25 @@ def caveats_of(
     return (
         *([] if beyond is None else [beyond.sentence()]),
         *([] if of_wire is None else [of_wire]),
+        *_outside(scenario, recorded),
         *_missing_rivals(recorded),
         *_missing_levels(scenario, recorded),
         *fault_notes(scenario, recorded, executed),
         *([INTERRUPTED_NOTE] if interrupted else []),
     )
+
+
+def _outside(scenario: ReducerScenario, recorded: Sequence[Recorded]) -> list[str]:
+    """Return where the library's constants are used outside of what they were fitted to."""
+    library = scenario.library
+    demands = [
+        demand
+        for item in recorded
+        for lowered in make_plan(item.recording, library).lowered
+        for demand in lowered.demands
+    ]
+    sent = {(demand.kind, counted_bytes(demand)) for demand in demands if demand.ranks > 1}
+    return outside_notes(library, scenario, recorded[0].recording.workers, sent)
 
 
 def _granularity(trace: AnyTrace, recorded: Sequence[Recorded]) -> list[str]:

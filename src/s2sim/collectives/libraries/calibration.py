@@ -1,0 +1,155 @@
+"""Constants that somebody fitted to measurements of their own machine, and what these were of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from s2sim.collectives.libraries.constants import Own, flat_fields, load_constants
+from s2sim.data import data_directory
+from s2sim.errors import TopologyError, UnitError, problems_of
+from s2sim.text_files import read_toml, user_path
+from s2sim.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+_TEXTS = ("name", "base", "source")
+_FITTED = "fitted"
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRange:
+    """What constants were fitted to.
+
+    Attributes
+    ----------
+    topology : str
+        The machine, as it was asked for, with its overrides.
+    collectives : tuple of str
+        What ran.
+    workers, nodes : tuple of int
+        Ranks that ran, and nodes of them, the numbers that there were.
+    smallest_bytes, largest_bytes : int
+        Sizes as nccl-tests counts them.
+    points : int
+        Measured sizes.
+    median_error_before, median_error_after, median_error_held_out : float
+        Medians of |ln(predicted/measured)|: with the shipped constants, with the fitted ones, and of each point with
+        those fitted without it.
+    versions : tuple of str
+        Libraries that the logs name.
+    logs : tuple of str
+        Each log's name, the SHA-256 of its bytes, and the lines of its tables.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    topology: str
+    collectives: tuple[str, ...]
+    workers: tuple[int, ...]
+    nodes: tuple[int, ...]
+    smallest_bytes: int
+    largest_bytes: int
+    points: int
+    median_error_before: float
+    median_error_after: float
+    median_error_held_out: float | None
+    versions: tuple[str, ...]
+    logs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Constants of a library as a file of the user states them.
+
+    Attributes
+    ----------
+    path : str
+        The file, as it was named.
+    base : str
+        The library whose other constants hold.
+    own : Own
+        Constants by name, in place of that library's.
+    fitted : FittedRange
+        What they were fitted to.
+    """
+
+    path: str
+    base: str
+    own: Own
+    fitted: FittedRange
+
+    def outside(
+        self, topology: str, kinds: Collection[str], workers: int, nodes: int, sizes_bytes: Collection[int]
+    ) -> list[str]:
+        """Return in words in what respects a use lies outside of what the constants were fitted to.
+
+        Parameters
+        ----------
+        topology : str
+            As it was asked for, with its overrides.
+        kinds : collection of str
+            Collectives that run.
+        sizes_bytes : collection of int
+            As nccl-tests counts them.
+        """
+        fitted, found = self.fitted, []
+        if topology != fitted.topology:
+            found.append(f"the topology is {topology}, not {fitted.topology}")
+        if others := sorted(set(kinds) - set(fitted.collectives)):
+            found.append(f"{', '.join(others)} was not measured, only {', '.join(fitted.collectives)}")
+        for what, number, known in (("workers", workers, fitted.workers), ("nodes", nodes, fitted.nodes)):
+            if not min(known) <= number <= max(known):
+                between = str(known[0]) if len(set(known)) == 1 else f"{min(known)} to {max(known)}"
+                found.append(f"{number} {what}, not {between}")
+        if sizes_bytes and (min(sizes_bytes) < fitted.smallest_bytes or max(sizes_bytes) > fitted.largest_bytes):
+            ends = " to ".join(dict.fromkeys(format_bytes(end(sizes_bytes)) for end in (min, max)))
+            known_ends = " to ".join(map(format_bytes, (fitted.smallest_bytes, fitted.largest_bytes)))
+            found.append(f"sizes of {ends}, not {known_ends}")
+        return found
+
+
+def machine_text(topology: str, overrides: Sequence[str]) -> str:
+    """Return a topology's name with what was set of it, by which a calibration knows its machine.
+
+    >>> machine_text("dgx-h100", ["nic.rate=200Gbps"])
+    'dgx-h100 nic.rate=200Gbps'
+    """
+    return " ".join([topology, *sorted(overrides)])
+
+
+def read_calibration(text: str) -> Calibration:
+    """Return what a file that ``s2sim calibrate`` wrote says; `TopologyError` says what is wrong with it."""
+    path = user_path(text, TopologyError)
+    tables = read_toml(path, TopologyError)
+    texts = {key: tables.pop(key, None) for key in _TEXTS}
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            raise TopologyError(f"{path.name}: {key} is missing: let s2sim calibrate write the file")
+    base = str(texts["base"])
+    fitted = _fitted(tables.pop(_FITTED, None), path)
+    own = tuple(sorted((name, quantity.value) for name, quantity in flat_fields(tables, "", path.name)))
+    if not (data_directory("libraries") / f"{base}.toml").is_file():
+        raise TopologyError(f"{path.name} was fitted for {base}, which s2sim does not have")
+    try:
+        load_constants(base, own)
+    except (TopologyError, UnitError) as error:
+        raise TopologyError(f"{path.name}: {error}") from None
+    except TypeError:
+        raise TopologyError(f"{path.name}: a constant is a list: write its value, as in '5us' or 0.9") from None
+    return Calibration(text, base, own, fitted)
+
+
+def _fitted(table: Any, path: Path) -> FittedRange:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        found = TypeAdapter(FittedRange).validate_python(table)
+    except ValidationError as error:
+        problems = problems_of(error.errors(), _FITTED, most=1)
+        raise TopologyError(f"{path.name}: [{_FITTED}] {problems}: let s2sim calibrate write the file") from None
+    if not (found.workers and found.nodes and found.collectives):
+        raise TopologyError(f"{path.name}: [{_FITTED}] names no workers, nodes or collectives")
+    return found
