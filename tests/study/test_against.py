@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from math import log
 
 import pytest
@@ -10,6 +12,8 @@ from s2sim.report.tables.against import against_grid
 from s2sim.study.collective.against import choose_tables, compare
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.measured_logs.nccl_tests import parse_nccl_tests
+
+from .measured_logs import logs
 
 TITLES = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
 
@@ -67,6 +71,9 @@ def test_medians_without_rows_are_null_in_json():
             "gpus": ["H100"],
             "library": None,
             "channels": None,
+            "rings": 0,
+            "trees": 0,
+            "transports": [],
         }
     ]
     assert "no row" in repr(result)
@@ -148,3 +155,91 @@ def test_other_machines_and_launches_are_noted():
     charged = against(text, "dgx-h100", library="nccl:timing=measured,launch=node")
     assert not any("launch=node" in note for note in charged.notes)
     assert any("the wire alone" in note for note in against(text, "dgx-h100").notes)
+
+
+MEASURED = "nccl:timing=measured"
+
+
+def as_logged(text, topology="dgx-h100", **options):
+    tables = chosen(text)
+    spec = CollectiveSpec(topology, tables.kind, tables.workers, tables.largest_bytes, library=MEASURED, **options)
+    return compare(spec, tables)
+
+
+def test_algorithms_protocols_rings_and_trees_are_those_of_the_log():
+    result = as_logged(logs.GRAPHS)
+    ran = [(row.algorithm.partition(",")[0], row.protocol) for row in result.rows]
+    # A ring that visits the ranks otherwise is one of its own, and its twin would not be.
+    assert ran == [("double-binary-tree:chunks=1", "LL"), ("ring:channels=2", "LL"), ("ring:channels=2", "Simple")]
+    assert (result.tables[0].rings, result.tables[0].trees) == (2, 2)
+    assert not any("simulated by" in note for note in result.notes)
+    twins = as_logged(logs.GRAPHS.replace("0   2   1   3", "0   1   2   3"))
+    assert [row.algorithm for row in twins.rows[1:]] == ["ring", "ring"]
+
+
+def test_what_the_log_forces_counts_for_all_sizes_and_an_algorithm_that_is_asked_for_before_it():
+    told = "a:1:2 [0] NCCL INFO NCCL_{} set by environment to {}\n"
+    said = told.format("ALGO", "Tree") + told.format("PROTO", "LL128")
+    text = said + table("all_reduce", 16, {8: 90, 2**26: 900})
+    rows = as_logged(text).rows
+    assert {(row.algorithm.partition(":")[0], row.protocol) for row in rows} == {("double-binary-tree", "LL128")}
+    asked = as_logged(text, algorithm="ring")
+    assert {row.algorithm.partition(":")[0] for row in asked.rows} == {"ring"}
+    assert "2 rows that were measured by tree are simulated by ring, as asked" in asked.notes
+
+
+def test_what_cannot_be_here_is_simulated_otherwise_and_told():
+    result = as_logged(
+        logs.GRAPHS.replace("Algo RING proto SIMPLE", "Algo NVLS_TREE proto SIMPLE").replace("H100", "A100")
+    )
+    assert any("measured by nvls-tree is simulated by" in note for note in result.notes)
+    unknown = as_logged(logs.GRAPHS.replace("Algo RING proto LL ", "Algo WARP proto LL "))
+    assert any("measured by WARP is simulated by ring" in note for note in unknown.notes)
+
+
+def test_ways_that_the_topology_has_not_are_told():
+    sockets = logs.GRAPHS.replace("via P2P/CUMEM", "via NET/Socket/0")
+    assert any("connected by sockets" in note for note in as_logged(sockets).notes)
+    staged = logs.GRAPHS.replace("via P2P/CUMEM", "via NET/IB/0")
+    assert any("without GPUDirect" in note for note in as_logged(staged).notes)
+    assert not any("connected" in note for note in as_logged(logs.GRAPHS).notes)
+
+
+def test_terms_and_what_none_explains_are_the_difference():
+    result = as_logged(logs.GRAPHS)
+    for row in result.rows:
+        assert row.difference_s == row.simulated_s - row.measured_s
+        terms = sum(term.difference_s for term in row.terms)
+        assert terms + row.not_explained_s == pytest.approx(row.difference_s, rel=1e-12)
+        assert sum(term.simulated_s for term in row.terms) == pytest.approx(row.simulated_s, rel=1e-12)
+    assert "measured against simulated, by term:" in repr(result)
+    assert "not explained" in repr(result)
+
+
+def test_no_terms_explain_what_packets_take():
+    result = against(table("all_reduce", 2, {2**10: 100}), network="packet")
+    assert (result.terms, result.rows[0].terms) == ((), ())
+    assert result.rows[0].not_explained_s == result.rows[0].difference_s
+    assert any("no terms explain" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_damaged_logs_are_explained_or_refused(count):
+    draw = random.Random(13)
+    explained, errors = 0, []
+    for _ in range(count):
+        text = logs.damaged(logs.GRAPHS, draw)
+        before = time.process_time()
+        try:
+            if chosen(text).workers > 32:
+                continue
+            result = as_logged(text)
+        except S2SimError as error:
+            errors.append(str(error))
+        else:
+            json.dumps(result.to_json(), allow_nan=False)
+            explained += bool(repr(result))
+        assert time.process_time() - before < 5
+    assert explained
+    assert errors
+    assert not any("\n" in error for error in errors)

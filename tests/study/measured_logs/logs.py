@@ -129,6 +129,37 @@ PER_ITERATION = """\
 51.00  50.90  1.00  2025-06-01 10:11:12
 """
 
+# What rank 0 says of the rings of four GPUs in two nodes, all ranks of connections and trees, and sizes of choices.
+GRAPHS = """\
+# Collective test starting: all_reduce_perf
+# nThread 1 nGpus 1 minBytes 8 maxBytes 4194304 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1
+#  Rank  0 Group  0 Pid    101 on     node-a device  0 [0000:18:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid    102 on     node-a device  1 [0000:2a:00] NVIDIA H100 80GB HBM3
+#  Rank  2 Group  0 Pid    103 on     node-a device  2 [0000:3a:00] NVIDIA H100 80GB HBM3
+#  Rank  3 Group  0 Pid    104 on     node-a device  3 [0000:4a:00] NVIDIA H100 80GB HBM3
+NCCL version 2.27.5+cuda12.9
+node-a:101:140 [0] NCCL INFO comm 0x55 rank 0 nRanks 4 nNodes 1 localRanks 4 localRank 0 MNNVL 0
+node-a:101:140 [0] NCCL INFO Channel 00/02 :    0   1   2   3
+node-a:101:140 [0] NCCL INFO Channel 01/02 :    0   2   1   3
+node-a:101:140 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1 [1] 1/-1/-1->0->3
+node-a:102:141 [1] NCCL INFO Trees [0] 2/-1/-1->1->0 [1] 2/-1/-1->1->0
+node-a:103:142 [2] NCCL INFO Trees [0] 3/-1/-1->2->1 [1] -1/-1/-1->2->1
+node-a:104:143 [3] NCCL INFO Trees [0] -1/-1/-1->3->2 [1] 0/-1/-1->3->-1
+node-a:101:140 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+node-a:102:141 [1] NCCL INFO Channel 00/0 : 1[1] -> 2[2] via P2P/CUMEM
+node-a:103:142 [2] NCCL INFO Channel 00/0 : 2[2] -> 3[3] via P2P/CUMEM
+node-a:104:143 [3] NCCL INFO Channel 00/0 : 3[3] -> 0[0] via P2P/CUMEM
+node-a:101:140 [0] NCCL INFO 2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+node-a:101:140 [0] NCCL INFO AllReduce: 8 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}
+           8             2     float     sum      -1    14.27    0.00    0.00       0    14.31    0.00    0.00       0
+node-a:101:140 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}
+       65536         16384     float     sum      -1    24.00    2.73    4.10       0    24.02    2.73    4.10       0
+node-a:101:140 [0] NCCL INFO AllReduce: 4194304 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..1}
+     4194304       1048576     float     sum      -1    90.30   46.45   69.67       0    91.94   45.62   68.43       0
+# Avg bus bandwidth    : 24.6
+"""
+
 ALL = (
     OF_TODAY,
     OF_2019,
@@ -138,5 +169,40 @@ ALL = (
     CHOSEN,
     CUT,
     PER_ITERATION,
+    GRAPHS,
     *map(launched_by, LAUNCHERS),
 )
+
+
+def damaged(text, draw):
+    """Return a text with one to four changes such as pastes, editors and broken disks make."""
+    for _ in range(draw.randint(1, 4)):
+        lines = text.split("\n")
+        at = draw.randrange(len(text) + 1)
+        line, other = draw.randrange(len(lines)), draw.randrange(len(lines))
+        match draw.randrange(8):
+            case 0:
+                text = text[:at] + text[at + draw.randint(1, 40) :]
+            case 1:
+                text = text[:at] + draw.choice("0123456789.-+eE#:*|[]NA/ \t\n\r\x00\x1b\u00e9\u0663") + text[at + 1 :]
+            case 2:
+                text = (
+                    text[:at]
+                    + draw.choice(["9" * 5000, " " * 3000, "1e999", "nan", "-", "N/A", "float", "\n"])
+                    + text[at:]
+                )
+            case 3:
+                lines[line], lines[other] = lines[other], lines[line]
+                text = "\n".join(lines)
+            case 4:
+                text = "\n".join([*lines[:line], lines[other] + lines[line], *lines[line + 1 :]])
+            case 5:
+                text = "\n".join([*lines[:line], *lines[other:]])
+            case 6:
+                text = text[:at]
+            case _:
+                words = lines[line].split(" ")
+                draw.shuffle(words)
+                lines[line] = " ".join(words)
+                text = "\n".join(lines)
+    return text

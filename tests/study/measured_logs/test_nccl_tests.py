@@ -179,40 +179,6 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path):
     assert len(read_nccl_tests(tmp_path / "windows.log")[0].rows) == 3
 
 
-def damaged(text, draw):
-    """Return a text with one to four changes such as pastes, editors and broken disks make."""
-    for _ in range(draw.randint(1, 4)):
-        lines = text.split("\n")
-        at = draw.randrange(len(text) + 1)
-        line, other = draw.randrange(len(lines)), draw.randrange(len(lines))
-        match draw.randrange(8):
-            case 0:
-                text = text[:at] + text[at + draw.randint(1, 40) :]
-            case 1:
-                text = text[:at] + draw.choice("0123456789.-+eE#:*|[]NA/ \t\n\r\x00\x1b\u00e9\u0663") + text[at + 1 :]
-            case 2:
-                text = (
-                    text[:at]
-                    + draw.choice(["9" * 5000, " " * 3000, "1e999", "nan", "-", "N/A", "float", "\n"])
-                    + text[at:]
-                )
-            case 3:
-                lines[line], lines[other] = lines[other], lines[line]
-                text = "\n".join(lines)
-            case 4:
-                text = "\n".join([*lines[:line], lines[other] + lines[line], *lines[line + 1 :]])
-            case 5:
-                text = "\n".join([*lines[:line], *lines[other:]])
-            case 6:
-                text = text[:at]
-            case _:
-                words = lines[line].split(" ")
-                draw.shuffle(words)
-                lines[line] = " ".join(words)
-                text = "\n".join(lines)
-    return text
-
-
 def rows_or_error(text, *, in_place):
     """Return the rows of all tables and no text, or none and the error's; any other error is one of the test."""
     try:
@@ -227,7 +193,7 @@ def test_damaged_logs_are_read_or_refused_in_one_line(count):
     draw = random.Random(12)
     refused = 0
     for number in range(count):
-        text = damaged(draw.choice(logs.ALL), draw)
+        text = logs.damaged(draw.choice(logs.ALL), draw)
         before = time.process_time()
         rows, said = rows_or_error(text, in_place=bool(number % 2))
         assert time.process_time() - before < 1

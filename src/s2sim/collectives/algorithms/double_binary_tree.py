@@ -46,18 +46,21 @@ def _depth(parent: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Trees:
-    """Two trees over the members of a group, every edge used up and down: int64 and bool arrays of shape (pairs,).
+    """Trees over the members of a group, every edge used up and down: int64 and bool arrays of shape (pairs,).
 
     Attributes
     ----------
+    count
+        Trees.
     sender, receiver
         Members of each pair: for each tree its edges upwards, then downwards.
     tree, adds
-        Which tree a pair belongs to, 0 or 1, and whether it leads up.
+        Which tree a pair belongs to, from 0 on, and whether it leads up.
     delay
         Rounds after which a pair carries its first chunk.
     """
 
+    count: int
     sender: Ints
     receiver: Ints
     tree: Ints
@@ -70,7 +73,7 @@ class _Trees:
 
 
 def _trees(parents: list[Ints]) -> _Trees:
-    """Return the pairs of two trees.
+    """Return the pairs of some trees.
 
     A member at depth d sends chunk c up in round c + height - d, as soon as its children can have delivered it, and
     receives the sum in round c + height + d - 1.
@@ -85,7 +88,7 @@ def _trees(parents: list[Ints]) -> _Trees:
         delay += [height - depth[child], height + depth[child] - 1]
         adds += [np.ones(len(child), bool), np.zeros(len(child), bool)]
         tree += [np.full(2 * len(child), number)]
-    return _Trees(*(np.concatenate(parts) for parts in (sender, receiver, tree, delay, adds)))
+    return _Trees(len(parents), *(np.concatenate(parts) for parts in (sender, receiver, tree, delay, adds)))
 
 
 def _over_members(members: int) -> _Trees:
@@ -173,12 +176,18 @@ class DoubleBinaryTree(OverGroups):
         return _over_members(demand.ranks).rounds(chunks) * hops.round_s(demand.buffer_bytes / 2 / chunks)
 
 
+def tree_stage(groups: Groups, parents: list[Ints], chunks: int) -> Stage:
+    """Return the rounds in which an all-reduce of each group goes up and down some trees, each with an even part.
+
+    ``parents`` has the parent of each member in each tree, -1 of its root.
+    """
+    return _pipelined(groups, _trees(parents), chunks)
+
+
 def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
-    """Return the rounds in which chunks of both halves go up and down the trees, one behind the other."""
-    begin, end = groups.begin[:, 0], groups.end[:, -1]
-    middle = begin + (end - begin) // 2
-    first, last = np.stack([begin, middle], axis=1), np.stack([middle, end], axis=1)
-    chunk_bytes = groups.bytes.sum(axis=1) / 2 / chunks
+    """Return the rounds in which chunks of each tree's part go up and down, one behind the other."""
+    first, last = cut(groups.begin[:, :1], groups.end[:, -1:], np.arange(trees.count), trees.count)
+    chunk_bytes = groups.bytes.sum(axis=1) / trees.count / chunks
     # Rounds with the same pairs at work are one step, made when asked for.
     rounds = trees.rounds(chunks)
     if rounds * len(trees.delay) > _MOST_PLACES:

@@ -95,6 +95,11 @@ class Software(Profile):
         networks = " and ".join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))
         return f"with its constants for {networks}, one process a {'node' if self.one_process else 'GPU'}"
 
+    @property
+    def protocol_names(self) -> tuple[str, ...]:
+        """Names of all protocols of the library."""
+        return tuple(each.name for each in self._constants.protocols)
+
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
         """Return the algorithms of a kind, trees in as many pieces as each protocol sends; none for other kinds.
 

@@ -43,7 +43,14 @@ def channel_groups(demand: Demand, cluster: Cluster, channels: int) -> Groups:
     In every node that order is rank order turned, or one along the links of its mesh. Groups have even parts of a
     shared buffer, or of every rank's stretch; as many as there are rings in one mesh have the parts of these.
     """
-    orders, shares = _orders(cluster, channels)
+    return groups_in(demand, *_orders(cluster, channels))
+
+
+def groups_in(demand: Demand, orders: Ints, shares: Ints) -> Groups:
+    """Return a group a channel, of all ranks in its order, with so many parts of the data.
+
+    ``orders`` is int64 of shape (channels, ranks), ``shares`` of shape (channels,).
+    """
     ends = np.cumsum(shares)
     begins, parts = ends - shares, int(ends[-1])
     if demand.shared:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.terms.term import BYTES, in_words
+from s2sim.collectives.terms.term import BYTES, WIRE_LATENCY, in_words
 
 if TYPE_CHECKING:
     from s2sim.arrays import Ints
@@ -109,7 +109,7 @@ class RoundTerms:
         part_ps = by_class / by_class.sum() * wire_ps
         for kind in np.flatnonzero(by_class):
             count = repeated * float(crossed[kind])
-            self._terms.add("wire latency", fabric.class_names[kind], count, repeated * float(part_ps[kind]))
+            self._terms.add(WIRE_LATENCY, fabric.class_names[kind], count, repeated * float(part_ps[kind]))
 
     def _bytes(self, sent: Round, message: int, lasts_ps: int, repeated: int) -> None:
         fabric, added = self._cluster.fabric, sent.pattern.overheads

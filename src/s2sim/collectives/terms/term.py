@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.per_message import Powers
 
 BYTES = "bytes"
+WIRE_LATENCY = "wire latency"
 _QUANTITIES = ("latency", "share", "share-over-nodes", "stages")
 
 

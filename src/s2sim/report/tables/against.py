@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s2sim.report.tables.explained import explanation_lines
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
 from s2sim.report.tables.text import aligned
 from s2sim.report.tables.texts import UNDEFINED, factor_text, workers_text
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from s2sim.study.collective.against_result import AgainstResult, ComparedRow, LogTable
 
 _LARGE_BYTES = 2**20
+_SHOWN_WAYS = 2
 
 
 def against_lines(result: AgainstResult) -> list[str]:
@@ -30,6 +32,7 @@ def against_lines(result: AgainstResult) -> list[str]:
         *(f"  {_measured(table)}" for table in result.tables),
         "ln(simulated / measured):",
         *aligned(errors, indent="  "),
+        *explanation_lines(result),
     ]
 
 
@@ -48,7 +51,7 @@ def against_grid(result: AgainstResult) -> Grid:
         figures("busbw\nmeasured\n(GB/s)", lambda row: f"{row.measured_busbw_Bps / 1e9:.2f}"),
         figures("busbw\nsimulated\n(GB/s)", lambda row: f"{row.simulated_busbw_Bps / 1e9:.2f}"),
         *ran,
-        words("simulated\nby", lambda row: row.algorithm),
+        words("simulated\nby", lambda row: f"{row.algorithm} {row.protocol}".rstrip()),
     )
 
 
@@ -60,7 +63,9 @@ def _measured(table: LogTable) -> str:
     if table.hosts:
         said.append(number_of(table.hosts, "host"))
     said += [*table.gpus, *([] if table.library is None else [table.library])]
-    return ", ".join([*said, *([] if table.channels is None else [number_of(table.channels, "channel")])])
+    said += [] if table.channels is None else [number_of(table.channels, "channel")]
+    said += [number_of(count, what) for count, what in ((table.rings, "ring"), (table.trees, "tree")) if count]
+    return ", ".join([*said, *table.transports[:_SHOWN_WAYS]])
 
 
 def _ran(row: ComparedRow) -> str:

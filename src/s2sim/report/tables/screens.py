@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s2sim.report.tables.against import against_grid, against_lines
+from s2sim.report.tables.explained import difference_grid, scales_grid
 from s2sim.report.tables.faults import fault_lines
 from s2sim.report.tables.flows import flows_grid, flows_lines
 from s2sim.report.tables.html import lines_html
@@ -46,9 +47,12 @@ def collective_screen(result: CollectiveResult) -> Screen:
 
 
 def against_screen(result: AgainstResult) -> Screen:
-    """Return how far simulated times are from measured ones, over all and by size."""
+    """Return how far simulated times are from measured ones, over all, by size, and which terms explain it."""
+    terms = [difference_grid(result), scales_grid(result)] if result.terms else []
     notes = [f"Note: {note}." for note in result.notes]
-    return Screen([result.headline, *against_lines(result)], [against_grid(result)], ["", *notes] if notes else [])
+    return Screen(
+        [result.headline, *against_lines(result)], [against_grid(result), *terms], ["", *notes] if notes else []
+    )
 
 
 def flows_screen(result: FlowsResult) -> Screen:

@@ -11,6 +11,7 @@ from s2sim.units import format_bytes, format_rate, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from s2sim.study.collective.against_result import TermScale
     from s2sim.study.collective.terms import TermRow
 
 _OF_BYTES = ("bytes", "limit")
@@ -29,7 +30,7 @@ def terms_grid(terms: Sequence[TermRow], time_s: float) -> Grid:
     )
 
 
-def term_name(term: TermRow) -> str:
+def term_name(term: TermRow | TermScale) -> str:
     """Return what a term is in words."""
     if term.kind == term.of:
         return term.kind

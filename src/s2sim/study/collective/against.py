@@ -6,26 +6,35 @@ from math import log
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from s2sim.collectives.schedules.demand import KINDS
+from s2sim.collectives.terms.of_schedule import terms_of
 from s2sim.errors import OptionError, S2SimError, unknown_name
+from s2sim.study.collective.against_notes import notes_of
 from s2sim.study.collective.against_result import LARGE_BYTES, AgainstResult, ComparedRow, LogTable
-from s2sim.study.collective.many_sizes import launches_by_node, time_sizes
-from s2sim.study.collective.sizes import bus_factor
+from s2sim.study.collective.as_logged import LoggedTimer
+from s2sim.study.collective.explained import explain, not_explained_s
+from s2sim.study.collective.many_sizes import time_sizes
+from s2sim.study.collective.plan import plan_collective
+from s2sim.study.collective.sizes import bus_factor, make_demand
 from s2sim.study.progress import SILENT
+from s2sim.study.scenario.calibrated import outside_notes
 from s2sim.topology.describe import first_line
-from s2sim.words import number_of, plural
+from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.collectives.schedules.demand import Kind
-    from s2sim.study.collective.many_sizes import TimedSize
+    from s2sim.collectives.terms.term import Term
+    from s2sim.study.collective.against_result import TermDifference
     from s2sim.study.collective.spec import CollectiveSpec
     from s2sim.study.measured_logs.table import MeasuredRow, MeasuredTable
     from s2sim.study.progress import Progress
     from s2sim.topology.cluster import Cluster
+
+
+# More are taken for damage of a log, unless asked for.
+_MOST_RANKS = 1 << 16
 
 
 class ChosenTables(NamedTuple):
@@ -81,6 +90,8 @@ def choose_tables(
             )
             raise OptionError(f"{origin} {found}: give --workers")
         workers = counts[0]
+        if workers > _MOST_RANKS:
+            raise OptionError(f"{origin} says that {workers:,} ranks ran: give --workers if that is no damage")
     chosen = tuple(table for table in of_kind if table.ranks in (None, workers))
     if not chosen:
         ran = ", ".join(map(str, counts))
@@ -93,15 +104,17 @@ def compare(spec: CollectiveSpec, chosen: ChosenTables, progress: Progress = SIL
 
     `S2SimError` for what cannot be simulated as asked, and where no row has both a size and a time.
     """
-    measured = [row for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
+    found = [_Found(row, table) for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
     nothing = S2SimError(f"{chosen.log}: nothing to compare, no row has bytes and times above zero on both sides")
-    if not measured:
+    if not found:
         raise nothing
-    timed, cluster, notes = time_sizes(spec, [row.size_bytes for row in measured], progress)
+    timed, cluster, notes = _simulate(spec, found, progress)
+    both = [(each, size) for each, size in zip(found, timed, strict=True) if size.time_s]
+    if not both:
+        raise nothing
+    scales, parts = explain([size.terms for _, size in both], [each.row.time_s for each, _ in both])
     bus = bus_factor(spec.kind, spec.workers)
-    rows = tuple(_row(row, size, bus) for row, size in zip(measured, timed, strict=True) if size.time_s)
-    if not rows:
-        raise nothing
+    rows = tuple(_row(each.row, size, bus, terms) for (each, size), terms in zip(both, parts, strict=True))
     large = [row.log_error for row in rows if row.size_bytes >= LARGE_BYTES]
     small = [row.log_error for row in rows if row.size_bytes < LARGE_BYTES]
     return AgainstResult(
@@ -110,20 +123,82 @@ def compare(spec: CollectiveSpec, chosen: ChosenTables, progress: Progress = SIL
         kind=spec.kind,
         workers=spec.workers,
         log=chosen.log,
-        tables=tuple(
-            LogTable(table.line, table.collective, table.ranks, table.hosts, table.gpus, table.library, table.channels)
-            for table in chosen.tables
-        ),
+        tables=tuple(map(_table, chosen.tables)),
         rows=rows,
         median_abs_log_error_large=median(map(abs, large)) if large else None,
         median_abs_log_error_small=median(map(abs, small)) if small else None,
         signed_log_error_large=median(large) if large else None,
         signed_log_error_small=median(small) if small else None,
-        notes=(*notes, *_notes(spec, chosen, cluster, {row.line for row in rows})),
+        terms=tuple(scales),
+        notes=(*notes, *notes_of(spec, chosen.tables, cluster, rows)),
     )
 
 
-def _row(row: MeasuredRow, size: TimedSize, bus: float) -> ComparedRow:
+class _Found(NamedTuple):
+    """A row that is compared, and its table."""
+
+    row: MeasuredRow
+    table: MeasuredTable
+
+
+class _Simulated(NamedTuple):
+    """What a row takes in simulation; no terms where something else than the schedule decides how long."""
+
+    size_bytes: int
+    time_s: float
+    algorithm: str
+    protocol: str
+    terms: tuple[Term, ...]
+
+
+def _simulate(
+    spec: CollectiveSpec, found: Sequence[_Found], progress: Progress
+) -> tuple[list[_Simulated], Cluster, list[str]]:
+    """Return what rows take as the log says that they ran, where, and what else to know.
+
+    Over packets, or where links fail meanwhile, they run as asked, and have no terms.
+    """
+    planned = plan_collective(spec)
+    cluster, sizes = planned.cluster, [each.row.size_bytes for each in found]
+    if spec.network != "fluid" or planned.scenario.disturbed:
+        timed, _, notes = time_sizes(spec, sizes, progress)
+        return [_Simulated(size.size_bytes, size.time_s, size.algorithm, "", ()) for size in timed], cluster, notes
+    notes = outside_notes(planned.library, planned.scenario, spec.workers, [(spec.kind, size) for size in sizes])
+    timer = LoggedTimer(cluster, planned.profile, spec.algorithm)
+    known: dict[object, _Simulated] = {}
+    progress.start(len(found), "simulating sizes")
+    simulated = []
+    for row, table in found:
+        key = row.size_bytes, row.algorithm, row.protocol, row.channels, table.line
+        if key not in known:
+            demand = make_demand(spec.kind, row.size_bytes, spec.workers, spec.root)
+            one = timer.time(demand, row, table)
+            schedule, terms = one.schedule, terms_of(one, cluster)
+            time_s = one.duration_ps / PS_PER_S
+            known[key] = _Simulated(row.size_bytes, time_s, schedule.algorithm, schedule.protocol, terms)
+        simulated.append(known[key])
+        progress.advance()
+    progress.stop()
+    return simulated, cluster, notes
+
+
+def _table(table: MeasuredTable) -> LogTable:
+    return LogTable(
+        line=table.line,
+        collective=table.collective,
+        ranks=table.ranks,
+        hosts=table.hosts,
+        gpus=table.gpus,
+        library=table.library,
+        channels=table.channels,
+        rings=len(table.rings),
+        trees=len(table.trees),
+        transports=table.transports,
+    )
+
+
+def _row(row: MeasuredRow, size: _Simulated, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:
+    difference_s = size.time_s - row.time_s
     return ComparedRow(
         line=row.line,
         size_bytes=row.size_bytes,
@@ -136,38 +211,8 @@ def _row(row: MeasuredRow, size: TimedSize, bus: float) -> ComparedRow:
         algorithm=size.algorithm,
         measured_algorithm=row.algorithm,
         measured_protocol=row.protocol,
+        protocol=size.protocol,
+        difference_s=difference_s,
+        not_explained_s=not_explained_s(difference_s, terms),
+        terms=terms,
     )
-
-
-def _notes(spec: CollectiveSpec, chosen: ChosenTables, cluster: Cluster, compared: set[int]) -> list[str]:
-    """Return what else to know: what the log does not say or says otherwise, and which of its lines are left out."""
-    notes = []
-    if spec.library is None:
-        notes.append("simulated is the wire alone: --library nccl adds launches, hops and protocols")
-    nodes = len(np.unique(cluster.node_of_rank[: spec.workers]))
-    for table in chosen.tables:
-        where = f"the table at line {table.line}"
-        if table.collective is None:
-            notes.append(f"{where} names no collective and is taken for {spec.kind}")
-        if table.ranks is None:
-            notes.append(f"{where} does not say how many ranks ran and is taken for {spec.workers}")
-        if len(table.devices) == spec.workers and table.hosts != nodes:
-            notes.append(f"{where} ran on {number_of(table.hosts, 'host')}, simulated are {number_of(nodes, 'node')}")
-        by_node = (table.gpus_per_thread or 1) > 1
-        if by_node and spec.library is not None and not launches_by_node(spec.library):
-            notes.append(f"{where} launched on {table.gpus_per_thread} GPUs from one thread: launch=node charges that")
-        wrong = [row.line for row in table.rows if row.wrong]
-        if wrong:
-            notes.append(f"{_lines(wrong)} measured sums that came out wrong")
-        if table.unfinished:
-            notes.append(f"{_lines(table.unfinished)} left out: no figures")
-        idle = [row.line for row in table.rows if row.line not in compared]
-        if idle:
-            notes.append(f"{_lines(idle)} left out: no bytes, or no time")
-    return notes
-
-
-def _lines(numbers: Sequence[int]) -> str:
-    shown = [str(number) for number in numbers[:8]]
-    more = len(numbers) - len(shown)
-    return f"{plural(len(numbers), 'line')} {', '.join(shown)}{f' and {more} more' if more else ''}"

@@ -31,6 +31,10 @@ class LogTable:
         Which one ran, with its version.
     channels : int or None
         Channels that it has for collectives.
+    rings, trees : int
+        Channels whose ring or tree is told from end to end.
+    transports : tuple of str
+        What ranks are connected by, in the library's words.
     """
 
     line: int
@@ -40,6 +44,53 @@ class LogTable:
     gpus: tuple[str, ...]
     library: str | None
     channels: int | None
+    rings: int
+    trees: int
+    transports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TermDifference:
+    """A term of one row.
+
+    Attributes
+    ----------
+    kind, of : str
+        Of which constant or class of link, as in `TermScale`.
+    simulated_s : float
+        What it takes in simulation.
+    difference_s : float
+        What of simulated minus measured time it stands for.
+    """
+
+    kind: str
+    of: str
+    simulated_s: float
+    difference_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TermScale:
+    """A term over all rows, and how long it takes as measured.
+
+    Attributes
+    ----------
+    kind, of : str
+        Of which constant or class of link; all latencies of wires are one.
+    scale : float
+        Measured over simulated, with a pull towards 1; 1 where rows do not tell.
+    told_with : int
+        Number of the first term of this list with which it goes up and down over all rows, so that both have one scale;
+        its own where it is told alone.
+    explains : float
+        Sum over rows of what it stands for, over that of all differences, either without sign.
+    """
+
+    kind: str
+    of: str
+    scale: float
+    told_with: int
+    explains: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +113,14 @@ class ComparedRow:
         By which it was simulated.
     measured_algorithm, measured_protocol : str or None
         By which it ran, where the log has the library's word for it.
+    protocol : str
+        With which it was simulated, empty where there is only one.
+    difference_s : float
+        Simulated minus measured time: the sum of what its terms stand for and of what none explains.
+    not_explained_s : float
+        What no term explains, positive or negative.
+    terms : tuple of TermDifference
+        Those that take time; none where something else than the schedule decides how long it takes.
     """
 
     line: int
@@ -75,6 +134,10 @@ class ComparedRow:
     algorithm: str
     measured_algorithm: str | None
     measured_protocol: str | None
+    protocol: str
+    difference_s: float
+    not_explained_s: float
+    terms: tuple[TermDifference, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -95,6 +158,8 @@ class AgainstResult(ResultForm):
         Median of ``|log_error|`` over rows from 1 MiB on, and below; None where there are none.
     signed_log_error_large, signed_log_error_small : float or None
         Median of ``log_error`` over the same rows.
+    terms : tuple of TermScale
+        What the simulated times are the sum of, and how long each takes as measured.
     notes : tuple of str
         What else to know, and what was left out.
     """
@@ -112,4 +177,5 @@ class AgainstResult(ResultForm):
     median_abs_log_error_small: float | None
     signed_log_error_large: float | None
     signed_log_error_small: float | None
+    terms: tuple[TermScale, ...]
     notes: tuple[str, ...]

@@ -107,9 +107,10 @@ class _Run:
         # A list may be cut short in the middle, and its last rank still be there.
         return max(self.devices) + 1 if self.devices else self.said.nranks
 
-    def ran(self, row: MeasuredRow) -> tuple[str | None, str | None]:
-        """Return by which algorithm and protocol a row ran, where the library says so."""
-        return self.said.choices.get(row.size_bytes, (None, None))
+    def ran(self, row: MeasuredRow) -> MeasuredRow:
+        """Return a row with how it ran, where the library says so."""
+        took = self.said.choice(row.size_bytes)
+        return replace(row, algorithm=took.algorithm, protocol=took.protocol, channels=took.channels)
 
     def note(self, line: str) -> None:
         """Take what a line says that is none of the table."""
@@ -251,18 +252,21 @@ class _Reading:
         """End the table that is open; what was said of it holds for no other, unless it has no rows."""
         self._drop_begun()
         if self._rows and self.header is not None:
-            run = self._run
+            run, ranks = self._run, self._run.ranks or 0
             table = MeasuredTable(
-                self.header,
-                run.collective,
-                run.ranks,
-                tuple(run.devices[rank] for rank in sorted(run.devices)),
-                run.gpus_per_thread,
-                run.library,
-                run.said.channels,
-                tuple(replace(row, algorithm=run.ran(row)[0], protocol=run.ran(row)[1]) for row in self._rows),
-                None if average_GBps is None else average_GBps * 1e9,
-                tuple(self._unfinished),
+                line=self.header,
+                collective=run.collective,
+                ranks=run.ranks,
+                devices=tuple(run.devices[rank] for rank in sorted(run.devices)),
+                gpus_per_thread=run.gpus_per_thread,
+                library=run.library,
+                channels=run.said.channels,
+                rows=tuple(map(run.ran, self._rows)),
+                average_busbw_Bps=None if average_GBps is None else average_GBps * 1e9,
+                unfinished=tuple(self._unfinished),
+                rings=run.said.rings(ranks),
+                trees=run.said.trees(ranks),
+                transports=run.said.transports,
             )
             self._tables.append(table)
             self._run = _Run()

@@ -23,6 +23,8 @@ class MeasuredRow:
         Elements that came out wrong; None where nobody looked.
     algorithm, protocol : str or None
         What the library says that it took for this size, as ``ring`` and ``LL128``; None where the log lacks it.
+    channels : int or None
+        Over how many channels, likewise.
     """
 
     line: int
@@ -34,6 +36,7 @@ class MeasuredRow:
     wrong: float | None
     algorithm: str | None = None
     protocol: str | None = None
+    channels: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,12 @@ class MeasuredTable:
         As printed below the table.
     unfinished : tuple of int
         Lines of rows that were begun and have no figures.
+    rings : tuple of tuple of int
+        The ranks of each channel's ring in their order, as far as the library tells it.
+    trees : tuple of tuple of int
+        The parent of each rank in each channel's tree, -1 of its root, likewise.
+    transports : tuple of str
+        What ranks are connected by, in the library's words.
     """
 
     line: int
@@ -83,6 +92,9 @@ class MeasuredTable:
     rows: tuple[MeasuredRow, ...]
     average_busbw_Bps: float | None
     unfinished: tuple[int, ...]
+    rings: tuple[tuple[int, ...], ...] = ()
+    trees: tuple[tuple[int, ...], ...] = ()
+    transports: tuple[str, ...] = ()
 
     @property
     def hosts(self) -> int:
