@@ -222,6 +222,6 @@ def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
     whole = None
     if rounds:
         delay = np.tile(trees.delay, len(groups.ranks))
-        line = (2 * np.arange(len(groups.ranks))[:, None] + trees.tree).reshape(-1)
+        line = (trees.count * np.arange(len(groups.ranks))[:, None] + trees.tree).reshape(-1)
         whole = Whole(every_round, delay, chunks, line)
     return Stage(LazySteps(len(starts), make), pieces, whole=whole)
