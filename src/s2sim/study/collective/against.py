@@ -7,30 +7,24 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from s2sim.collectives.schedules.demand import KINDS
-from s2sim.collectives.terms.of_schedule import terms_of
 from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.study.collective.against_notes import notes_of
 from s2sim.study.collective.against_result import LARGE_BYTES, AgainstResult, ComparedRow, LogTable
-from s2sim.study.collective.as_logged import LoggedTimer
 from s2sim.study.collective.explained import explain, not_explained_s
-from s2sim.study.collective.many_sizes import time_sizes
-from s2sim.study.collective.plan import plan_collective
-from s2sim.study.collective.sizes import bus_factor, make_demand
+from s2sim.study.collective.simulated_rows import FoundRow, simulate_rows
+from s2sim.study.collective.sizes import bus_factor
 from s2sim.study.progress import SILENT
-from s2sim.study.scenario.calibrated import outside_notes
 from s2sim.topology.describe import first_line
-from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.collectives.schedules.demand import Kind
-    from s2sim.collectives.terms.term import Term
     from s2sim.study.collective.against_result import TermDifference
+    from s2sim.study.collective.simulated_rows import SimulatedRow
     from s2sim.study.collective.spec import CollectiveSpec
     from s2sim.study.measured_logs.table import MeasuredRow, MeasuredTable
     from s2sim.study.progress import Progress
-    from s2sim.topology.cluster import Cluster
 
 
 # More are taken for damage of a log, unless asked for.
@@ -104,11 +98,11 @@ def compare(spec: CollectiveSpec, chosen: ChosenTables, progress: Progress = SIL
 
     `S2SimError` for what cannot be simulated as asked, and where no row has both a size and a time.
     """
-    found = [_Found(row, table) for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
+    found = [FoundRow(row, table) for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
     nothing = S2SimError(f"{chosen.log}: nothing to compare, no row has bytes and times above zero on both sides")
     if not found:
         raise nothing
-    timed, cluster, notes = _simulate(spec, found, progress)
+    timed, cluster, notes = simulate_rows(spec, found, progress)
     both = [(each, size) for each, size in zip(found, timed, strict=True) if size.time_s]
     if not both:
         raise nothing
@@ -134,54 +128,6 @@ def compare(spec: CollectiveSpec, chosen: ChosenTables, progress: Progress = SIL
     )
 
 
-class _Found(NamedTuple):
-    """A row that is compared, and its table."""
-
-    row: MeasuredRow
-    table: MeasuredTable
-
-
-class _Simulated(NamedTuple):
-    """What a row takes in simulation; no terms where something else than the schedule decides how long."""
-
-    size_bytes: int
-    time_s: float
-    algorithm: str
-    protocol: str
-    terms: tuple[Term, ...]
-
-
-def _simulate(
-    spec: CollectiveSpec, found: Sequence[_Found], progress: Progress
-) -> tuple[list[_Simulated], Cluster, list[str]]:
-    """Return what rows take as the log says that they ran, where, and what else to know.
-
-    Over packets, or where links fail meanwhile, they run as asked, and have no terms.
-    """
-    planned = plan_collective(spec)
-    cluster, sizes = planned.cluster, [each.row.size_bytes for each in found]
-    if spec.network != "fluid" or planned.scenario.disturbed:
-        timed, _, notes = time_sizes(spec, sizes, progress)
-        return [_Simulated(size.size_bytes, size.time_s, size.algorithm, "", ()) for size in timed], cluster, notes
-    notes = outside_notes(planned.library, planned.scenario, spec.workers, [(spec.kind, size) for size in sizes])
-    timer = LoggedTimer(cluster, planned.profile, spec.algorithm)
-    known: dict[object, _Simulated] = {}
-    progress.start(len(found), "simulating sizes")
-    simulated = []
-    for row, table in found:
-        key = row.size_bytes, row.algorithm, row.protocol, row.channels, table.line
-        if key not in known:
-            demand = make_demand(spec.kind, row.size_bytes, spec.workers, spec.root)
-            one = timer.time(demand, row, table)
-            schedule, terms = one.schedule, terms_of(one, cluster)
-            time_s = one.duration_ps / PS_PER_S
-            known[key] = _Simulated(row.size_bytes, time_s, schedule.algorithm, schedule.protocol, terms)
-        simulated.append(known[key])
-        progress.advance()
-    progress.stop()
-    return simulated, cluster, notes
-
-
 def _table(table: MeasuredTable) -> LogTable:
     return LogTable(
         line=table.line,
@@ -197,7 +143,7 @@ def _table(table: MeasuredTable) -> LogTable:
     )
 
 
-def _row(row: MeasuredRow, size: _Simulated, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:
+def _row(row: MeasuredRow, size: SimulatedRow, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:
     difference_s = size.time_s - row.time_s
     return ComparedRow(
         line=row.line,
