@@ -24,7 +24,7 @@ SHARES = (*LINKS, "host-memory", "host-memory-both-ways")
 """What a share of the rate inside a node is told of: PCIe with peer-to-peer, and without for GPUs that send or receive
 at a time, or both."""
 
-_OF_PROTOCOLS = ("share", "limit", "network-limit", "network", "ways")
+_OF_PROTOCOLS = ("share", "limit", "network-limit", "network", "ways", "messages", "part")
 _OF_SWITCHED = ("share", "share-over-nodes")
 _OF_SWITCHES = ("latency", "channels", "stages")
 _TABLES = ("launch", "peer", "protocol", "since", "share", "generation", "in-network", "network", "path")
@@ -57,6 +57,8 @@ class Protocol:
         Whether it needs NVLink inside nodes, and between nodes a way from GPU to interface past no processor.
     messages_bytes : float
         Largest message that is sent so where collectives are made of sends and receives; infinite for any.
+    part_bytes : float
+        Least part of a buffer that gets a channel of its own; infinite where it has one.
     """
 
     name: str
@@ -67,12 +69,14 @@ class Protocol:
     between_ps: int
     direct: bool
     messages_bytes: float
+    part_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
     """A network, or the way to it: the share of the rate that it leaves, and the picoseconds that it adds to a hop.
 
+    ``rendezvous_ps`` are added to messages of ``eager_bytes`` and more, which are announced before they are sent.
     ``stream_Bps`` is the most that a message gets through one interface, infinite where nothing limits it. The way to a
     network past a host has a share of the rate of the GPU's PCIe.
     """
@@ -80,6 +84,8 @@ class Way:
     share: float
     latency_ps: int
     stream_Bps: float
+    eager_bytes: float
+    rendezvous_ps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +204,7 @@ def read_constants(path: Path, own: Own = ()) -> Constants:
     known |= {f"in-network.{key}" for key in (*_OF_SWITCHES, *shares)}
     known |= {f"protocol.{name}.{key}" for name in names["protocol"] for key in (*_OF_PROTOCOLS, *LINKS)}
     known |= {f"{of}.{name}.{key}" for of in ("network", "path") for name in names[of] for key in ("share", "latency")}
-    known |= {f"network.{name}.stream" for name in names["network"]}
-    known |= {f"protocol.{name}.messages" for name in names["protocol"]}
+    known |= {f"network.{name}.{key}" for name in names["network"] for key in ("stream", "eager", "rendezvous")}
     channels = [
         f"{of}-{name}{nodes}" for of in ("tree", "ring") for name in names["protocol"] for nodes in ("", "-two-nodes")
     ]
@@ -218,6 +223,7 @@ def read_constants(path: Path, own: Own = ()) -> Constants:
             fields.latency(f"protocol.{name}.network"),
             fields.text(f"protocol.{name}.ways", "all", ("all", "direct")) == "direct",
             size_of(fields, f"protocol.{name}.messages"),
+            size_of(fields, f"protocol.{name}.part"),
         )
         for name in names["protocol"]
     )
@@ -229,6 +235,8 @@ def read_constants(path: Path, own: Own = ()) -> Constants:
                     share_of(fields, f"{table}.{name}.share"),
                     fields.latency(f"{table}.{name}.latency"),
                     fields.rate(f"{table}.{name}.stream") or float("inf"),
+                    size_of(fields, f"{table}.{name}.eager"),
+                    fields.latency(f"{table}.{name}.rendezvous"),
                 ),
             )
             for name in names[table]

@@ -71,13 +71,19 @@ def transport_of(spec: NodeSpec, library: str) -> str:
 
 
 def each_hop(
-    constants: Constants, protocol: Protocol, pattern: Pattern, cluster: Cluster, channel: tuple[str, float] = ("", inf)
+    constants: Constants,
+    protocol: Protocol,
+    pattern: Pattern,
+    cluster: Cluster,
+    channel: tuple[str, float] = ("", inf),
+    *,
+    announced: bool = False,
 ) -> Overheads:
     """Return what hops and protocol add to each message of a pattern through no switch.
 
     Inside a node that is by whether a message goes over NVLink, over PCIe or through host memory, between nodes by the
     slower and the narrower of both ends, where ``channel`` is a constant that limits the data of a message, and its
-    bytes per second.
+    bytes per second. Messages that are ``announced`` wait for that.
     """
     nodes = cluster.dims.node_set
     spec = nodes.spec[cluster.node_of_rank]
@@ -109,7 +115,7 @@ def each_hop(
     nowhere = len(ways)
     latencies = [
         one_of("hop", [*each, ("", 0)], np.where(inside, nowhere, slower))
-        for each in zip(*map(latencies_of, ways), strict=True)
+        for each in zip(*(latencies_of(way, announced=announced) for way in ways), strict=True)
     ]
     most = [_limit(protocol, each, way, channel) for each, way in zip(nodes.specs, ways, strict=True)]
     most_Bps = np.array([value for _, value in most])
@@ -159,11 +165,13 @@ def one_of(kind: str, named: Sequence[tuple[str, float]], row: Ints, times: int 
     return PerMessage(kind, powers, np.array([value for _, value in named], np.float64), row, times)
 
 
-def latencies_of(way: BetweenNodes) -> list[tuple[str, int]]:
-    """Return the latencies of a network and of the way to it, by the names of their constants."""
+def latencies_of(way: BetweenNodes, *, announced: bool) -> list[tuple[str, int]]:
+    """Return the latencies of a network and of the way to it, by the names of their constants, no name for none."""
+    rendezvous_ps = way.network.rendezvous_ps if announced else 0
     return [
         (f"network.{way.transport}.latency", way.network.latency_ps),
         (f"path.{way.path}.latency", way.to_network.latency_ps),
+        (f"network.{way.transport}.rendezvous" if rendezvous_ps else "", rendezvous_ps),
     ]
 
 

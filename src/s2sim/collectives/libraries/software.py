@@ -175,24 +175,46 @@ class Software(Profile):
         pattern, whole = sent.pattern, schedule.stage.whole
         if pattern.through_switch:
             return self._in_network(sent, cluster)
+        announced = self._announced(sent, schedule, cluster)
         if whole is not None:
             channels = "tree" if schedule.demand.kind == "all_reduce" else ""
-            every = _each_message(self, whole.round.pattern, cluster, channels)
+            every = _each_message(
+                self, whole.round.pattern, cluster, channels, self._announced(sent, schedule, cluster)
+            )
             found = every.take(pattern.part_of[1]) if pattern.part_of else every
             return replace(found, clock=_pipeline_clock(whole, every, cluster))
         channels = "ring" if schedule.algorithm.partition(":")[0] == "ring" else ""
-        found = _each_message(self, pattern, cluster, channels)
+        found = _each_message(self, pattern, cluster, channels, announced)
         if channels:
             way_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
             return replace(found, clock=ring_clock(pattern, way_ps + found.latency_ps, found.latencies))
         return found
 
-    def each_message(self, pattern: Pattern, cluster: Cluster, channels: str = "") -> Overheads:
+    def each_message(
+        self, pattern: Pattern, cluster: Cluster, channels: str = "", *, announced: bool = False
+    ) -> Overheads:
         """Return what hops and protocol add to each message of a pattern through no switch.
 
-        ``channels`` are ``ring`` or ``tree`` where a channel's rate is a limit.
+        ``channels`` are ``ring`` or ``tree`` where a channel's rate is a limit; messages between nodes may be
+        ``announced`` first.
         """
-        return each_hop(self._constants, self._sends_with, pattern, cluster, self._channel(channels, cluster))
+        channel = self._channel(channels, cluster)
+        return each_hop(self._constants, self._sends_with, pattern, cluster, channel, announced=announced)
+
+    def _announced(self, sent: Round, schedule: Schedule, cluster: Cluster) -> bool:
+        """Return whether messages between nodes are so large that they are announced.
+
+        Small buffers are not cut among all channels, but sent whole, or by a ring each rank's part of them.
+        """
+        transports = {spec.transport for spec in cluster.dims.node_set.specs}
+        eager_bytes = min((way.eager_bytes for name, way in self._constants.networks if name in transports), default=0)
+        demand, protocol = schedule.demand, self._sends_with
+        largest_bytes = float(sent.bytes.max(initial=0))
+        if demand.kind not in _MESSAGES:
+            around = schedule.algorithm.partition(":")[0] == "ring"
+            uncut_bytes = demand.buffer_bytes / (demand.ranks if around else 1)
+            largest_bytes = max(largest_bytes, min(uncut_bytes, protocol.part_bytes))
+        return largest_bytes / protocol.share >= eager_bytes
 
     def _channel(self, channels: str, cluster: Cluster) -> tuple[str, float]:
         """Return the constant that limits a channel's messages between nodes, and that limit in data a second.
@@ -241,8 +263,8 @@ class Software(Profile):
             protocol = self._sends_with
             ways = [between_nodes(constants, spec) for spec in cluster.dims.node_set.specs]
             between = [(f"protocol.{protocol.name}.network", protocol.between_ps)]
-            between += latencies_of(max(ways, key=lambda way: way.latency_ps))
-            latencies += [one_of("hop", [each], once, legs.depth) for each in between]
+            between += latencies_of(max(ways, key=lambda way: way.latency_ps), announced=True)
+            latencies += [one_of("hop", [each], once, legs.depth) for each in between if each[1]]
             stages, powers = legs.depth + 1, ()
             passed = cluster.routes(legs.src, legs.dst)
             load = np.bincount(passed.links, passed.weights, len(fabric)) * legs.share
@@ -265,9 +287,15 @@ class Software(Profile):
 
 # A pattern of which rounds have parts, with each of three protocols, beside one that it is compared with.
 @lru_cache(maxsize=8)
-def _each_message(profile: Software, pattern: Pattern, cluster: Cluster, channels: str) -> Overheads:
+def _each_message(
+    profile: Software,
+    pattern: Pattern,
+    cluster: Cluster,
+    channels: str,
+    announced: bool,
+) -> Overheads:
     """Return ``profile.each_message`` of the same pattern once."""
-    return profile.each_message(pattern, cluster, channels)
+    return profile.each_message(pattern, cluster, channels, announced=announced)
 
 
 @lru_cache(maxsize=8)
