@@ -15,6 +15,7 @@ from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.clock import ring_clock
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.schedule import Pattern
+from s2sim.collectives.terms.of_schedule import terms_of
 from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.duration import simulate_ps
 from s2sim.collectives.timing.timer import Timer
@@ -153,11 +154,20 @@ def test_large_messages_between_two_ranks_are_sent_as_plain_data():
     assert timed("dgx-h100", 16, "all_gather", 16 * 4)[0].schedule.protocol == "LL"
 
 
-def test_one_process_launches_on_one_gpu_after_the_other():
-    constants = load_constants("nccl")
-    alone, _, _ = timed("dgx-h100", 8, "all_gather", 4096)
-    together, _, _ = timed("dgx-h100", 8, "all_gather", 4096, profile=Software("nccl", one_process=True))
-    assert together.duration_ps - alone.duration_ps == 7 * constants.launch_gpu_ps
+def test_one_process_launches_on_one_gpu_after_the_other_ahead_of_them():
+    """Small collectives wait for their host, larger ones hide it."""
+    host_ps = 8 * load_constants("nccl").launch_gpu_ps
+    for size_bytes in (4096, 1 << 24):
+        alone, _, _ = timed("dgx-h100", 8, "all_gather", size_bytes)
+        together, cluster, _ = timed(
+            "dgx-h100", 8, "all_gather", size_bytes, profile=Software("nccl", one_process=True)
+        )
+        assert together.duration_ps == max(alone.duration_ps, host_ps)
+        assert together.schedule.host_bound == (alone.duration_ps < host_ps) == (size_bytes == 4096)
+        assert simulate_ps(together.schedule, cluster) == together.duration_ps
+        terms = terms_of(together, cluster)
+        assert sum(term.ps for term in terms) == together.duration_ps
+        assert any(term.constants == (("launch.gpu", 1),) for term in terms) == together.schedule.host_bound
 
 
 def test_a_library_is_asked_for_it_and_refuses_topologies_whose_latencies_may_be_its_own():

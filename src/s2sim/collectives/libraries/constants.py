@@ -127,7 +127,7 @@ class Constants:
     Attributes
     ----------
     launch_ps, launch_gpu_ps : int
-        Picoseconds of a launch, and of each further GPU that the same process launches on.
+        Picoseconds of a launch, and what a process takes that launches on several GPUs, for each of them.
     peer_inside_ps, peer_between_ps : int
         Picoseconds of each rank that one sends to or receives from where collectives are made of sends and receives, of
         its node and of another.

@@ -37,6 +37,10 @@ class Profile:
         """Return what `launch_ps` is the sum of, of one message each, the launch; empty where that is not told."""
         return ()
 
+    def host_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
+        """Return what the host takes from one launch to the next is the sum of; empty for less than GPUs ever take."""
+        return ()
+
     def choose(self, demand: Demand, cluster: Cluster) -> str | None:
         """Return the option string of the algorithm that the library takes; None for the fastest."""
 
@@ -106,4 +110,5 @@ def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile) -> Schedule:
     whole = schedule.stage.whole
     stage = replace(schedule.stage, steps=sent, whole=whole and replace(whole, round=send(whole.round)))
     launch = profile.launch_made_of(schedule, cluster)
-    return replace(schedule, stage=stage, launch_ps=launch_ps, launch=launch, protocol=profile.protocol)
+    host = profile.host_made_of(schedule, cluster)
+    return replace(schedule, stage=stage, launch_ps=launch_ps, launch=launch, protocol=profile.protocol, host=host)

@@ -155,20 +155,25 @@ class Software(Profile):
         return tree_pieces(protocol, demand.buffer_bytes, trees, int((in_node > 0).sum()), int(in_node.max()))
 
     def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:
-        """Return the time of a launch, by one process for each GPU or for all of a node."""
+        """Return the time of a launch."""
         return sum(int(each.each[0]) for each in self.launch_made_of(schedule, cluster))
 
     def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
-        """Return the latency of a launch, that of each further GPU of its process, and that of each peer."""
+        """Return the latency of a launch, and that of each peer."""
         constants, once = self._constants, np.zeros(1, np.int64)
-        further = int(np.bincount(cluster.node_of_rank).max()) - 1 if self.one_process else 0
-        launch = one_of("launch", [("launch.collective", constants.launch_ps)], once)
-        made_of = [("launch.gpu", constants.launch_gpu_ps, further)]
+        made_of = [("launch.collective", constants.launch_ps, 1)]
         if schedule.demand.kind in _MESSAGES:
             inside, between = most_peers(schedule.demand, cluster.node_of_rank)
             made_of += [("peer.inside", constants.peer_inside_ps, inside)]
             made_of += [("peer.network", constants.peer_between_ps, between)]
-        return (launch, *(one_of("launch", [(name, ps)], once, times) for name, ps, times in made_of if times))
+        return tuple(one_of("launch", [(name, ps)], once, times) for name, ps, times in made_of if times)
+
+    def host_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
+        """Return what a process takes that launches on one GPU of its node after the other, ahead of them."""
+        if not self.one_process:
+            return ()
+        gpus = int(np.bincount(cluster.node_of_rank).max())
+        return (one_of("launch", [("launch.gpu", self._constants.launch_gpu_ps)], np.zeros(1, np.int64), gpus),)
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return what hops and protocol add; rounds of rings and pipelines have a clock."""

@@ -258,7 +258,8 @@ class Schedule:
 
     ``helpers`` are GPUs beside the ranks that take part, numbered after them: servers. ``launch_ps`` is what a library
     takes to launch it, in picoseconds before the first step, ``launch`` what that is the sum of, where the library
-    tells, and ``protocol`` how it sends, where it has several ways.
+    tells, and ``protocol`` how it sends, where it has several ways. ``host`` is what a host takes from one launch to
+    the next, and ``host_bound`` tells that this takes longer than the GPUs do, which wait for it before the first step.
     """
 
     demand: Demand
@@ -268,11 +269,18 @@ class Schedule:
     launch_ps: int = 0
     launch: tuple[PerMessage, ...] = ()
     protocol: str = ""
+    host: tuple[PerMessage, ...] = ()
+    host_bound: bool = False
 
     @property
     def text(self) -> str:
         """The algorithm, and how it is sent."""
         return f"{self.algorithm} ({self.protocol})" if self.protocol else self.algorithm
+
+    @property
+    def host_ps(self) -> int:
+        """Picoseconds that the host takes."""
+        return sum(int(each.each[0]) for each in self.host)
 
     @property
     def places(self) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from s2sim.arrays import Ints
+    from s2sim.collectives.schedules.per_message import PerMessage
     from s2sim.collectives.schedules.schedule import Round, Schedule
     from s2sim.collectives.terms.term import Term
     from s2sim.collectives.timing.rounds import RoundTimes
@@ -32,11 +33,17 @@ def terms_of(timed: Timed, cluster: Cluster) -> tuple[Term, ...]:
     """Return the terms of a schedule's time on a cluster with nothing else in flight; they add up to its duration.
 
     A round belongs to its last message: the latency of that, on a ring's clock the mean around it, and then the bytes
-    of the link on its way that has most to carry, or the limit of its protocol.
+    of the link on its way that has most to carry, or the limit of its protocol. Where GPUs wait for their host, all is
+    the host's time.
     """
     schedule, times = timed.schedule, timed.times
     terms = Terms()
-    _add_launch(terms, schedule)
+    if schedule.host_bound:
+        _add_launch(terms, schedule.host)
+        return terms.whole(timed.duration_ps)
+    _add_launch(terms, schedule.launch)
+    if schedule.launch_ps and not schedule.launch:
+        terms.add("launch", "library", 1, schedule.launch_ps)
     rounds = RoundTerms(terms, cluster, times)
     if schedule.stage.chain:
         for sent, repeated in _counted(schedule):
@@ -48,12 +55,10 @@ def terms_of(timed: Timed, cluster: Cluster) -> tuple[Term, ...]:
     return terms.whole(timed.duration_ps)
 
 
-def _add_launch(terms: Terms, schedule: Schedule) -> None:
-    for made in schedule.launch:
+def _add_launch(terms: Terms, made_of: Iterable[PerMessage]) -> None:
+    for made in made_of:
         for powers, value in zip(made.powers, made.values, strict=True):
             terms.add(made.kind, in_words(powers[0][0]), made.times, float(made.times * value), powers)
-    if schedule.launch_ps and not schedule.launch:
-        terms.add("launch", "library", 1, schedule.launch_ps)
 
 
 def _counted(schedule: Schedule) -> Iterable[tuple[Round, int]]:

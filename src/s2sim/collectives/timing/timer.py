@@ -180,7 +180,7 @@ class Timer:
         bounded = [(self._bound_ps(schedule), schedule) for schedule in self._possibilities(demand)[0]]
         for bound_ps, schedule in sorted(bounded, key=lambda each: each[0]):
             if not found or bound_ps < factor * min(timed.duration_ps for timed in found):
-                found.append(self._timed(schedule, "one of several"))
+                found.append(_launched(self._timed(schedule), "one of several"))
         found.sort(key=lambda timed: timed.duration_ps)
         return [timed for timed in found if timed.duration_ps < factor * found[0].duration_ps or timed is found[0]]
 
@@ -216,22 +216,22 @@ class Timer:
     def _fastest_of(self, schedules: Sequence[Schedule], why_alone: str) -> Timed:
         """Return the fastest of several schedules, with the times of the others; one alone for its own reason."""
         if len(schedules) == 1:
-            return self._timed(schedules[0], why_alone)
-        candidates = [(self._bound_ps(schedule), schedule, self._times[schedule.release]) for schedule in schedules]
+            return _launched(self._timed(schedules[0]), why_alone)
+        candidates = [(self._bound_ps(schedule), schedule) for schedule in schedules]
         candidates.sort(key=lambda candidate: candidate[0])
         found: list[Timed] = []
         slower_ones: list[str] = []
-        for least_ps, schedule, times in candidates:
+        for least_ps, schedule in candidates:
             if found and least_ps >= found[0].duration_ps:
                 slower_ones.append(f"at least {format_seconds(least_ps / PS_PER_S)} by {schedule.text}")
                 continue
-            found.append(Timed(schedule, duration_ps(schedule, self.cluster, times), "", times))
+            found.append(self._timed(schedule))
             found.sort(key=lambda timed: timed.duration_ps)
         best, *slower = found
         slower_ones += [f"{format_seconds(item.duration_ps / PS_PER_S)} by {item.schedule.text}" for item in slower]
         protocol = f" with {best.schedule.protocol}" if best.schedule.protocol else ""
         time = format_seconds(best.duration_ps / PS_PER_S)
-        return replace(best, why=f"fastest{protocol}: {time} against {', '.join(slower_ones)}")
+        return _launched(best, f"fastest{protocol}: {time} against {', '.join(slower_ones)}")
 
     def _schedules(self, algorithm: str | Algorithm, demand: Demand) -> list[Schedule]:
         """Return the schedules of an algorithm, one for each way in which the library can send it."""
@@ -248,9 +248,20 @@ class Timer:
                 schedules += self._schedules(name, demand)
         return schedules
 
-    def _timed(self, schedule: Schedule, why: str) -> Timed:
+    def _timed(self, schedule: Schedule) -> Timed:
         times = self._times[schedule.release]
-        return Timed(schedule, duration_ps(schedule, self.cluster, times), why, times)
+        return Timed(schedule, duration_ps(schedule, self.cluster, times), "", times)
+
+
+def _launched(alone: Timed, why: str) -> Timed:
+    """Return how a schedule runs where its GPUs wait for a host that launches no faster."""
+    schedule = alone.schedule
+    waits_ps = schedule.host_ps - alone.duration_ps
+    if waits_ps <= 0:
+        return replace(alone, why=why)
+    waiting = replace(schedule, launch_ps=schedule.launch_ps + waits_ps, host_bound=True)
+    host = format_seconds(schedule.host_ps / PS_PER_S)
+    return Timed(waiting, schedule.host_ps, f"{why}; its host takes {host} to launch", alone.times)
 
 
 class _GroupTimer(Timer):
