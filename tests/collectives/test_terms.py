@@ -142,7 +142,7 @@ def change_constant(name, factor, monkeypatch):
     quantity["value"] = f"{changed:.9g}{unit}" if unit else round(changed) if changed > 1 else changed
     monkeypatch.setattr(constants, "read_toml", lambda *_: tables)
     changed_constants = read_constants(path)
-    monkeypatch.setattr(software, "load_constants", lambda _: changed_constants)
+    monkeypatch.setattr(software, "load_constants", lambda *_: changed_constants)
 
 
 def test_hops_of_a_ring_are_counted_on_the_mean_around_it():
