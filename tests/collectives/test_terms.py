@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
+from contextlib import suppress
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from s2sim.collectives.libraries import constants, software
 from s2sim.collectives.libraries.constants import read_constants
 from s2sim.collectives.libraries.profile import PLAIN, Profile, as_sent
 from s2sim.collectives.libraries.software import Software
+from s2sim.collectives.libraries.tables import LIBRARIES, choose_library
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import Overheads
 from s2sim.collectives.terms.of_schedule import terms_of
@@ -25,6 +28,7 @@ from s2sim.errors import S2SimError
 from s2sim.study.collective.sizes import make_demand
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.files.shipped import shipped_topologies
 
 NCCL = Software("nccl")
 PLACES = [
@@ -90,6 +94,23 @@ def test_terms_of_steps_that_overlap_follow_what_was_waited_for(topology, overri
             assert sum(term.ps for term in terms_of(timed, cluster)) == timed.duration_ps, timed.schedule.text
             simulated += step_ends_ps(timed.schedule, cluster, timed.times) is None
     assert simulated
+
+
+@pytest.mark.parametrize(
+    "topology", ["polaris", *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(shipped_topologies()))]
+)
+def test_terms_add_up_on_every_shipped_machine_with_every_library(topology):
+    shape = load_shape(topology)
+    found = 0
+    for name, workers in product(LIBRARIES, {shape.gpus_per_node, shape.gpus_per_node + 4}):
+        cluster = build_cluster(shape, workers)
+        timer = Timer(cluster, profile=choose_library(name).on(shape).profile)
+        for kind, size_bytes in product(("all_reduce", "all_to_all", "broadcast"), (8, 1 << 22)):
+            with suppress(S2SimError):
+                timed = timer.time(make_demand(kind, size_bytes, workers))
+                assert sum(term.ps for term in terms_of(timed, cluster)) == timed.duration_ps, timed.schedule.text
+                found += 1
+    assert found
 
 
 def timed_with(algorithm, kind, size_bytes, cluster, protocol):
@@ -191,6 +212,9 @@ def test_what_rounding_leaves_goes_to_bytes():
         ("in-network.hopper.share-over-nodes", "in-network hopper"),
         ("path.host-bridge.latency", "path host-bridge"),
         ("share.nvlink", "nvlink"),
+        ("generation.hopper.ring-LL128", "hopper ring-LL128"),
+        ("protocol.LL.network-limit", "LL between nodes"),
+        ("network.shared-memory.rendezvous", "network shared-memory"),
     ],
 )
 def test_constants_have_words(constant, text):

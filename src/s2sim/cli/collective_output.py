@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.cli import schedule_views as views
@@ -11,6 +12,7 @@ from s2sim.report.tables import text
 from s2sim.report.tables.screens import collective_screen
 from s2sim.report.tables.terms import terms_grid
 from s2sim.study.collective.run import result_of
+from s2sim.study.collective.terms import terms_of_planned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +34,9 @@ def show_planned(
 ) -> None:
     """Run a planned collective, and print or write it in all forms that were asked for."""
     listed = views.listing(planned.timed.schedule) if show else []
+    made_of = terms_of_planned(planned) if terms else ()
     with watching(quiet=quiet) as progress:
-        result = result_of(planned, progress, terms=terms)
+        result = replace(result_of(planned, progress), terms=made_of)
     if png is not None:
         views.draw(planned, text.collective_summary(result), png)
     if goal is not None:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 BYTES = "bytes"
 WIRE_LATENCY = "wire latency"
-_QUANTITIES = ("latency", "share", "share-over-nodes", "stages")
+# Parts of a constant's name that the kind of its term says already.
+_SAID = ("generation", "latency", "share", "share-over-nodes", "stages", "rendezvous", "copy", "stream", "add")
+_OF_PROTOCOLS = {"limit": "", "network": " between nodes", "network-limit": " between nodes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def in_words(constant: str) -> str:
     table, *names = constant.split(".")
     if table == "protocol":
         protocol, of = names
-        return protocol if of == "limit" else f"{protocol} {'between nodes' if of == 'network' else f'over {of}'}"
+        return protocol + _OF_PROTOCOLS.get(of, f" over {of}")
     if table == "launch":
-        return names[0]
-    return " ".join(name for name in (table, *names) if name not in _QUANTITIES)
+        return " ".join(names)
+    return " ".join(name for name in (table, *names) if name not in _SAID)

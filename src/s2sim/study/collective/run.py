@@ -14,7 +14,6 @@ from s2sim.study.collective.plan import plan_collective
 from s2sim.study.collective.result import CollectiveResult
 from s2sim.study.collective.sizes import bus_factor, counted_bytes
 from s2sim.study.collective.spec import CollectiveSpec
-from s2sim.study.collective.terms import terms_of_planned
 from s2sim.study.progress import SILENT
 from s2sim.study.scenario.calibrated import outside_notes
 from s2sim.topology.describe import first_line
@@ -54,9 +53,8 @@ def run_collective(
     return result_of(plan_collective(spec))
 
 
-def result_of(planned: PlannedCollective, progress: Progress = SILENT, *, terms: bool = False) -> CollectiveResult:
-    """Return what a planned collective takes, its bandwidths, bound and busiest links, with ``terms`` also those."""
-    made_of = terms_of_planned(planned) if terms else ()
+def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> CollectiveResult:
+    """Return what a planned collective takes, its bandwidths, bound and busiest links."""
     spec, cluster, demand, timed = planned.spec, planned.cluster, planned.demand, planned.timed
     carried = carry(planned, progress)
     time_s = carried.duration_ps / PS_PER_S
@@ -88,6 +86,5 @@ def result_of(planned: PlannedCollective, progress: Progress = SILENT, *, terms:
         rank_finish_s=tuple((carried.ends_ps[: demand.ranks] / PS_PER_S).tolist()),
         cross_check=carried.check,
         effects=carried.effects,
-        terms=made_of,
         notes=tuple(outside_notes(planned.library, planned.scenario, demand.ranks, [(demand.kind, size_bytes)])),
     )
