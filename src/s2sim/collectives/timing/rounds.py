@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from s2sim.topology.routes import Routes
 
 
+# Links in rounds, beyond which looking at each latency takes longer than a bound may.
+_MOST_LATENCIES = 2**20
+
+
 @dataclass(slots=True)
 class _Times:
     """What is known of a round: a bound in picoseconds, and where bounds tell or when asked for its last messages."""
@@ -155,7 +159,8 @@ class RoundTimes:
     def all_at_least_ps(self, whole: Whole) -> int:
         """Return a time that a chain of rounds cannot beat: that of `at_least_ps` of each, or a little less.
 
-        It is that of the bytes that a link has in each round, after the least latency on it in any round.
+        It is that of the bytes that a link has in each round, after the least latency on it in any round up to there,
+        or from there on, whichever is longer; of very many links in any round at all.
         """
         way, stages = self._ways.of(whole.round.pattern), int(whole.first.max()) + 1
         messages = np.repeat(np.arange(len(whole.first)), np.diff(way.routes.offsets))
@@ -163,14 +168,21 @@ class RoundTimes:
         carried = np.bincount(places, whole.round.bytes[messages] * way.routes.weights, stages * len(way.used))
         until = np.zeros((stages + 1, len(way.used)))
         np.cumsum(carried.reshape(stages, -1), axis=0, out=until[1:])
+        so_far_ps = from_there_ps = np.broadcast_to(way.soonest_ps, (stages, len(way.used)))
+        if so_far_ps.size <= _MOST_LATENCIES:
+            soonest_ps = np.full((stages, len(way.used)), np.inf)
+            np.minimum.at(soonest_ps.reshape(-1), places, way.routes.latency_ps[messages])
+            so_far_ps = np.minimum.accumulate(soonest_ps)
+            from_there_ps = np.minimum.accumulate(soonest_ps[::-1])[::-1]
         rate = self._capacity_of(way)[way.used]
         # Rounds at whose end as many messages have begun and ended are alike.
         rounds = np.arange(1, stages + whole.times)
         begun, ended = np.minimum(rounds, stages), np.maximum(rounds - whole.times, 0)
         at_least_ps = 0
         for both, times in zip(*np.unique(begun * stages + ended, return_counts=True), strict=True):
-            sent_bytes = until[both // stages] - until[both % stages]
-            busy_ps = (way.soonest_ps + sent_bytes / rate)[sent_bytes > 0]
+            first, last = both % stages, both // stages - 1
+            sent_bytes = until[last + 1] - until[first]
+            busy_ps = (np.maximum(so_far_ps[last], from_there_ps[first]) + sent_bytes / rate)[sent_bytes > 0]
             at_least_ps += int(times) * int(busy_ps.max(initial=0))
         return at_least_ps
 
