@@ -96,15 +96,15 @@ def test_what_does_not_go_together_is_told(arguments, part, fails):
 
 @pytest.fixture
 def measured(s2sim, tmp_path):
-    """A log that says what is simulated with 200 Gbit/s interfaces."""
+    """A log that says what is simulated with 100 Gbit/s interfaces."""
     path = tmp_path / "a.log"
-    path.write_text(s2sim(*TABLE, *RANGE, "--set", "nic.rate=200Gbps")[1])
+    path.write_text(s2sim(*TABLE, *RANGE, "--set", "nic.rate=100Gbps")[1])
     return path
 
 
 def test_a_simulation_is_like_its_own_table(measured, s2sim):
     asked = ("collective", "--topology", "dgx-h100", "--against", measured, "--json", "-")
-    code, out, err = s2sim(*asked, "--set", "nic.rate=200Gbps")
+    code, out, err = s2sim(*asked, "--set", "nic.rate=100Gbps")
     assert (code, err) == (0, "")
     value = json.loads(out)
     assert (value["kind"], value["workers"], value["tables"][0]["hosts"]) == ("all_reduce", 16, 2)

@@ -41,7 +41,7 @@ def test_the_smallest_ring_waits_for_the_mean_of_its_hops():
     """Two nodes of eight: 14 of 16 hops are over NVLink, two over the network, and every hop has its way's latency."""
     found, cluster, _ = timed("dgx-h100", 16, "all_gather", 16 * 4)
     constants = load_constants("nccl")
-    nvlink_ps = dict(LL.inside_ps)["nvlink"] + 100_000
+    nvlink_ps = dict(LL.inside_ps)["nvlink"] + int(cluster.routes(np.array([0]), np.array([1])).latency_ps[0])
     ways_ps = cluster.routes(np.array([7, 15]), np.array([8, 0])).latency_ps
     network_ps = dict(constants.networks)["ib-verbs"].latency_ps + int(ways_ps.max())
     expected = constants.launch_ps + 15 * (14 * nvlink_ps + 2 * network_ps) / 16
@@ -71,11 +71,13 @@ def test_an_nvswitch_reduces_where_it_can():
 
 def test_trees_between_switches_fill_a_stage_for_each_leg():
     """Two nodes of eight: up and down a leg each, and the switches; 400 GB/s of interfaces are not the limit."""
-    found, _, _ = timed("dgx-h100", 16, "all_reduce", 64 << 20, "nvls-tree")
+    found, cluster, _ = timed("dgx-h100", 16, "all_reduce", 64 << 20, "nvls-tree")
     constants = load_constants("nccl")
     seconds_a_byte = 9 / 8 / (370.8e9 * constants.generation_of("h100").switched.share_over_nodes)
     network_ps = dict(constants.networks)["ib-verbs"].latency_ps + SIMPLE.between_ps
-    latency_s = (constants.launch_ps + constants.in_network_ps + 2 * network_ps) / 1e12
+    inside_ps, between_ps = cluster.routes(np.array([0, 0]), np.array([1, 8])).latency_ps
+    wire_ps = int(inside_ps + 2 * between_ps)
+    latency_s = (constants.launch_ps + constants.in_network_ps + 2 * network_ps + wire_ps) / 1e12
     expected = latency_s + ((64 << 20) + 3 * (16 * 8 << 17)) * seconds_a_byte
     assert found.duration_ps / 1e12 == pytest.approx(expected, rel=5e-3)
 
