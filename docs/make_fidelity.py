@@ -24,15 +24,15 @@ by `libraries/nccl.toml`, and the fastest algorithm of those that it has, unless
 constants of that file are fitted** to good public curves, each of a class of hardware, transport or protocol and none
 of a curve: these curves are predicted better than unseen ones will be. In the fit, curves of a source that was left
 out were off by 0.12 at large sizes and 0.21 at small ones (one voice a source, of 53 curves with every third size).
-An NVL72 is one node; a GPU, board or transport that is
+An NVL72 is one NVLink domain; a GPU, board or transport that is
 not in the catalogue is not predicted.
 """
 LIMITS = """## What cannot be right yet, and why
 
 - **The choice of algorithm** is the fastest of what NCCL has; its own choice is at times slower (two nodes of Polaris
   run rings where trees are faster).
-- **Host bridges and staging** are shares of the rate by class of way; what a machine's own bridge or memory forwards is
-  not known from its row.
+- **Host bridges** are shares of the rate by class of way, host memory has a rate by generation of PCIe; what a
+  machine's own bridge or memory forwards is not known from its row.
 - **An NVL72 and RCCL** are predicted with what eight B200 and NCCL tell.
 - Not there yet: bands around predictions, parameters with their drift, and fits that leave a source out.
 

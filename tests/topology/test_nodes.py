@@ -57,6 +57,9 @@ SHAPES = {
         RAILS,
         {"gpus": 4, "node": f"{NVSWITCH}\n{TREE}\n{MEMORY}", "nic": "path = 'staged'"},
     ),
+    "domains of nodes": (LEAVES, {"gpus": 2, "node": f"{NVSWITCH}\ndomain_nodes = 3", "nic": "count = 2"}),
+    "domains of one GPU a node": ('kind = "torus"', {"gpus": 1, "node": f"{NVSWITCH}\ndomain_nodes = 2\n{PCIE}"}),
+    "domains over rails": (RAILS, {"gpus": 2, "node": f"{NVSWITCH}\ndomain_nodes = 3\n{TREE}", "nic": "count = 4"}),
     "several a GPU": (LEAVES, {"gpus": 2, "node": NVSWITCH, "nic": "count = 8"}),
     "several a GPU over rails": (RAILS, {"gpus": 2, "node": TREE, "nic": "count = 4"}),
     "several a GPU on a torus": ('kind = "torus"', {"gpus": 2, "node": NVSWITCH, "nic": "count = 4"}),
@@ -366,3 +369,28 @@ def test_a_message_is_spread_over_all_interfaces_of_its_gpu(make, count):
 def test_interfaces_that_gpus_cannot_share_evenly_are_refused():
     with pytest.raises(TopologyError, match=r"nic.count = 3 for node.gpus = 2.*multiple"):
         load_shape("fat-tree", ["node.gpus=2", "nic.count=3"])
+
+
+def test_nvswitches_join_the_nodes_of_a_domain(make):
+    text = make.toml(SWITCH, gpus=2, node=f"{NVSWITCH}\ndomain_nodes = 3", nic="count = 2", link=LINK)
+    cluster = make.cluster(text, 9)
+    assert cluster.node_of_rank.tolist() == [0] * 6 + [1] * 3
+    assert cluster.host_of_rank.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4]
+    assert make.names(cluster, 1, 4) == ["node0.gpu1.nvlink.out", "node2.gpu0.nvlink.in"]
+    assert make.names(cluster, 5, 6) == ["node2.nic1.out", "node3.nic0.in"]
+    cuts = cluster.cuts()
+    assert cuts["NVLink domain"].egress_Bps.tolist() == [6 * 10e9, 3 * 10e9]
+    assert cuts["node"].egress_Bps.tolist() == [2 * 250e9] * 4 + [250e9]
+    assert "NVLink 240 GB/s over 3 nodes" in first_line(cluster)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "node", "message"),
+    [
+        (2, f"{MESH}\ndomain_nodes = 2", "has no effect without NVSwitches"),
+        (2, f"{NVSWITCH}\ndomain_nodes = 2\n[[nodes]]\ncount = 1\n[[nodes]]\ngpus = 4", "joins nodes of one kind"),
+    ],
+)
+def test_domains_of_what_no_nvswitch_joins_are_refused(make, gpus, node, message):
+    with pytest.raises(TopologyError, match=message):
+        make.shape(make.toml(SWITCH, gpus=gpus, node=node, link=LINK))

@@ -40,6 +40,11 @@ def _outer_ends(cluster: Cluster) -> tuple[NDArray[np.int64], NDArray[np.int64],
     """
     fabric, vertex = cluster.fabric, cluster.layout.drawn_vertices()
     tail, head = vertex[fabric.tail], vertex[fabric.head]
+    # NVSwitches of several nodes are no box of their own: their links end at the nodes.
+    gpu_of_link = np.minimum(fabric.tail, fabric.head)
+    for end in (tail, head):
+        above = end >= cluster.layout.first_domain
+        end[above] = fabric.gpus + cluster.layout.dims.node_set.node_of_gpu[gpu_of_link[above]]
     drawn = (tail != head) & (np.maximum(tail, head) >= fabric.gpus)
     return tail[drawn], head[drawn], drawn
 
@@ -50,7 +55,7 @@ def graph_of(cluster: Cluster, described: dict[str, Any]) -> ClusterGraph:
     tail, head, drawn = _outer_ends(cluster)
     used, codes = np.unique(fabric.link_class[drawn], return_inverse=True)
     node_of_gpu, rank_of_gpu = np.empty((2, cluster.workers), np.int64)
-    node_of_gpu[cluster.gpu_of_rank] = cluster.node_of_rank
+    node_of_gpu[cluster.gpu_of_rank] = cluster.host_of_rank
     rank_of_gpu[cluster.gpu_of_rank] = np.arange(cluster.workers)
     return ClusterGraph(
         tail=tail,

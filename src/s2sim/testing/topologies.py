@@ -137,7 +137,7 @@ def _wrong_flow(cluster: Cluster, routes: Routes, pair: Ints, source: Ints, targ
     each = np.arange(len(source))
     wrong = np.zeros(len(source), np.bool_)
     for rank, sign in ((source, 1.0), (target, -1.0)):
-        gpu, node = cluster.gpu_of_rank[rank], fabric.gpus + cluster.node_of_rank[rank]
+        gpu, node = cluster.gpu_of_rank[rank], fabric.gpus + cluster.host_of_rank[rank]
         end = np.where(np.abs(net[each, gpu]) > 1e-9, gpu, node)
         wrong |= np.abs(net[each, end] - sign) > 1e-9
         net[each, end] = 0.0

@@ -75,7 +75,10 @@ class Capacity:
     switch_Bps : float64 array, shape (sets,)
         Of the GPUs below each PCIe switch, and of all GPUs of each node without one, node after node.
     node_Bps : float64 array, shape (nodes,)
-        Of each node: the interfaces of the GPUs in use, unless what leads to them carries less.
+        Of each node: the interfaces of the GPUs in use, unless what leads to them carries less, and NVLink to the other
+        nodes of its domain.
+    domain_Bps : float64 array, shape (domains,)
+        Of the nodes of each NVLink domain, without what stays inside.
     families : tuple of float64 arrays, shape (groups,) each
         Of the groups of each partition.
     """
@@ -84,6 +87,7 @@ class Capacity:
     switch_Bps: Floats
     port_Bps: Floats
     node_Bps: Floats
+    domain_Bps: Floats
     families: tuple[Floats, ...]
     between: Between
 
@@ -102,7 +106,7 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     between = _between(layout, fabric, way)
     used = np.zeros(nodes.ports, np.bool_)
     used[nodes.ports_of_gpu] = True
-    node_Bps = _node_Bps(nodes, ports, used)
+    network_Bps = _node_Bps(nodes, ports, used)
     switch_of_port = layout.switch_of_port(np.arange(nodes.ports))
     every_switch = np.arange(layout.switches)
     # What its interfaces send into a switch, unless the links between switches carry less.
@@ -111,7 +115,9 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
         between.leaving(every_switch, layout.switches),
     )
     if not layout.shape.host_cable:
-        node_Bps = np.minimum(node_Bps, passed_Bps[: nodes.count])
+        network_Bps = np.minimum(network_Bps, passed_Bps[: nodes.count])
+    beside_Bps = _beside_Bps(nodes, ports)
+    node_Bps = network_Bps + beside_Bps
     families: list[Floats] = []
     group_before = np.zeros(0, np.int64)
     for partition in layout.partitions():
@@ -124,13 +130,17 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
         inner = partition.group_of_switch >= 0
         through_Bps = weighed(partition.group_of_switch[inner], passed_Bps[inner], groups)
         crossing_Bps = between.leaving(partition.group_of_switch, groups)
-        families.append(np.minimum(np.minimum(sent_Bps, through_Bps), crossing_Bps))
+        # Of a domain that lies in several groups, NVLink leaves them.
+        apart = np.bincount(np.unique(np.stack([nodes.domain_of_node, group]), axis=1)[0])[nodes.domain_of_node] > 1
+        over_nvlink_Bps = weighed(group[apart], beside_Bps[apart], groups)
+        families.append(np.minimum(sent_Bps, np.minimum(through_Bps, crossing_Bps) + over_nvlink_Bps))
         group_before = group
     return Capacity(
         gpu_Bps=_gpu_Bps(nodes, ports),
         switch_Bps=_switch_Bps(nodes, ports, used),
         port_Bps=ports.port_Bps,
         node_Bps=node_Bps,
+        domain_Bps=weighed(nodes.domain_of_node, network_Bps, nodes.domains),
         families=tuple(families),
         between=between,
     )
@@ -178,7 +188,7 @@ class _Ports:
 
 
 def _gpu_Bps(nodes: Nodes, ports: _Ports) -> Floats:
-    peers = nodes.gpus_in_use[nodes.node_of_gpu] - 1
+    peers = np.bincount(nodes.domain_of_gpu)[nodes.domain_of_gpu] - 1
     network_Bps = ports.port_Bps[nodes.ports_of_gpu].sum(axis=1) if nodes.count > 1 else np.zeros(nodes.gpus)
     inside_Bps = np.where(peers > 0, ports.nvlink_Bps, 0.0) + ports.mesh_Bps
     has_pcie = ports.pcie_Bps > 0
@@ -199,6 +209,12 @@ def _node_Bps(nodes: Nodes, ports: _Ports, used: Mask) -> Floats:
         at_host = nodes.having(lambda spec: spec.pcie_switches > 0 and spec.nics_at_host)
         rates = np.where(at_host, np.minimum(rates, np.minimum(uplinks_Bps, ports.bridge_Bps)), rates)
     return rates
+
+
+def _beside_Bps(nodes: Nodes, ports: _Ports) -> Floats:
+    """Return what NVLink carries from each node to others of its domain."""
+    others = np.bincount(nodes.domain_of_node)[nodes.domain_of_node] > 1
+    return np.where(others, weighed(nodes.node_of_gpu, ports.nvlink_Bps, nodes.count), 0.0)
 
 
 def _switch_Bps(nodes: Nodes, ports: _Ports, used: Mask) -> Floats:

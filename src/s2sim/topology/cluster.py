@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 class Cluster:
     """Nodes, links and the place of every rank: which GPU and which node it runs on, int64 of shape (workers,).
 
+    ``node_of_rank`` counts nodes as collectives do, who take those that NVSwitches join, one domain, for one.
     ``seed`` is that of the hash by which some routings choose a way, and of random placement.
     """
 
@@ -41,6 +42,11 @@ class Cluster:
     layout: Layout
     placement: str
     seed: int
+
+    @property
+    def host_of_rank(self) -> Ints:
+        """The node that each rank runs on, int64 of shape (workers,), where others of its domain are others."""
+        return self.dims.node_set.node_of_gpu[self.gpu_of_rank]
 
     def within(self, ranks: Sequence[int]) -> Cluster:
         """Return the same cluster as a group of some ranks sees it, who are numbered from 0 in this order."""
@@ -115,7 +121,7 @@ def build_cluster(shape: ClusterShape, workers: int, *, placement: str = "linear
         workers=workers,
         fabric=link_graph(layout),
         gpu_of_rank=gpu_of_rank,
-        node_of_rank=dims.node_set.node_of_gpu[gpu_of_rank],
+        node_of_rank=dims.node_set.domain_of_gpu[gpu_of_rank],
         layout=layout,
         placement=placement,
         seed=seed,

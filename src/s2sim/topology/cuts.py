@@ -24,8 +24,9 @@ class CutFamily:
     Attributes
     ----------
     name : str
-        ``"gpu"``, ``"PCIe switch"``, ``"node"``; ``"leaf"`` and ``"pod"`` of a tree, ``"rail group"``, ``"router"`` and
-        ``"group"`` of a dragonfly, ``"dimension-0 plane"`` and ``"dimension-0 slab"`` of a torus.
+        ``"gpu"``, ``"PCIe switch"``, ``"node"``, ``"NVLink domain"``; ``"leaf"`` and ``"pod"`` of a tree,
+        ``"rail group"``, ``"router"`` and ``"group"`` of a dragonfly, ``"dimension-0 plane"`` and ``"dimension-0
+        slab"`` of a torus.
     group_of_rank : int64 array, shape (workers,)
         Which group each rank belongs to; every group has at least one.
     egress_Bps, ingress_Bps : float64 array, shape (groups,)
@@ -73,6 +74,9 @@ def find_cuts(layout: Layout, fabric: Fabric, gpu_of_rank: Ints) -> Cuts:
         below = below_switches(nodes)[gpu_of_rank]
         families.append(CutFamily("PCIe switch", below, out.switch_Bps, into.switch_Bps))
     families.append(CutFamily("node", node_of_rank, out.node_Bps, into.node_Bps))
+    if nodes.domains < nodes.count:
+        domain = nodes.domain_of_gpu[gpu_of_rank]
+        families.append(CutFamily("NVLink domain", domain, out.domain_Bps, into.domain_Bps))
     for partition, out_Bps, in_Bps in zip(layout.partitions(), out.families, into.families, strict=True):
         families.append(CutFamily(partition.name, partition.group_of_node[node_of_rank], out_Bps, in_Bps))
     return Cuts(tuple(family for family in families if family.groups > 1))

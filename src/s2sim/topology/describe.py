@@ -8,6 +8,7 @@ import numpy as np
 
 from s2sim.topology.capacity import find_capacity, half_of_node_Bps
 from s2sim.topology.kinds import KINDS
+from s2sim.topology.kinds.layout import half_Bps
 from s2sim.topology.node_spec import MOST_MESHED
 from s2sim.topology.routes import join_stages
 from s2sim.units import PS_PER_S, format_bytes, format_rate, format_seconds
@@ -37,9 +38,12 @@ def bisection_Bps(cluster: Cluster) -> float | None:
     dims, layout = cluster.dims, cluster.layout
     if dims.workers == 1:
         return None
-    if dims.nodes == 1:
+    if dims.node_set.domains == 1:
         return min(half_of_node_Bps(layout, cluster.fabric, way) for way in ("out", "in"))
-    return min(layout.bisection_Bps(find_capacity(layout, cluster.fabric, way)) for way in ("out", "in"))
+    capacities = [find_capacity(layout, cluster.fabric, way) for way in ("out", "in")]
+    if dims.node_set.domains < dims.nodes:
+        return min(min(layout.bisection_Bps(each), half_Bps(each.domain_Bps)) for each in capacities)
+    return min(map(layout.bisection_Bps, capacities))
 
 
 def _pairs(gpus: int) -> Ints:
@@ -52,13 +56,15 @@ def _pairs(gpus: int) -> Ints:
 
 
 def _inside(cluster: Cluster) -> Routes:
-    """Return the ways inside nodes: of one node of each kind and fill, or of all where the file names links."""
+    """Return the ways inside NVLink domains: of one of each kind and fill, or of all where the file names links."""
     nodes = cluster.dims.node_set
-    in_use = nodes.gpus_in_use
-    _, chosen = np.unique(np.stack([nodes.spec, in_use]), axis=1, return_index=True)
+    in_use = np.bincount(nodes.domain_of_gpu)
+    first_node = np.searchsorted(nodes.domain_of_node, np.arange(nodes.domains))
+    _, chosen = np.unique(np.stack([nodes.spec[first_node], in_use]), axis=1, return_index=True)
     if cluster.shape.named_links:
-        chosen = np.arange(nodes.count)
-    pairs = [nodes.first_gpu[node] + _pairs(int(in_use[node])) for node in np.sort(chosen)]
+        chosen = np.arange(nodes.domains)
+    first_gpu = nodes.first_gpu[first_node]
+    pairs = [first_gpu[domain] + _pairs(int(in_use[domain])) for domain in np.sort(chosen)]
     source, target = np.concatenate(pairs, axis=1)
     return join_stages(cluster.router.stages(source, target), len(source))
 
@@ -70,7 +76,7 @@ def _ways(cluster: Cluster) -> list[tuple[int, int]]:
     """
     inside = _inside(cluster)
     ways = list(zip(np.diff(inside.offsets).tolist(), inside.latency_ps.tolist(), strict=True))
-    if cluster.dims.nodes > 1:
+    if cluster.dims.node_set.domains > 1:
         gpu = np.arange(cluster.workers)
         ends = [join_stages(stages(gpu), len(gpu)) for stages in (cluster.router.to_ports, cluster.router.from_ports)]
         link_ps = cluster.fabric.latency_ps[cluster.layout.switch_links(cluster.fabric)]
@@ -124,12 +130,14 @@ def describe(cluster: Cluster) -> dict[str, Any]:
 
 def _node_text(count: int, node: NodeSpec) -> str:
     text = f"{number_of(count, 'node')} x {number_of(node.gpus, 'GPU')}"
-    if node.gpus == 1:
+    if node.gpus * node.domain_nodes == 1:
         return text
     inside = []
     if node.nvlink is not None:
         inside.append(
-            f"NVLink {format_bytes(node.nvlink.rate_Bps)}/s" + (" a link, no switch" if node.mesh is not None else "")
+            f"NVLink {format_bytes(node.nvlink.rate_Bps)}/s"
+            + (" a link, no switch" if node.mesh is not None else "")
+            + (f" over {number_of(node.domain_nodes, 'node')}" if node.domain_nodes > 1 else "")
         )
     if node.pcie is not None:
         below = f", {node.gpus_per_switch} a switch" if node.gpus_per_switch else ""

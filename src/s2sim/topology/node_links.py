@@ -25,7 +25,10 @@ def node_parts(layout: Layout) -> list[LinkPart]:
     hub, first_pcie = layout.first_node, layout.first_pcie
     parts = []
     if len(gpus := nodes.nvlink_gpus):
-        parts += _of_gpus("nvlink", nodes, gpus, lambda spec: spec.nvlink, hub + nodes.node_of_gpu[gpus])
+        # Nodes of one domain meet above them all.
+        shared = nodes.specs[0].domain_nodes > 1
+        joined = layout.first_domain + nodes.domain_of_gpu[gpus] if shared else hub + nodes.node_of_gpu[gpus]
+        parts += _of_gpus("nvlink", nodes, gpus, lambda spec: spec.nvlink, joined)
     if nodes.meshes.variants:
         parts.append(_mesh(nodes))
     if len(gpus := nodes.pcie_gpus):

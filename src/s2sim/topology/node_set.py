@@ -139,6 +139,21 @@ class Nodes:
         return numbered(self.bridge_nodes, self.count)
 
     @cached_property
+    def domain_of_node(self) -> Ints:
+        """Number of the NVLink domain of each node: itself where each has its own NVSwitches, or none."""
+        return np.arange(self.count, dtype=np.int64) // self.specs[0].domain_nodes
+
+    @cached_property
+    def domain_of_gpu(self) -> Ints:
+        """Number of the NVLink domain of each GPU."""
+        return self.domain_of_node[self.node_of_gpu]
+
+    @property
+    def domains(self) -> int:
+        """Number of NVLink domains."""
+        return int(self.domain_of_node[-1]) + 1
+
+    @cached_property
     def staged(self) -> Mask:
         """Whether what GPUs of each node send each other over PCIe passes host memory, bool of shape (nodes,)."""
         return self.having(lambda spec: not spec.peer_to_peer)

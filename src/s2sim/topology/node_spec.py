@@ -27,6 +27,8 @@ class NodeSpec:
     ----------
     nvlink : LinkSpec or None
         Each GPU's port to the node's NVSwitch, or with ``mesh`` one link between two GPUs.
+    domain_nodes : int
+        Nodes whose GPUs one fabric of NVSwitches joins, the first so many, the next, ...; 1 where each has its own.
     mesh : tuple of (int, int, int), or None
         Two GPUs, the lower number first, and how many links join them; None where there is an NVSwitch, or no NVLink.
     pcie : LinkSpec or None
@@ -71,6 +73,7 @@ class NodeSpec:
     sockets: int = 1
     socket: LinkSpec | None = None
     memory: LinkSpec | None = None
+    domain_nodes: int = 1
 
     @property
     def nics_per_gpu(self) -> int:
@@ -80,7 +83,7 @@ class NodeSpec:
     @property
     def has_nvswitch(self) -> bool:
         """Whether an NVSwitch joins the GPUs."""
-        return self.nvlink is not None and self.mesh is None and self.gpus > 1
+        return self.nvlink is not None and self.mesh is None and self.gpus * self.domain_nodes > 1
 
     @property
     def all_joined(self) -> bool:

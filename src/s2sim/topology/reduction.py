@@ -35,7 +35,7 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
     if len(gpus) < 2:
         raise TopologyError(f"an in-network reduction of {len(gpus)} rank on {name} was asked for: at least 2 can sum")
     switched = gpus[nodes.nvlink_of_gpu[gpus] >= 0]
-    if len(np.unique(nodes.node_of_gpu[gpus])) == 1:
+    if len(np.unique(nodes.domain_of_gpu[gpus])) == 1:
         if not len(switched):
             missing = "[nvlink]" if layout.shape.nvlink is None else "NVSwitch"
             raise TopologyError(
@@ -77,7 +77,7 @@ def reduction_over_nodes(router: Router, gpu_of_rank: Ints, legs: Routes, share:
     at once, piece by piece. `TopologyError` where a node has several of the GPUs and no NVSwitch.
     """
     nodes, fabric, gpus = router.layout.dims.node_set, router.fabric, np.sort(gpu_of_rank)
-    held = np.bincount(nodes.node_of_gpu[gpus])
+    held = np.bincount(nodes.domain_of_gpu[gpus])
     members = np.repeat(held, held)
     inside, members = gpus[members > 1], members[members > 1]
     if (nodes.nvlink_of_gpu[inside] < 0).any():

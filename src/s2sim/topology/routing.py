@@ -1,8 +1,8 @@
 """Which way a transfer takes: out of its node, through the fabric as its kind has it, into the other node.
 
-Between nodes it is spread evenly over all interfaces that each of the GPUs has. Inside a node it goes over the NVSwitch
-or a mesh of NVLinks, else over PCIe: up to the lowest switch that is above both ends, and down again; up to the host
-where GPUs do not reach each other's memory.
+Between nodes it is spread evenly over all interfaces that each of the GPUs has. Inside a node, or a domain of nodes
+that NVSwitches join, it goes over the NVSwitch or a mesh of NVLinks, else over PCIe: up to the lowest switch that is
+above both ends, and down again; up to the host where GPUs do not reach each other's memory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Router:
     def stages(self, source: Ints, target: Ints) -> list[Stage]:
         """Return what transfers between GPUs cross, in order; GPUs are int64 of shape (m,), different in each pair."""
         nodes = self._nodes
-        inside = nodes.node_of_gpu[source] == nodes.node_of_gpu[target]
+        inside = nodes.domain_of_gpu[source] == nodes.domain_of_gpu[target]
         outside = ~inside
         over_switch = inside & (nodes.nvlink_of_gpu[source] >= 0)
         meshed, over_mesh = self._mesh(source, target, inside)
@@ -95,9 +95,9 @@ class Router:
         ]
 
     def over_nvlink(self, source: Ints, target: Ints) -> Mask:
-        """Return which ways between GPUs of one node cross an NVSwitch or links of a mesh alone, bool of shape (m,)."""
+        """Return which ways between GPUs cross NVSwitches or links of a mesh alone, bool of shape (m,)."""
         nodes = self._nodes
-        inside = nodes.node_of_gpu[source] == nodes.node_of_gpu[target]
+        inside = nodes.domain_of_gpu[source] == nodes.domain_of_gpu[target]
         over: Mask = inside & (nodes.nvlink_of_gpu[source] >= 0)
         if nodes.meshes.variants and not over.all():
             over |= self._mesh(source, target, inside)[1]

@@ -78,8 +78,8 @@ class ClusterShape:
 
     @property
     def lanes_per_node(self) -> int:
-        """Ways out of every node that start at GPUs of their own: the smallest number of any."""
-        return min(min(node.nics, node.gpus) for node in self.nodes)
+        """Ways out of every node, or domain of nodes, that start at GPUs of their own: the smallest number of any."""
+        return min(min(node.nics, node.gpus) * node.domain_nodes for node in self.nodes)
 
     @property
     def nvlink(self) -> LinkSpec | None:

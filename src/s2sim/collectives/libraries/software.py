@@ -172,7 +172,7 @@ class Software(Profile):
         """Return what a process takes that launches on one GPU of its node after the other, ahead of them."""
         if not self.one_process:
             return ()
-        gpus = int(np.bincount(cluster.node_of_rank).max())
+        gpus = int(np.bincount(cluster.host_of_rank).max())
         return (one_of("launch", [("launch.gpu", self._constants.launch_gpu_ps)], np.zeros(1, np.int64), gpus),)
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:

@@ -20,16 +20,21 @@ if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.mesh_rings import Order
 
+# Rings that NCCL runs at most (MAXCHANNELS up to v2.18, src/include/devcomm.h): a rack has more interfaces.
+_MOST_LANES = 32
+
 
 def channels_on(cluster: Cluster, asked: int | None) -> int:
     """Return how many channels there are: as asked for, or as many as use all ways.
 
-    That is one for each interface of a node where there are several nodes, and in one mesh of NVLinks one for each ring
-    that `rings` finds.
+    That is one for each interface of a node where there are several nodes, but no more than NCCL has, and in one mesh
+    of NVLinks one for each ring that `rings` finds.
     """
     if asked:
         return asked
-    return cluster.shape.lanes_per_node if len(np.unique(cluster.node_of_rank)) > 1 else mesh_channels(cluster)
+    if len(np.unique(cluster.node_of_rank)) > 1:
+        return min(cluster.shape.lanes_per_node, _MOST_LANES)
+    return mesh_channels(cluster)
 
 
 def mesh_channels(cluster: Cluster) -> int:

@@ -86,6 +86,6 @@ def overheads_of(
 def inside_node(cluster: Cluster, pattern: Pattern) -> Mask:
     """Return which messages of the pattern stay inside a node, bool of shape (m,)."""
     if pattern.through_switch:
-        return np.full(pattern.messages, cluster.dims.nodes == 1)
+        return np.full(pattern.messages, len(np.unique(cluster.node_of_rank)) == 1)
     inside: Mask = cluster.node_of_rank[pattern.src] == cluster.node_of_rank[pattern.dst]
     return inside

@@ -56,7 +56,7 @@ def _otherwise(spec: CollectiveSpec, rows: Sequence[ComparedRow]) -> Iterator[st
 
 def _of_table(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
     """Yield what a table lacks, and what of it does not fit what is simulated."""
-    nodes = len(np.unique(cluster.node_of_rank[: spec.workers]))
+    nodes = len(np.unique(cluster.host_of_rank[: spec.workers]))
     where = f"the table at line {table.line}"
     if table.collective is None:
         yield f"{where} names no collective and is taken for {spec.kind}"

@@ -97,7 +97,7 @@ def simulated_table(spec: CollectiveSpec, sizes: Sequence[int], factor: int, pro
         collective=spec.kind,
         ranks=spec.workers,
         devices=tuple(
-            Device(rank, f"node{node}", gpu) for rank, node in enumerate(cluster.node_of_rank[: spec.workers].tolist())
+            Device(rank, f"node{node}", gpu) for rank, node in enumerate(cluster.host_of_rank[: spec.workers].tolist())
         ),
         gpus_per_thread=cluster.shape.gpus_per_node if launches_by_node(spec.library) else 1,
         library=None,

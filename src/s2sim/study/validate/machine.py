@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.study.validate.board import RACK, board_of, links_inside
+from s2sim.study.validate.board import RACK, Board, board_of, links_inside
 from s2sim.study.validate.not_predicted import NotPredictedError
 from s2sim.topology.files.quantity import Quantity
 from s2sim.topology.files.read import shape_of
@@ -40,11 +40,13 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
         raise NotPredictedError(f"the GPU {machine.gpu_model!r} is not in the hardware catalogue")
     name = catalogue.gpu_name(machine.gpu_model)
     board = board_of(machine, gpu)
-    # Ranks are spread evenly. A rack is one node of all the GPUs that its NVLink joins.
-    a_node = -(-machine.ranks // machine.nodes)
-    gpus = min(board.gpus, machine.ranks) if board is not None and board.shape == RACK else a_node
+    # Ranks are spread evenly.
+    gpus = -(-machine.ranks // machine.nodes)
     nics = max(1, machine.nics_per_node * gpus // machine.gpus_per_node)
-    inside = links_inside(machine, gpu, board, gpus, catalogue) if gpus > 1 else []
+    rack_nodes = _rack_nodes(machine, board)
+    inside = links_inside(machine, gpu, board, gpus, catalogue) if gpus * rack_nodes > 1 else []
+    if rack_nodes > 1:
+        inside.append(Quantity("nvlink.domain_nodes", rack_nodes, "user", "index"))
     switched = bool(inside) and inside[0].field == "nvlink.rate"
     fields = [
         Quantity("name", machine.id, "user", ""),
@@ -52,9 +54,16 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
         *inside,
         *_pcie(machine, gpu, gpus, catalogue, switched=switched),
         *([Quantity("gpu", name, "user", "index")] if name is not None else []),
-        *_network(machine, gpus, nics, _path(machine, gpu), catalogue),
+        *_network(machine, gpus, nics, gpus * rack_nodes, _path(machine, gpu), catalogue),
     ]
     return shape_of({field.field: field for field in fields}, Path(machine.id))
+
+
+def _rack_nodes(machine: Machine, board: Board | None) -> int:
+    """Return how many nodes one NVLink domain joins, of those that there are."""
+    if board is None or board.shape != RACK:
+        return 1
+    return max(1, min(board.gpus // machine.gpus_per_node, machine.nodes))
 
 
 def _pcie(machine: Machine, gpu: GpuLinks, gpus: int, catalogue: LinkCatalogue, *, switched: bool) -> list[Quantity]:
@@ -83,10 +92,12 @@ def _path(machine: Machine, gpu: GpuLinks) -> str:
     return "switch" if past_grace else machine.path or "switch"
 
 
-def _network(machine: Machine, gpus: int, nics: int, path: str, catalogue: LinkCatalogue) -> list[Quantity]:
+def _network(
+    machine: Machine, gpus: int, nics: int, joined: int, path: str, catalogue: LinkCatalogue
+) -> list[Quantity]:
     """Return interfaces and fabric; where GPUs cannot have as many interfaces each, they have one of the rates."""
-    if machine.ranks <= gpus:
-        unused = "index: one node, which nothing leaves"
+    if machine.ranks <= joined:
+        unused = "index: one node or NVLink domain, which nothing leaves"
         return [Quantity("nic.rate", "1Gbps", "user", unused), Quantity("fabric.kind", "single-switch", "user", unused)]
     network = None if machine.transport == "none" else catalogue.find_network(machine.transport)
     if network is None:

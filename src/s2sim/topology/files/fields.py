@@ -18,7 +18,14 @@ SIZES = ("fabric.size",)
 # Fields that say how a kind of fabric is built; each kind has some.
 OF_KINDS = tuple(dict.fromkeys(field for kind in KINDS.values() for field in kind.fields))
 _NODE_TEXTS = ("nvlink.kind", "pcie.peer_to_peer", "nic.at", "nic.transport", "nic.path")
-_NODE_COUNTS = ("node.gpus", "nic.count", "nvlink.links_per_pair", "pcie.gpus_per_switch", "pcie.sockets")
+_NODE_COUNTS = (
+    "node.gpus",
+    "nic.count",
+    "nvlink.links_per_pair",
+    "pcie.gpus_per_switch",
+    "pcie.sockets",
+    "nvlink.domain_nodes",
+)
 _NODE_LINKS = ("nvlink", "pcie", "pcie.uplink", "pcie.host", "pcie.memory", "pcie.socket", "nic")
 
 

@@ -37,6 +37,8 @@ def read_groups(fields: Fields) -> tuple[NodeGroup, ...]:
         raise TopologyError(
             f"{fields.where}: nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many for all"
         )
+    if len(groups) > 1 and any(group.node.domain_nodes > 1 for group in groups):
+        raise TopologyError(f"{fields.where}: nvlink.domain_nodes joins nodes of one kind: leave it out, or [[nodes]]")
     return tuple(groups)
 
 
@@ -64,6 +66,11 @@ def _read_node(fields: Fields) -> NodeSpec:
         raise TopologyError(
             f"{where}: pcie.peer_to_peer has no effect beside an NVSwitch, which joins all GPUs: leave it out"
         )
+    domain_nodes = fields.count("nvlink.domain_nodes") or 1
+    if domain_nodes > 1 and (nvlink is None or mesh is not None):
+        raise TopologyError(
+            f"{where}: nvlink.domain_nodes = {domain_nodes} has no effect without NVSwitches: leave it out"
+        )
     per_switch, uplink, bridge = _pcie_tree(fields, gpus, pcie)
     sockets, socket, memory = _host(fields, gpus, pcie, bridge, staged=_is_staged(fields))
     nic_Bps = fields.rate("nic.rate") or fields.rate("fabric.link.rate")
@@ -86,6 +93,7 @@ def _read_node(fields: Fields) -> NodeSpec:
         sockets=sockets,
         socket=socket,
         memory=memory,
+        domain_nodes=domain_nodes,
     )
     if mesh is not None:
         try:

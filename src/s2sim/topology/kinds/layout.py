@@ -100,11 +100,17 @@ class Layout(ABC):
         """Vertex of the first PCIe switch."""
         return self.first_switch + self.switches
 
+    @property
+    def first_domain(self) -> int:
+        """Vertex of the NVSwitches of the first domain of several nodes, which follow the host bridges."""
+        return self.first_pcie + self.dims.node_set.pcie_switches + len(self.dims.node_set.bridge_nodes)
+
     def drawn_vertices(self) -> Ints:
         """Return, for each vertex of the graph, itself, or its node where it is a PCIe switch or host bridge."""
         nodes = self.dims.node_set
         inside = np.concatenate([nodes.node_of_switch, nodes.bridge_nodes])
-        return np.concatenate([np.arange(self.first_pcie), self.first_node + inside])
+        domains = self.first_domain + np.arange(nodes.domains)
+        return np.concatenate([np.arange(self.first_pcie), self.first_node + inside, domains])
 
     def switch_links(self, fabric: Fabric) -> Mask:
         """Return which links join two switches, bool of shape (links,)."""
