@@ -29,7 +29,15 @@ RECORD = "s2sim trace record"
 # It serves until somebody stops it; tests/notebooks runs what it serves.
 NOTEBOOK = "s2sim notebook"
 # Seconds each, even without those that are slow one by one.
-HEAVY = {"s2sim run", "s2sim validate", "s2sim codec", "s2sim codec compare", "s2sim codec regimes", "s2sim collective"}
+HEAVY = {
+    "s2sim run",
+    "s2sim validate",
+    "s2sim calibrate",
+    "s2sim codec",
+    "s2sim codec compare",
+    "s2sim codec regimes",
+    "s2sim collective",
+}
 COMMANDS = [name for name in EXAMPLES if name not in {RECORD, NOTEBOOK}]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {

@@ -13,6 +13,8 @@ import pytest
 import s2sim
 from s2sim.cli.main import main
 from s2sim.errors import UnknownNameError
+from s2sim.study.calibrate.run import run_calibration
+from s2sim.study.calibrate.spec import CalibrateSpec
 from s2sim.study.collective.against import choose_tables, compare
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.json_form import JsonForm, json_value
@@ -36,6 +38,7 @@ COMMANDS = [
     ("run", f"{RUN} --workers 4 --fault slow-rank:rank=1,delay=1ms --no-break-even"),
     ("collective", "collective all_reduce --topology fat-tree --workers 8 --size 1MiB"),
     ("against", AGAINST),
+    ("calibrate", "calibrate measured.log --topology dgx-h100 --suggest"),
     ("flows", TRANSFERS),
     ("regimes", f"{REGIMES} --density 0.05,0.2 --reducer fp16"),
     ("validate", "validate curves"),
@@ -185,6 +188,7 @@ def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
         s2sim.run_flows(transfers, "fat-tree", faults=["jitter:latency=5us"]),
         run_regimes(RegimeSpec("fat-tree", 8, (0.05,), (0.5,), ("1Gbps",), ("1us",), rows=600, width=4)),
         run_validation("curves", fit=False),
+        run_calibration(CalibrateSpec("dgx-h100", logs=("measured.log",), suggest=True)),
     )
     assert {type(result) for result in results} == {RESULTS.get(name) for name in RESULTS.names()}
     assert all(isinstance(result, ResultForm) for result in results)

@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from s2sim import __version__
-from s2sim.cli import INTERRUPTED, codec, collective, flows, listing, notebook, run, schema, topology, trace, validate
+from s2sim.cli import (
+    INTERRUPTED,
+    calibrate,
+    codec,
+    collective,
+    flows,
+    listing,
+    notebook,
+    run,
+    schema,
+    topology,
+    trace,
+    validate,
+)
 from s2sim.cli.options import examples, help_without_command
 from s2sim.cli.printable import printable, printable_lines
 from s2sim.errors import S2SimError, S2SimWarning
@@ -43,6 +56,9 @@ app.command("collective", epilog=collective.EXAMPLES, short_help="Time one colle
 app.command("flows", epilog=flows.EXAMPLES, short_help="Replay any traffic on a cluster.")(flows.flows_command)
 app.command("validate", epilog=validate.EXAMPLES, short_help="Compare predictions with measured curves.")(
     validate.validate_command
+)
+app.command("calibrate", epilog=calibrate.EXAMPLES, short_help="Fit a library's constants to one's own machine.")(
+    calibrate.calibrate_command
 )
 app.command("notebook", epilog=notebook.EXAMPLES, short_help="Ask in a browser, with fields to change.")(
     notebook.notebook_command

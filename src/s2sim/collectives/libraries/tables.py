@@ -377,8 +377,9 @@ def choose_library(text: str) -> Library:
     if name in _ON_HOSTS:
         measured = HostSoftware(name)
     elif timing is not None:
-        own = () if calibration is None else calibration.own
-        measured = Software(name, one_process=chosen["launch"] == "node", own=own)
+        measured = Software(name, one_process=chosen["launch"] == "node")
+        if calibration is not None:
+            measured = replace(measured, own=calibration.own, version=calibration.version)
     return replace(
         LIBRARIES[name],
         chosen=tuple(chosen.items()),

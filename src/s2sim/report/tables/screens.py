@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s2sim.report.tables.against import against_grid, against_lines
+from s2sim.report.tables.calibrate import calibration_lines, constants_grid, points_grid, suggestion_lines
 from s2sim.report.tables.explained import difference_grid, scales_grid
 from s2sim.report.tables.faults import fault_lines
 from s2sim.report.tables.flows import flows_grid, flows_lines
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from s2sim.report.tables.grid import Grid
+    from s2sim.study.calibrate.result import CalibrationResult
     from s2sim.study.collective.against_result import AgainstResult
     from s2sim.study.collective.result import CollectiveResult
     from s2sim.study.flows.result import FlowsResult
@@ -82,8 +84,17 @@ def validate_screen(result: ValidationResult) -> Screen:
     )
 
 
+def calibrate_screen(result: CalibrationResult) -> Screen:
+    """Return the constants that were fitted, what they make of predictions, and what to measure next."""
+    notes = [f"Note: {note}." for note in result.notes]
+    grids = [constants_grid(result), points_grid(result)] if result.points else []
+    after = [*suggestion_lines(result.suggestion), *notes]
+    return Screen([result.headline, *calibration_lines(result)], grids, ["", *after] if grids and after else after)
+
+
 _SCREENS: dict[str, Callable[[Any], Screen]] = {
     "against": against_screen,
+    "calibrate": calibrate_screen,
     "collective": collective_screen,
     "flows": flows_screen,
     "regimes": regimes_screen,

@@ -21,6 +21,15 @@ _ITEM_BYTES = {"float": 4, "int8": 1}
 _NO_ROOT = -1
 
 
+def program_of(collective: str) -> str:
+    """Return the program of nccl-tests that measures a collective.
+
+    >>> program_of("all_to_all")
+    'alltoall_perf'
+    """
+    return f"{_PROGRAMS.get(collective, collective)}_perf"
+
+
 def nccl_tests_lines(table: MeasuredTable, *, factor: int, root: int, remarks: Sequence[str]) -> list[str]:
     """Return the lines of a table whose collective and ranks are known.
 
@@ -35,7 +44,7 @@ def nccl_tests_lines(table: MeasuredTable, *, factor: int, root: int, remarks: S
     remarks : sequence of str
         What else to say before the table, a line each.
     """
-    program = f"{_PROGRAMS.get(table.collective or '', table.collective)}_perf"
+    program = program_of(table.collective or "")
     rates = [row.busbw_Bps for row in table.rows if row.busbw_Bps is not None]
     return [
         *(f"# {remark}" for remark in remarks),

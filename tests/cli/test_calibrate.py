@@ -1,0 +1,236 @@
+"""``s2sim calibrate``: from logs to constants, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import tomllib
+from contextlib import suppress
+
+import pytest
+
+from s2sim.cli.main import main
+from s2sim.errors import S2SimError
+from s2sim.study.calibrate.run import run_calibration
+from s2sim.study.calibrate.runs import read_runs
+from s2sim.study.calibrate.spec import CalibrateSpec
+
+MACHINE = ("--topology", "dgx-h100")
+SIZES = ("16B", "64KiB", "1MiB", "16MiB", "1GiB")
+
+
+def table(s2sim, *asked):
+    code, out, err = s2sim("collective", *asked, "--format", "nccl-tests")
+    assert (code, err) == (0, "")
+    return out
+
+
+@pytest.fixture
+def other_machine(s2sim, tmp_path, monkeypatch):
+    """Write the log of a machine of other constants than the shipped, of five sizes; return their values."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "truth.toml").write_text(
+        'name = "truth"\nbase = "nccl"\nsource = "made up"\n'
+        "[launch]\ncollective = '9us'\n[network.ib-verbs]\nlatency = '9us'\n"
+        "[protocol.LL128]\nnetwork = '14us'\n[in-network.hopper]\nshare-over-nodes = 0.7\n"
+        "[fitted]\ntopology = 'dgx-h100'\ncollectives = ['all_reduce']\nworkers = [16]\nnodes = [2]\n"
+        "smallest_bytes = 8\nlargest_bytes = 1073741824\npoints = 5\nmedian_error_before = 0.1\n"
+        "median_error_after = 0.1\nmedian_error_held_out = 0.1\nversions = []\nlogs = []\n"
+    )
+    asked = ("all_reduce", *MACHINE, "--workers", "16", "--library", "nccl:timing=truth.toml")
+    texts = [table(s2sim, *asked, "--size", size) for size in SIZES]
+    (tmp_path / "five.log").write_text("".join(texts))
+    (tmp_path / "all.log").write_text(table(s2sim, *asked, "--from", "32B", "--to", "512MiB", "--factor", "4"))
+
+
+def against(s2sim, library):
+    asked = ("collective", *MACHINE, "--against", "all.log", "--library", library, "--json", "-")
+    return json.loads(s2sim(*asked)[1])
+
+
+@pytest.mark.usefixtures("other_machine")
+def test_five_points_of_another_machine_make_all_others_surer(s2sim, tmp_path):
+    code, out, err = s2sim("calibrate", "five.log", *MACHINE, "--out", "mine.toml", "--json", "-")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert [point["size_bytes"] for point in result["points"]] == [16, 2**16, 2**20, 2**24, 2**30]
+    assert result["after"]["large"] < 0.01
+    assert result["after"]["small"] < 0.01
+    shipped, own = (against(s2sim, f"nccl:timing={timing}") for timing in ("measured", "mine.toml"))
+    assert own["notes"] == []
+    for size in ("large", "small"):
+        key = f"median_abs_log_error_{size}"
+        assert own[key] < min(0.03, 0.4 * shipped[key])
+    fitted = {each["name"]: each for each in result["constants"]}
+    for name, truth in (("network.ib-verbs.latency", 9), ("in-network.hopper.share-over-nodes", 0.7)):
+        assert fitted[name]["low"] < truth < fitted[name]["high"]
+    written = tomllib.loads((tmp_path / "mine.toml").read_text())
+    assert written["base"] == "nccl"
+    assert written["fitted"] == {
+        "topology": "dgx-h100",
+        "collectives": ["all_reduce"],
+        "workers": [16],
+        "nodes": [2],
+        "smallest_bytes": 16,
+        "largest_bytes": 2**30,
+        "points": 5,
+        "median_error_before": pytest.approx(0.2, abs=0.15),
+        "median_error_after": pytest.approx(0.0, abs=0.01),
+        "median_error_held_out": pytest.approx(0.0, abs=0.3),
+        "versions": [],
+        "logs": written["fitted"]["logs"],
+    }
+    (log,) = written["fitted"]["logs"]
+    assert log.startswith("five.log, SHA-256 ")
+    assert all(value["kind"] == "measured" for value in written["network"]["ib-verbs"].values())
+
+
+@pytest.mark.usefixtures("other_machine")
+def test_the_screen_has_constants_errors_and_points(s2sim):
+    code, out, err = s2sim("calibrate", "five.log", *MACHINE, "--out", "mine.toml")
+    assert (code, err) == (0, "")
+    for part in (
+        "fitted to 5 points (3 from 1 MiB on, 2 below)",
+        "all_reduce over 16 workers",
+        "each point left out",
+        "in-network.hopper.share-over-nodes",
+        "predicted beside measured",
+        "Written to mine.toml: simulate with --library nccl:timing=mine.toml",
+    ):
+        assert part in out
+
+
+@pytest.mark.usefixtures("other_machine")
+def test_what_to_measure_next_narrows_the_band_when_it_is_measured(s2sim, tmp_path):
+    def suggestion(*logs):
+        code, out, err = s2sim("calibrate", *logs, *MACHINE, "--workers", "16", "--suggest", "--json", "-")
+        assert (code, err) == (0, "")
+        return json.loads(out)["suggestion"]
+
+    first = suggestion()
+    assert first["command"].startswith("mpirun -np ")
+    assert first["band_after"] < first["band_now"]
+    asked = (first["collective"], *MACHINE, "--workers", first["workers"], "--size", f"{first['size_bytes']}B")
+    if first["workers"] == 16:
+        (tmp_path / "next.log").write_text(table(s2sim, *asked, "--library", "nccl:timing=truth.toml"))
+        assert suggestion("next.log")["band_now"] == pytest.approx(first["band_after"], rel=0.3)
+    assert suggestion("five.log")["band_now"] < first["band_now"]
+
+
+def test_one_process_for_all_gpus_is_known_from_the_log(s2sim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ("all_reduce", *MACHINE, "--workers", "8", "--size", "1MiB")
+    (tmp_path / "node.log").write_text(table(s2sim, *asked, "--library", "nccl:timing=measured,launch=node"))
+    code, out, _ = s2sim("calibrate", "node.log", *MACHINE, "--json", "-")
+    assert code == 0
+    result = json.loads(out)
+    assert result["before"]["large"] == pytest.approx(0, abs=0.001)
+    assert any("launch=node" in note for note in result["notes"])
+    assert any("1 size tell" in note for note in result["notes"])
+
+
+LOG = """\
+# Collective test starting: all_reduce_perf
+# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1
+#  Rank  0 Group  0 Pid 1 on node-a device  0 [0x18] NVIDIA H100
+#  Rank  1 Group  0 Pid 2 on node-a device  1 [0x2a] NVIDIA H100
+NCCL version 2.27.5+cuda12.9
+#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong
+    65536   16384  float  sum  -1  15.50  4.23  4.23  0  15.40  4.26  4.26  0
+node-a:1:2 [0] NCCL INFO Connected all rings
+  1048576  262144  float  sum  -1  21.50  48.77  48.77  0  21.40  49.00  49.00  0
+"""
+
+
+SILENT = """
+node.gpus = 1
+nic.count = 1
+nic.rate = "100Gbps"
+fabric.kind = "single-switch"
+"""
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.log").write_text(LOG)
+    (tmp_path / "silent.toml").write_text(SILENT)
+    (tmp_path / "empty.log").write_text("")
+    (tmp_path / "zero.log").write_text(LOG.replace("15.50", "0.00").replace("21.50", "0.00"))
+    (tmp_path / "huge.log").write_text(LOG.replace("Rank  1 ", "Rank  99999999 "))
+    return tmp_path / "a.log"
+
+
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ((), "--topology must be given"),
+        (MACHINE, "no log was given"),
+        (("no.log", *MACHINE), "cannot read the log no.log: No such file"),
+        (("empty.log", *MACHINE), "empty.log holds no table of nccl-tests"),
+        (("zero.log", *MACHINE), "no row has both a size and a time"),
+        (("huge.log", *MACHINE), "is of 100000000 ranks: give logs of 2 to 8192"),
+        (("a.log", *MACHINE, "--workers", "16"), "a.log is of 2 ranks, not of 16"),
+        (("a.log", *MACHINE, "--collective", "all_gather"), "a.log has no table of all_gather but of all_reduce"),
+        (("a.log", *MACHINE, "--collective", "all_gatter"), "unknown collective 'all_gatter'"),
+        (("a.log", *MACHINE, "--library", "gloo"), "has no constants that are fitted"),
+        (("a.log", *MACHINE, "--library", "ideal"), "has no constants that are fitted"),
+        (("a.log", "--topology", "silent.toml"), "nic.transport"),
+        (("a.log", "--topology", "dgx-h200x"), "unknown topology"),
+        (("a.log", *MACHINE, "--out", "mine"), "ends in .toml"),
+        (("--suggest", *MACHINE), "with --workers"),
+        (("--suggest", *MACHINE, "--workers", "4", "--out", "mine.toml"), "--out writes what logs tell"),
+        (("a.log", *MACHINE, "--set", "node.gpus=0"), "node.gpus"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(arguments, part, fails):
+    assert part in fails("calibrate", *arguments)
+
+
+@pytest.mark.usefixtures("log")
+def test_an_interruption_ends_it(s2sim, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("s2sim.study.calibrate.predict.MachinePredictor.contenders", interrupt)
+    assert s2sim("calibrate", "a.log", *MACHINE)[0] == 130
+
+
+MADE_UP = ("", "0", "9" * 25, "-", "nan", "1e308", "inf", "\n", "\t", "#", "\x7f", "ü")
+
+
+def mutated(text, drawn):
+    """Return a text of which something was lost, doubled, swapped or made up."""
+    for _ in range(drawn.randint(1, 4)):
+        at, other = (drawn.randrange(len(text) + 1) for _ in range(2))
+        first, last = sorted((at, other))
+        last = min(last, first + drawn.choice((1, 5, 80)))
+        made_up = drawn.choice((*MADE_UP, text[first:last] * 3))
+        text = text[:first] + made_up + text[last:]
+    return text
+
+
+@pytest.mark.parametrize(
+    ("read", "ran"), [(100, 10), pytest.param(10_000, 200, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_mutated_logs_are_read_or_refused(read, ran, log):
+    drawn = random.Random(7)
+    spec = CalibrateSpec("dgx-h100", logs=(str(log),))
+    texts = [mutated(LOG, drawn) for _ in range(read)]
+    for number, text in enumerate(texts):
+        log.write_text(text)
+        with suppress(S2SimError):
+            read_runs(spec)
+            if number < ran:
+                run_calibration(spec)
+
+
+@pytest.mark.usefixtures("other_machine")
+def test_logs_that_print_other_collectives_are_fitted_together(s2sim, tmp_path):
+    asked = (*MACHINE, "--workers", "16", "--library", "nccl:timing=truth.toml", "--size", "64MiB")
+    (tmp_path / "gather.log").write_text(table(s2sim, "all_gather", *asked))
+    assert main(["calibrate", "five.log", "gather.log", *MACHINE, "--out", "both.toml"]) == 0
+    fitted = tomllib.loads((tmp_path / "both.toml").read_text())["fitted"]
+    assert fitted["collectives"] == ["all_gather", "all_reduce"]
+    assert len(fitted["logs"]) == 2
