@@ -44,8 +44,8 @@ AgainstOption = Annotated[
     str | None,
     typer.Option(
         metavar="LOG",
-        help="Simulate the sizes of a log of nccl-tests or rccl-tests, and show both times. KIND and --workers may be "
-        "left out where the log says them.",
+        help="Simulate the sizes of a log of nccl-tests or rccl-tests as NCCL_DEBUG=INFO says that they ran, and tell "
+        "the difference term by term. KIND and --workers may be left out where the log says them.",
         show_default="no log",
     ),
 ]
