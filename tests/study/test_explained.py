@@ -64,6 +64,17 @@ def test_protocols_tell_a_launch_from_hops():
     assert found["launch", "collective"].scale < 1.3 < found["hop", "LL over nvlink"].scale
 
 
+def test_a_row_that_something_disturbed_does_not_decide():
+    rows = [terms_of(size) for size in SIZES]
+    times_s = measured(rows, bytes=1.3)
+    times_s[1] *= 4
+    scales, parts = explain(rows, times_s)
+    found = by_name(scales)
+    assert found["bytes", "nic"].scale == pytest.approx(1.3, abs=0.03)
+    assert found["launch", "collective"].scale == pytest.approx(1, abs=0.05)
+    assert abs(not_explained_s(0.0, parts[1])) < times_s[1] / 10
+
+
 def test_a_term_never_takes_less_than_nothing():
     rows = [terms_of(size) for size in SIZES]
     scales, parts = explain(rows, [1e-7] * len(rows))

@@ -80,14 +80,17 @@ def difference_grid(result: AgainstResult) -> Grid:
 
 def scales_grid(result: AgainstResult) -> Grid:
     """Return how long each term takes as measured, and with which others it is told."""
+    ordered = sorted(result.terms, key=lambda scale: -scale.explains)
 
     def together(scale: TermScale) -> str:
-        others = sum(other.told_with == scale.told_with for other in result.terms) - 1
-        return f"with {number_of(others, 'other')}" if others else "alone"
+        group = [other for other in ordered if other.told_with == scale.told_with]
+        if len(group) == 1:
+            return "alone"
+        return f"with {number_of(len(group) - 1, 'other')}" if scale is group[0] else f"with {term_name(group[0])}"
 
     return tabulate(
         "terms over all sizes",
-        sorted(result.terms, key=lambda scale: -scale.explains),
+        ordered,
         words("of", term_name),
         figures("measured /\nsimulated", lambda scale: f"{scale.scale:.2f}"),
         figures("of all\ndifferences", lambda scale: share_text(scale.explains)),

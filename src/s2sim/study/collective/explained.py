@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # A row is measured within a twentieth, and a term may well be half as long again.
 _ROW_ERROR, _TERM_ERROR = 0.05, 0.5
+_PASSES = 10
 # Cosine of two terms over rows, in shares of the rows' times, from which on they are told together.
 _ALIKE = 0.995
 
@@ -97,6 +98,8 @@ def _told_with(columns: Floats) -> Ints:
 def _scales(columns: Floats, missing: Floats, told_with: Ints) -> Floats:
     """Return the scale of each term, at least 0, by least squares with a pull towards 1.
 
+    Rows that stay further off than they are measured count by how far, not by its square (P. J. Huber, "Robust
+    estimation of a location parameter", 1964), so that one that something else disturbed does not decide.
     ``columns`` has each row's terms in shares of its time, ``missing`` what they lack of the measured time.
     """
     from scipy.optimize import lsq_linear
@@ -106,7 +109,13 @@ def _scales(columns: Floats, missing: Floats, told_with: Ints) -> Floats:
         return np.ones(0)
     together = np.zeros((len(columns), len(leads)))
     np.add.at(together.T, group, columns.T)
-    pull = np.eye(len(leads)) * (_ROW_ERROR / _TERM_ERROR)
-    both = np.concatenate([together, pull]), np.concatenate([missing, np.zeros(len(leads))])
-    found: Floats = lsq_linear(*both, bounds=(-1.0, np.inf)).x
-    return 1 + found[group]
+    pull, no_change = np.eye(len(leads)) * (_ROW_ERROR / _TERM_ERROR), np.zeros(len(leads))
+    counts, found = np.ones(len(columns)), no_change
+    for _ in range(_PASSES):
+        weighed = np.concatenate([together * counts[:, None], pull])
+        target = np.concatenate([missing * counts, no_change])
+        found = lsq_linear(weighed, target, bounds=(-1.0, np.inf)).x
+        left = np.abs(missing - together @ found)
+        counts = np.sqrt(np.minimum(1.0, _ROW_ERROR / np.maximum(left, _ROW_ERROR)))
+    scales: Floats = 1 + found[group]
+    return scales
