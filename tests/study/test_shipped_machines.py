@@ -44,6 +44,8 @@ ROWS = {
     "leonardo": ("A100-SXM-64GB", 4, 4, 4, 100, "ib-verbs", "switch"),
     "frontier": ("AMD Instinct MI250X", 8, 8, 4, 200, "slingshot", "switch"),
     "lumi": ("MI250X", 8, 8, 4, 200, "slingshot", "switch"),
+    "summit": ("V100-SXM2-16GB", 6, 6, 2, 100, "ib-verbs", "host-bridge"),
+    "coreweave-gb200": ("GB200", 4, 72, 4, 400, "none", ""),
     "azure-nd-a100-v4": ("A100-SXM4-40GB", 8, 8, 8, 200, "ib-verbs", "switch"),
     "azure-nd-h100-v5": ("NVIDIA H100 80GB HBM3", 8, 8, 8, 400, "ib-verbs", "switch"),
     "azure-nd-mi300x-v5": ("MI300X", 8, 8, 8, 400, "ib-verbs", "switch"),

@@ -27,7 +27,9 @@ def node_of(**cells):
         ({"gpu_model": "V100", "gpus_per_node": "8", "nvlink_domain_gpus": "", "intra_interconnect": "cube mesh"}, 24),
         ({"gpu_model": "H100 SXM5", "gpus_per_node": "4", "nvlink_domain_gpus": "4"}, 36),
         ({"gpu_model": "MI300X", "gpus_per_node": "8", "nvlink_domain_gpus": "8"}, 28),
-        ({"gpu_model": "V100", "gpus_per_node": "6", "nvlink_domain_gpus": "3"}, 18),
+        ({"gpu_model": "V100", "gpus_per_node": "6", "nvlink_domain_gpus": "3"}, 12),
+        ({"gpu_model": "V100", "gpus_per_node": "6", "nvlink_domain_gpus": "6"}, 12),
+        ({"gpu_model": "V100", "gpus_per_node": "4", "nvlink_domain_gpus": "2"}, 6),
         ({"gpu_model": "RTX 3090", "gpus_per_node": "4", "nvlink_domain_gpus": "2"}, 8),
         ({"gpu_model": "RTX 3090", "gpus_per_node": "2", "nvlink_domain_gpus": "", "intra_interconnect": "NVLink"}, 4),
         ({"gpu_model": "A100-PCIE-40GB", "gpus_per_node": "8", "nvlink_domain_gpus": "2"}, 48),
@@ -88,3 +90,24 @@ def test_interfaces_are_those_of_the_row(gpus, interfaces, count, rate_gbps):
         nvlink_domain_gpus="8",
     )
     assert (node.nics, node.nic.rate_Bps) == (count, pytest.approx(rate_gbps * 1e9 / 8))
+
+
+@pytest.mark.parametrize(
+    ("domain", "a_node", "nodes", "domain_nodes"), [(72, 4, 18, 18), (72, 4, 2, 18), (36, 4, 9, 9), (72, 1, 8, 72)]
+)
+def test_a_rack_is_one_domain_of_its_nodes(domain, a_node, nodes, domain_nodes):
+    node, cluster = node_of(
+        gpu_model="GB200",
+        gpus_per_node=str(a_node),
+        nodes=str(nodes),
+        ranks=str(a_node * nodes),
+        nvlink_domain_gpus=str(domain),
+        transport="none",
+    )
+    assert (node.gpus, node.domain_nodes) == (a_node, domain_nodes)
+    assert cluster.over_nvlink([0], [a_node * nodes - 1]).all()
+
+
+def test_processors_that_nvlink_joins_need_no_pcie():
+    node, _ = node_of(gpu_model="V100", gpus_per_node="6", ranks="12", nvlink_domain_gpus="3")
+    assert node.pcie.rate_Bps == 40e9

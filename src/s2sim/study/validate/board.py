@@ -30,7 +30,8 @@ class Board:
 def board_of(machine: Machine, gpu: GpuLinks) -> Board | None:
     """Return the board of a node's GPUs; None where PCIe alone joins them, or nothing has to.
 
-    A domain that the catalogue has no board for is one of an NVSwitch if the row says so, else, of few GPUs, a mesh in
+    A domain that the catalogue has no board for is a rack if the GPU is one of those and the node smaller, one of an
+    NVSwitch if the row says so, else, of few GPUs, a mesh in
     which each shares out its links. Without a domain it is the smallest board of the catalogue that holds all GPUs of a
     node, or the largest.
     """
@@ -43,16 +44,25 @@ def board_of(machine: Machine, gpu: GpuLinks) -> Board | None:
         return None
     if gpu.nvlink is None or gpu.links is None:
         raise NotPredictedError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
-    if domain is None:
-        if machine.has_nvswitch:
-            return Board(SWITCH, machine.gpus_per_node)
-        holding = [size for size in sorted(gpu.boards) if size >= machine.gpus_per_node]
-        domain = holding[0] if holding else max(gpu.boards)
+    if domain is None and machine.has_nvswitch:
+        return Board(SWITCH, machine.gpus_per_node)
+    return _board_of_domain(machine, gpu, _likely_domain(machine, gpu) if domain is None else domain)
+
+
+def _likely_domain(machine: Machine, gpu: GpuLinks) -> int:
+    """Return the smallest board of the catalogue that holds a node's GPUs, or the largest."""
+    holding = [size for size in gpu.boards if size >= machine.gpus_per_node]
+    return min(holding) if holding else max(gpu.boards, default=machine.gpus_per_node)
+
+
+def _board_of_domain(machine: Machine, gpu: GpuLinks, domain: int) -> Board:
     if domain in gpu.boards:
         return Board(gpu.boards[domain], domain)
+    if RACK in gpu.boards.values() and domain > machine.gpus_per_node:
+        return Board(RACK, domain)
     if machine.has_nvswitch:
         return Board(SWITCH, domain)
-    if domain > _MOST_BRIDGED or domain > gpu.links.value + 1:
+    if domain > _MOST_BRIDGED or domain > (gpu.links.value if gpu.links else 0) + 1:
         raise NotPredictedError(f"no board of {domain} {machine.gpu_model} in one NVLink domain is in the catalogue")
     return Board(MESH, domain)
 

@@ -52,7 +52,7 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
         Quantity("name", machine.id, "user", ""),
         Quantity("node.gpus", gpus, "user", "index"),
         *inside,
-        *_pcie(machine, gpu, gpus, catalogue, switched=switched),
+        *_pcie(machine, gpu, gpus, catalogue, board, switched=switched),
         *([Quantity("gpu", name, "user", "index")] if name is not None else []),
         *_network(machine, gpus, nics, gpus * rack_nodes, _path(machine, gpu), catalogue),
     ]
@@ -60,18 +60,21 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
 
 
 def _rack_nodes(machine: Machine, board: Board | None) -> int:
-    """Return how many nodes one NVLink domain joins, of those that there are."""
+    """Return how many nodes one NVLink domain joins."""
     if board is None or board.shape != RACK:
         return 1
-    return max(1, min(board.gpus // machine.gpus_per_node, machine.nodes))
+    return max(1, board.gpus // machine.gpus_per_node)
 
 
-def _pcie(machine: Machine, gpu: GpuLinks, gpus: int, catalogue: LinkCatalogue, *, switched: bool) -> list[Quantity]:
+def _pcie(
+    machine: Machine, gpu: GpuLinks, gpus: int, catalogue: LinkCatalogue, board: Board | None, *, switched: bool
+) -> list[Quantity]:
     """Return the PCIe of a node's GPUs, and the memory of its host where what they send passes it."""
     if gpu.pcie is None:
         return []
     links = catalogue.pcie[str(gpu.pcie.value)]
-    fields = [links.rate.of("pcie.rate"), catalogue.latency.pcie.of("pcie.latency")]
+    special = catalogue.board[board.shape].host if board is not None and board.shape in catalogue.board else None
+    fields = [(special or links.rate).of("pcie.rate"), catalogue.latency.pcie.of("pcie.latency")]
     text = machine.intra_interconnect.lower()
     no_peers = not switched and (machine.p2p == "no" or "no p2p" in text)
     if no_peers:

@@ -54,10 +54,14 @@ class PcieLinks:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """GPUs joined in a shape of their own; a pair stands as often as it has links."""
+    """GPUs joined in a shape of their own; a pair stands as often as it has links.
+
+    ``host`` is what joins each of them to its host where that is no PCIe.
+    """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
     pairs: Stated
+    host: Stated | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,10 @@ def load_links() -> LinkCatalogue:
         **rates,
         "latency": {name: found for name, found in latencies.items() if name != "cable"},
         "network": {name: found for name in tables.names("transport") if (found := _network(tables, name))},
-        "board": {name: {"pairs": _stated(tables, "board", name, "pairs")} for name in tables.names("board")},
+        "board": {
+            name: {field: _stated(tables, "board", name, field) for field in tables.part("board", name).quantities}
+            for name in tables.names("board")
+        },
         "gpu": {name: _gpu(tables, name, set(rates["pcie"])) for name in tables.names("gpu")},
     }
     return TypeAdapter(LinkCatalogue).validate_python(read)
