@@ -93,3 +93,10 @@ def test_every_shipped_topology_can_be_shown(s2sim, name):
 )
 def test_bad_input_is_told_in_one_line(fails, arguments, part):
     assert part in fails("topology", "show", *arguments)
+
+
+def test_links_between_pairs_are_counted_for_reading(s2sim):
+    out = s2sim("topology", "show", "h100-nvl-8")[1]
+    assert "48 links: 0-1 x12, 2-3 x12, 4-5 x12, 6-7 x12 " in out
+    out = s2sim("topology", "show", "dgx-1-v100")[1]
+    assert "24 links: 0-1, 0-2, 0-3 x2, 0-4 x2 ... " in out

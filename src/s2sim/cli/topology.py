@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,7 @@ EXAMPLES = examples(
 # Shown above the numbers, or nothing but words.
 _TEXTS = ("name", "description", "source")
 _RANKS_SHOWN = 16
+_PAIRS_SHOWN = 4
 
 app = typer.Typer(help="Look at a cluster description.", rich_markup_mode=None, epilog=EXAMPLES)
 
@@ -90,7 +92,7 @@ def show_command(
     if json == STDOUT:
         return
     numbers = [
-        (item["field"], str(item["value"]), item["kind"], item["source"] or "no source given")
+        (item["field"], _value_text(item["value"]), item["kind"], item["source"] or "no source given")
         for item in described["quantities"]
         if item["field"] not in _TEXTS
     ]
@@ -124,6 +126,15 @@ def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
     graph = graph_of(cluster, described)
     picture = draw_cluster(graph, Path(target).suffix[1:].lower(), title=first_line(cluster), facts=[", ".join(facts)])
     write_bytes(picture, target)
+
+
+def _value_text(value: Any) -> str:
+    """Return a value of a description as it is written, or of a list of links how many there are and the first."""
+    if not isinstance(value, list) or not all(isinstance(pair, list) for pair in value):
+        return str(value)
+    numbers = Counter("-".join(map(str, pair)) for pair in value)
+    texts = [pair if number == 1 else f"{pair} x{number}" for pair, number in numbers.items()]
+    return f"{len(value)} links: {', '.join(texts[:_PAIRS_SHOWN])}{' ...' if len(texts) > _PAIRS_SHOWN else ''}"
 
 
 def _places(cluster: Cluster) -> str:
