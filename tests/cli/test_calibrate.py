@@ -129,6 +129,17 @@ def test_one_process_for_all_gpus_is_known_from_the_log(s2sim, tmp_path, monkeyp
     assert any("1 size tell" in note for note in result["notes"])
 
 
+def test_the_library_is_that_of_the_log(log, s2sim):
+    log.write_text(LOG.replace("NCCL version 2.27.5+cuda12.9", "RCCL version 2.20.5 hip6.1").replace("21.50", "50.50"))
+    code, out, err = s2sim("calibrate", "a.log", "--topology", "mi300x-8", "--out", "mine.toml")
+    assert (code, err) == (0, "")
+    assert "simulate with --library rccl:timing=mine.toml" in out
+    asked = ("collective", "all_reduce", "--topology", "mi300x-8", "--workers", "2", "--size", "1MiB", "--json", "-")
+    own, shipped = (json.loads(s2sim(*asked, "--library", f"rccl:timing={t}")[1]) for t in ("mine.toml", "measured"))
+    assert "notes" not in own
+    assert abs(own["time_s"] - 50.5e-6) < 0.2 * abs(shipped["time_s"] - 50.5e-6)
+
+
 LOG = """\
 # Collective test starting: all_reduce_perf
 # nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1

@@ -50,7 +50,14 @@ def calibrate_command(
         str | None,
         typer.Option(metavar="KIND", help="What to take of the logs, for example all_reduce.", show_default="all"),
     ] = None,
-    library: Annotated[str, typer.Option(metavar="LIBRARY", help="Library whose constants are fitted.")] = "nccl",
+    library: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIBRARY",
+            help="Library whose constants are fitted: nccl or rccl.",
+            show_default="as the logs say, or nccl",
+        ),
+    ] = None,
     placement: PlacementOption = "linear",
     overrides: SetOption = None,
     out: Annotated[
@@ -112,4 +119,4 @@ def calibrate_command(
         show_grids(screen.grids)
     show_lines(screen.after)
     if out is not None and not quiet:
-        show_lines([f"Written to {out}: simulate with --library {library.partition(':')[0]}:timing={out}"])
+        show_lines([f"Written to {out}: simulate with --library {result.library}:timing={out}"])

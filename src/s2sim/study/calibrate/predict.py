@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # A schedule that takes so many times as long as the fastest is not the fastest with constants of one's own either.
 _MAY_WIN = 3.0
+# Where no log tells: GPU clusters run NCCL.
+_USUAL = "nccl"
 
 
 def predictor_of(spec: CalibrateSpec, libraries: Collection[str] = ()) -> MachinePredictor:
@@ -36,12 +38,19 @@ def predictor_of(spec: CalibrateSpec, libraries: Collection[str] = ()) -> Machin
 
     `S2SimError` where the library has no constants that are fitted.
     """
-    library = choose_library(spec.library)
+    text = spec.library or _library_of(libraries)
+    library = choose_library(text)
     if not isinstance(library.measured, Software):
-        raise OptionError(f"--library {spec.library} has no constants that are fitted: nccl and rccl have")
+        raise OptionError(f"--library {text} has no constants that are fitted: nccl and rccl have")
     if library.calibration is not None:
-        raise OptionError(f"--library {spec.library} is fitted already: give {library.name}")
+        raise OptionError(f"--library {text} is fitted already: give {library.name}")
     return MachinePredictor(resolve_cluster(spec), replace(library.measured, version=version_of(libraries)))
+
+
+def _library_of(libraries: Collection[str]) -> str:
+    """Return the library that texts such as ``RCCL 2.18.6`` name; NCCL where they name none, or several."""
+    found = {text.split()[0].lower() for text in libraries}
+    return found.pop() if len(found) == 1 else _USUAL
 
 
 class MachinePredictor:

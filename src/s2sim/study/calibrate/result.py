@@ -102,6 +102,8 @@ class CalibrationResult(ResultForm):
         In the order of the logs.
     before, after, held_out : MedianError
         With the shipped constants, with the fitted ones, and of each point with those fitted without it.
+    library : str
+        Whose constants these are.
     versions : tuple of str
         Libraries that the logs name.
     suggestion : Suggestion or None
@@ -123,6 +125,7 @@ class CalibrationResult(ResultForm):
     before: MedianError
     after: MedianError
     held_out: MedianError
+    library: str
     versions: tuple[str, ...]
     suggestion: Suggestion | None
     profile: str

@@ -59,6 +59,7 @@ def run_calibration(spec: CalibrateSpec, progress: Progress = SILENT) -> Calibra
         before=before,
         after=after,
         held_out=held_out,
+        library=machine.library,
         versions=measured.versions,
         suggestion=suggestion,
         profile=profile,

@@ -8,8 +8,6 @@ from typing import ClassVar
 from s2sim.errors import OptionError
 from s2sim.study.cluster_spec import ClusterSpec, check_tuples
 
-LIBRARY = "nccl"
-
 
 @dataclass(frozen=True, slots=True)
 class CalibrateSpec(ClusterSpec):
@@ -23,8 +21,8 @@ class CalibrateSpec(ClusterSpec):
         Ranks that ran; None for what the logs say.
     collective : str or None
         What of the logs to take; None for all.
-    library : str
-        Option string of the library whose constants are fitted.
+    library : str or None
+        Option string of the library whose constants are fitted; None for that which the logs name, NCCL without.
     suggest : bool
         Whether to say what to measure next.
     """
@@ -35,7 +33,7 @@ class CalibrateSpec(ClusterSpec):
     logs: tuple[str, ...] = ()
     workers: int | None = None
     collective: str | None = None
-    library: str = LIBRARY
+    library: str | None = None
     suggest: bool = False
 
     def __post_init__(self) -> None:
