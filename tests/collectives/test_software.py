@@ -157,15 +157,16 @@ def test_large_messages_between_two_ranks_are_sent_as_plain_data():
 
 
 def test_one_process_launches_on_one_gpu_after_the_other_ahead_of_them():
-    """Small collectives wait for their host, larger ones hide it."""
-    host_ps = 8 * load_constants("nccl").launch_gpu_ps
-    for size_bytes in (4096, 1 << 24):
+    """Small collectives wait for their host, larger ones hide it; every 32 KiB are a channel that it launches too."""
+    constants = load_constants("nccl")
+    for size_bytes, channels in ((4096, 1), (100 << 10, 4), (1 << 20, 24), (1 << 26, 24)):
+        host_ps = 8 * (constants.launch_gpu_ps + channels * constants.launch_channel_ps)
         alone, _, _ = timed("dgx-h100", 8, "all_gather", size_bytes)
         together, cluster, _ = timed(
             "dgx-h100", 8, "all_gather", size_bytes, profile=Software("nccl", one_process=True)
         )
         assert together.duration_ps == max(alone.duration_ps, host_ps)
-        assert together.schedule.host_bound == (alone.duration_ps < host_ps) == (size_bytes == 4096)
+        assert together.schedule.host_bound == (alone.duration_ps < host_ps) == (size_bytes <= 1 << 20)
         assert simulate_ps(together.schedule, cluster) == together.duration_ps
         terms = terms_of(together, cluster)
         assert sum(term.ps for term in terms) == together.duration_ps

@@ -112,12 +112,15 @@ class Generation:
     channel_Bps : tuple of (str, float)
         Most data a second that one channel over several nodes reduces, as bus bandwidth, by algorithm and protocol
         (``tree-Simple``), with ``-two-nodes`` where that differs.
+    channels : int
+        How many channels a buffer that is large enough has between GPUs that NVLink joins.
     """
 
     name: str
     gpus: tuple[str, ...]
     switched: Switched | None
     channel_Bps: tuple[tuple[str, float], ...]
+    channels: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +129,9 @@ class Constants:
 
     Attributes
     ----------
-    launch_ps, launch_gpu_ps : int
-        Picoseconds of a launch, and what a process takes that launches on several GPUs, for each of them.
+    launch_ps, launch_gpu_ps, launch_channel_ps : int
+        Picoseconds of a launch, and what a process takes that launches on several GPUs, for each of them and for each
+        channel on one.
     peer_inside_ps, peer_between_ps : int
         Picoseconds of each rank that one sends to or receives from where collectives are made of sends and receives, of
         its node and of another.
@@ -153,6 +157,7 @@ class Constants:
     source: str
     launch_ps: int
     launch_gpu_ps: int
+    launch_channel_ps: int
     peer_inside_ps: int
     peer_between_ps: int
     protocols: tuple[Protocol, ...]
@@ -199,7 +204,8 @@ def read_constants(path: Path, own: Own = ()) -> Constants:
     }
     fields = Fields(dict(flat_fields(tables, "", where)), where)
     names = {table: sorted(tables.get(table, {})) for table in ("protocol", "network", "path")}
-    known = {"launch.collective", "launch.gpu", "peer.inside", "peer.network", *(f"share.{name}" for name in SHARES)}
+    known = {f"launch.{key}" for key in ("collective", "gpu", "channel")} | {"peer.inside", "peer.network"}
+    known |= {f"share.{name}" for name in SHARES}
     shares = (f"{name}.{key}" for name in generations for key in _OF_SWITCHED)
     known |= {f"in-network.{key}" for key in (*_OF_SWITCHES, *shares)}
     known |= {f"protocol.{name}.{key}" for name in names["protocol"] for key in (*_OF_PROTOCOLS, *LINKS)}
@@ -208,7 +214,7 @@ def read_constants(path: Path, own: Own = ()) -> Constants:
     channels = [
         f"{of}-{name}{nodes}" for of in ("tree", "ring") for name in names["protocol"] for nodes in ("", "-two-nodes")
     ]
-    known |= {f"generation.{name}.{channel}" for name in generations for channel in channels}
+    known |= {f"generation.{name}.{key}" for name in generations for key in ("channels", *channels)}
     known |= {f"since.{what}" for what in (*_OF_VERSIONS, *names["protocol"])}
     for field in fields.given:
         if field not in known:
@@ -248,6 +254,7 @@ def read_constants(path: Path, own: Own = ()) -> Constants:
         source=str(texts["source"]),
         launch_ps=fields.latency("launch.collective"),
         launch_gpu_ps=fields.latency("launch.gpu"),
+        launch_channel_ps=fields.latency("launch.channel"),
         peer_inside_ps=fields.latency("peer.inside"),
         peer_between_ps=fields.latency("peer.network"),
         protocols=protocols,
@@ -275,6 +282,7 @@ def _generation(name: str, gpus: tuple[str, ...], channels: Sequence[str], field
         gpus,
         Switched(*(share_of(fields, each) for each in switched)) if switched[0] in fields.given else None,
         tuple((channel, fields.required_rate(field)) for channel, field in known if field in fields.given),
+        fields.required_count(f"generation.{name}.channels"),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from s2sim.topology.files.quantity import Quantity
     from s2sim.topology.shape import ClusterShape
 
+# Of GPUs that NVLink does not join.
+_UNLINKED_CHANNELS = 2
 # Kinds that NCCL makes of sends and receives.
 _MESSAGES = ("all_to_all", "send_recv")
 
@@ -118,10 +121,9 @@ class Software(Profile):
             pieces = sorted({self._tree_pieces(name, demand, cluster) for name in names})
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in pieces)
         switch = "nvls-tree" if several else "in-network"
-        plain = max(self._constants.protocols, key=lambda each: each.share)
         generation = self._constants.generation_of(cluster.shape.gpu)
         reduces = generation is not None and generation.switched is not None and _switched(cluster) and has(switch)
-        reduces = reduces and self.only in ("", plain.name)
+        reduces = reduces and self.only in ("", self._plain.name)
         return ("ring", *trees, *((switch,) if reduces else ()))
 
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[Profile, ...]:
@@ -172,8 +174,14 @@ class Software(Profile):
         """Return what a process takes that launches on one GPU of its node after the other, ahead of them."""
         if not self.one_process:
             return ()
+        constants, once = self._constants, np.zeros(1, np.int64)
         gpus = int(np.bincount(cluster.host_of_rank).max())
-        return (one_of("launch", [("launch.gpu", self._constants.launch_gpu_ps)], np.zeros(1, np.int64), gpus),)
+        launches = one_of("launch", [("launch.gpu", constants.launch_gpu_ps)], once, gpus)
+        generation = constants.generation_of(cluster.shape.gpu)
+        linked = all(spec.nvlink is not None for spec in cluster.dims.node_set.specs)
+        most = generation.channels if generation is not None and linked else _UNLINKED_CHANNELS
+        channels = max(1, min(most, ceil(schedule.demand.buffer_bytes / self._plain.part_bytes)))
+        return launches, one_of("launch", [("launch.channel", constants.launch_channel_ps)], once, gpus * channels)
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return what hops and protocol add; rounds of rings and pipelines have a clock."""
@@ -235,6 +243,10 @@ class Software(Profile):
             name = f"{name}-two-nodes"
         parts = 4 if channels == "tree" else 1
         return f"generation.{generation.name}.{name}", known.get(name, np.inf) / parts
+
+    @property
+    def _plain(self) -> Protocol:
+        return max(self._constants.protocols, key=lambda each: each.share)
 
     @property
     def _sends_with(self) -> Protocol:
