@@ -69,6 +69,17 @@ def test_an_nvswitch_reduces_where_it_can():
     assert timed("dgx-a100", 8, "all_reduce", 1 << 30)[0].schedule.algorithm.startswith("ring")
 
 
+def test_switches_of_a_rack_reach_less_of_the_rate_than_those_of_a_host():
+    """All 72 GPUs of 18 hosts: n + 1 parts of n at the share of such a domain, once it is filled."""
+    size_bytes = 8 << 30
+    found, _, _ = timed("nvl72", 72, "all_reduce", size_bytes)
+    assert found.schedule.algorithm == "in-network"
+    known = load_constants("nccl").generation_of("gb200").switched
+    assert known.share_over_hosts < known.share
+    rate = 721.8e9 * known.share_over_hosts
+    assert found.duration_ps / 1e12 == pytest.approx(73 / 72 * size_bytes / rate, rel=0.05)
+
+
 def test_trees_between_switches_fill_a_stage_for_each_leg():
     """Two nodes of eight: up and down a leg each, and the switches; 400 GB/s of interfaces are not the limit."""
     found, cluster, _ = timed("dgx-h100", 16, "all_reduce", 64 << 20, "nvls-tree")

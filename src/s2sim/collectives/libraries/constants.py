@@ -25,7 +25,7 @@ SHARES = (*LINKS, "host-memory", "host-memory-both-ways")
 at a time, or both."""
 
 _OF_PROTOCOLS = ("share", "limit", "network-limit", "network", "ways", "messages", "part")
-_OF_SWITCHED = ("share", "share-over-nodes")
+_OF_SWITCHED = ("share", "share-over-hosts", "share-over-nodes")
 _OF_SWITCHES = ("latency", "channels", "stages")
 _TABLES = ("launch", "peer", "protocol", "since", "share", "generation", "in-network", "network", "path")
 _OF_VERSIONS = ("tree", "in-network", "nvls-tree", "pat", "messages")
@@ -92,10 +92,11 @@ class Way:
 class Switched:
     """The shares of the rate that an NVSwitch which reduces reaches.
 
-    ``share_over_nodes`` is that beside trees between nodes.
+    ``share_over_hosts`` is that of one domain over several hosts, ``share_over_nodes`` that beside trees between nodes.
     """
 
     share: float
+    share_over_hosts: float
     share_over_nodes: float
 
 

@@ -269,9 +269,12 @@ class Software(Profile):
         powers: Powers = (("in-network.stages", 1),)
         name, share = "", 1.0
         if generation is not None and generation.switched is not None:
-            known = generation.switched
-            name, share = f"in-network.{generation.name}.share", known.share if legs is None else known.share_over_nodes
-            name += "" if legs is None else "-over-nodes"
+            known, name = generation.switched, f"in-network.{generation.name}.share"
+            share = known.share
+            if legs is not None:
+                name, share = f"{name}-over-nodes", known.share_over_nodes
+            elif len(np.unique(cluster.host_of_rank)) > 1:
+                name, share = f"{name}-over-hosts", known.share_over_hosts
         own = one_of("share", [(name, share)], once)
         limited_by: Powers = ()
         if legs is None:
