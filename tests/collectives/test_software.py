@@ -282,3 +282,18 @@ def test_every_constant_has_an_origin():
     assert len(constants.quantities) > 30
     for quantity in constants.quantities:
         assert quantity.source, quantity.field
+
+
+def test_what_one_rank_sends_at_once_has_one_limit(tmp_path):
+    """Over the six channels of a mesh as over one: with LL no more than its limit, half of it data."""
+    times = []
+    for kind in ("rate = '300GB/s'", "kind = 'mesh'\nrate = '300GB/s'"):
+        path = tmp_path / "box.toml"
+        path.write_text(
+            f"[node]\ngpus = 4\n[nvlink]\n{kind}\n[nic]\nrate = '10Gbps'\ntransport = 'tcp'\n"
+            "[fabric]\nkind = 'single-switch'\n"
+        )
+        times.append(timed(str(path), 4, "all_reduce", 1 << 28, "ring", Software("nccl", only="LL"))[0].duration_ps)
+    data_Bps = LL.limit_Bps * LL.share * dict(load_constants("nccl").shares)["nvlink"]
+    assert times[0] / 1e12 == pytest.approx(2 * 3 / 4 * (1 << 28) / data_Bps, rel=0.02)
+    assert times[1] == pytest.approx(times[0], rel=0.001)

@@ -100,8 +100,13 @@ def each_hop(
     protocol_share = one_of("share", [(f"protocol.{protocol.name}.share", protocol.share)], every)
     limits = [one_of("limit", [(f"protocol.{protocol.name}.limit", protocol.limit_Bps)], every)]
     if inside.all():
+        # All that a rank sends at once, over however many channels, has one limit.
+        counts, at_once = np.unique(np.bincount(pattern.src)[pattern.src], return_inverse=True)
+        of_rank = [(f"protocol.{protocol.name}.limit", protocol.limit_Bps / count) for count in counts.tolist()]
         return overheads_of(
-            [one_of("hop", hops, hop_row)], [one_of("share", shares, share_row), protocol_share], limits
+            [one_of("hop", hops, hop_row)],
+            [one_of("share", shares, share_row), protocol_share],
+            [one_of("limit", of_rank, at_once)],
         )
     ways = [between_nodes(constants, each) for each in nodes.specs]
     way_ps, way_share = np.array([way.latency_ps for way in ways]), np.array([way.network.share for way in ways])
