@@ -177,3 +177,14 @@ def test_rccl_is_nccl_but_for_what_its_file_says():
 )
 def test_libraries_are_asked_for_their_time(text, profile):
     assert choose_library(text).profile == profile
+
+
+@pytest.mark.parametrize("library", ["mpi", "gloo"])
+def test_processes_of_a_node_send_each_other_one_message_at_a_time(library):
+    """Eight interfaces of a node are eight processes' own: none has eight connections to the next."""
+    cluster = build_cluster(load_shape("dgx-h100"), 16)
+    for kind in ("all_reduce", "all_gather", "broadcast"):
+        found = timed(cluster, kind, 64 << 20, library)
+        for step in found.schedule.steps:
+            pairs = list(zip(step.round.pattern.src.tolist(), step.round.pattern.dst.tolist(), strict=True))
+            assert len(set(pairs)) == len(pairs)
