@@ -15,6 +15,7 @@ from s2sim.errors import TopologyError
 from s2sim.testing.topologies import check_topology
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe, first_line
+from s2sim.topology.detours import detour
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.mesh import mesh_ways
 from s2sim.topology.node_spec import LinkSpec, NodeSpec
@@ -394,3 +395,11 @@ def test_nvswitches_join_the_nodes_of_a_domain(make):
 def test_domains_of_what_no_nvswitch_joins_are_refused(make, gpus, node, message):
     with pytest.raises(TopologyError, match=message):
         make.shape(make.toml(SWITCH, gpus=gpus, node=node, link=LINK))
+
+
+def test_a_failure_beside_several_interfaces_of_a_gpu_is_refused(make):
+    text = make.toml(SWITCH, gpus=2, node=NVSWITCH, nic="count = 4", link=LINK)
+    cluster = make.cluster(text, 4)
+    dead = np.array([name == "node0.nic1.out" for name in cluster.fabric.link_names])
+    with pytest.raises(TopologyError, match="spreads messages over several interfaces"):
+        detour(cluster.router, cluster.routes([0], [2]), dead, pairs=(np.array([0]), np.array([2])), why="a test")

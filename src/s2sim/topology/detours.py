@@ -72,6 +72,11 @@ def _other_way(router: Router, links: Ints, weights: Floats, dead: Mask, between
     """Return another way between the switches that a route joins, or None where there is none."""
     fabric = router.fabric
     ends = ~between[links]
+    if router.layout.dims.node_set.ports_per_gpu > 1 and not _in_a_row(fabric, links, ends):
+        raise TopologyError(
+            "a link has failed where a GPU spreads messages over several interfaces, of which no other ways are looked "
+            "for: let it carry less instead (slow-link), or write as many nic.count as GPUs, with the rates together"
+        )
     if not _in_a_row(fabric, links, ends):
         raise TopologyError(
             "a link has failed on the tree over which switches reduce, and that tree has no other way: let another "

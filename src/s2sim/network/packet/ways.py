@@ -111,7 +111,8 @@ def _find_steps(fabric: Fabric, links: list[int], weights: list[float]) -> list[
         if missing > _ROUNDING:
             raise S2SimError(
                 f"packets cannot follow a route over {fabric.link_names[link]}: it carries {weight:g} of the message "
-                f"and {weight - missing:g} gets there; messages that switches combine need the fluid network"
+                f"and {weight - missing:g} gets there; messages that switches combine, or that pass host memory twice, "
+                "need the fluid network"
             )
         reached = [*left, (after, int(fabric.head[link]), weight)]
     return steps
