@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.constants_file import load_constants
 from s2sim.collectives.libraries.host_constants import load_host_constants, read_host_constants
 from s2sim.collectives.libraries.host_software import HostSoftware
 from s2sim.collectives.libraries.profile import PLAIN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.constants_file import load_constants
 from s2sim.collectives.libraries.peers import most_peers
 from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.schedules.blocks import exchange

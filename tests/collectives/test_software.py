@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.constants import load_constants, read_constants
+from s2sim.collectives.libraries.constants_file import load_constants, read_constants
 from s2sim.collectives.libraries.fill import in_flight_bytes
 from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.libraries.tables import choose_library

@@ -12,7 +12,7 @@ import pytest
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS, helpers_of, make_algorithm
 from s2sim.collectives.libraries import constants, software
-from s2sim.collectives.libraries.constants import read_constants
+from s2sim.collectives.libraries.constants_file import read_constants
 from s2sim.collectives.libraries.profile import PLAIN, Profile, as_sent
 from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.libraries.tables import LIBRARIES, choose_library

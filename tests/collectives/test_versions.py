@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.collectives.libraries.constants import load_constants, read_constants, read_version
+from s2sim.collectives.libraries.constants_file import load_constants, read_constants
 from s2sim.collectives.libraries.software import Software
+from s2sim.collectives.libraries.version import read_version
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.data import data_directory

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from s2sim.cli.main import main
-from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.constants_file import load_constants
 from s2sim.collectives.libraries.host_constants import load_host_constants
 from s2sim.collectives.libraries.profile import PLAIN
 from s2sim.data import data_directory

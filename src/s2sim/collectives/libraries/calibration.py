@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from s2sim.collectives.libraries.constants import Own, Version, flat_fields, load_constants, read_version
+from s2sim.collectives.libraries.constants_file import load_constants
+from s2sim.collectives.libraries.fields import flat_fields
+from s2sim.collectives.libraries.version import Version, version_of
 from s2sim.data import data_directory
 from s2sim.errors import TopologyError, UnitError, problems_of
 from s2sim.text_files import read_toml, user_path
@@ -14,6 +16,8 @@ from s2sim.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
+
+    from s2sim.collectives.libraries.constants import Own
 
 _TEXTS = ("name", "base", "source")
 _FITTED = "fitted"
@@ -114,16 +118,6 @@ class Calibration:
             known_ends = " to ".join(map(format_bytes, (fitted.smallest_bytes, fitted.largest_bytes)))
             found.append(f"sizes of {ends}, not {known_ends}")
         return found
-
-
-def version_of(libraries: Collection[str]) -> Version:
-    """Return the one version that texts such as ``NCCL 2.21.5`` name; none where they name none, or several.
-
-    >>> version_of(["NCCL 2.21.5", "NCCL 2.21.5+cuda12.4"]), version_of(["NCCL 2.18", "NCCL 2.21"])
-    ((2, 21, 5), ())
-    """
-    found = {read_version(text) for text in libraries}
-    return found.pop() if len(found) == 1 else ()
 
 
 def machine_text(topology: str, overrides: Sequence[str]) -> str:

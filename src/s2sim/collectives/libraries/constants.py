@@ -1,21 +1,13 @@
-"""What a library adds to the wire, as a data file states it, every number with its origin."""
+"""What a library adds to the wire, as constants, every number with its origin."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from s2sim.data import data_directory
-from s2sim.errors import TopologyError, nearest
-from s2sim.text_files import read_toml
-from s2sim.topology.files.quantity import Fields, Quantity, read_quantity
-from s2sim.units import parse_size_bytes
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from s2sim.collectives.libraries.version import Version
+    from s2sim.topology.files.quantity import Quantity
 
 LINKS = ("nvlink", "pcie")
 """What joins GPUs inside a node, as hops go."""
@@ -23,17 +15,6 @@ LINKS = ("nvlink", "pcie")
 SHARES = (*LINKS, "host-memory", "host-memory-both-ways")
 """What a share of the rate inside a node is told of: PCIe with peer-to-peer, and without for GPUs that send or receive
 at a time, or both."""
-
-_OF_PROTOCOLS = ("share", "limit", "network-limit", "network", "ways", "messages", "part")
-_OF_SWITCHED = ("share", "share-over-hosts", "share-over-nodes")
-_OF_SWITCHES = ("latency", "channels", "stages")
-_TABLES = ("launch", "peer", "protocol", "since", "share", "generation", "in-network", "network", "path")
-_OF_VERSIONS = ("tree", "in-network", "nvls-tree", "pat", "messages")
-# Of libraries; other numbers with dots, of systems and compilers, stand beside them.
-_VERSION = re.compile(r"(?<![\d.])[12]\.\d{1,4}(\.\d{1,4})*")
-
-Version: TypeAlias = tuple[int, ...]
-"""The numbers of a version, none where it is not known."""
 
 Own: TypeAlias = tuple[tuple[str, "str | float"], ...]
 """Constants by their dotted names, with values as a file has them: ``"5us"``, or 0.9."""
@@ -179,183 +160,8 @@ class Constants:
     def has(self, what: str, version: Version) -> bool:
         """Return whether a version of the library has something; no version stands for the newest.
 
+        >>> from s2sim.collectives.libraries.constants_file import load_constants
         >>> load_constants("nccl").has("LL128", (2, 4)), load_constants("nccl").has("LL128", ())
         (False, True)
         """
         return not version or version >= dict(self.since).get(what, ())
-
-
-def read_constants(path: Path, own: Own = ()) -> Constants:
-    """Return the constants of a library's file, some replaced by one's own; `TopologyError` says what is wrong."""
-    tables = read_toml(path, TopologyError)
-    where = path.name
-    base = tables.pop("base", None)
-    if base is not None:
-        tables = _over(read_toml(data_directory("libraries") / f"{base}.toml", TopologyError), tables)
-    _replace(tables, own, where)
-    texts = {key: tables.pop(key, None) for key in ("name", "source")}
-    for key, text in texts.items():
-        if not isinstance(text, str):
-            raise TopologyError(f"{where}: {key} is missing: write {key} = '...'")
-    for key in tables:
-        if key not in _TABLES:
-            raise TopologyError(f"{where}: unknown table [{key}]{nearest(key, _TABLES)}")
-    generations = {
-        name: _names(table, f"generation.{name}.gpus", where) for name, table in tables.get("generation", {}).items()
-    }
-    fields = Fields(dict(flat_fields(tables, "", where)), where)
-    names = {table: sorted(tables.get(table, {})) for table in ("protocol", "network", "path")}
-    known = {f"launch.{key}" for key in ("collective", "gpu", "channel")} | {"peer.inside", "peer.network"}
-    known |= {f"share.{name}" for name in SHARES}
-    shares = (f"{name}.{key}" for name in generations for key in _OF_SWITCHED)
-    known |= {f"in-network.{key}" for key in (*_OF_SWITCHES, *shares)}
-    known |= {f"protocol.{name}.{key}" for name in names["protocol"] for key in (*_OF_PROTOCOLS, *LINKS)}
-    known |= {f"{of}.{name}.{key}" for of in ("network", "path") for name in names[of] for key in ("share", "latency")}
-    known |= {f"network.{name}.{key}" for name in names["network"] for key in ("stream", "eager", "rendezvous")}
-    channels = [
-        f"{of}-{name}{nodes}" for of in ("tree", "ring") for name in names["protocol"] for nodes in ("", "-two-nodes")
-    ]
-    known |= {f"generation.{name}.{key}" for name in generations for key in ("channels", *channels)}
-    known |= {f"since.{what}" for what in (*_OF_VERSIONS, *names["protocol"])}
-    for field in fields.given:
-        if field not in known:
-            raise TopologyError(f"{where}: unknown field {field!r}{nearest(field, sorted(known))}")
-    protocols = tuple(
-        Protocol(
-            name,
-            share_of(fields, f"protocol.{name}.share"),
-            fields.rate(f"protocol.{name}.limit") or float("inf"),
-            fields.rate(f"protocol.{name}.network-limit") or float("inf"),
-            tuple((link, fields.latency(f"protocol.{name}.{link}")) for link in LINKS),
-            fields.latency(f"protocol.{name}.network"),
-            fields.text(f"protocol.{name}.ways", "all", ("all", "direct")) == "direct",
-            size_of(fields, f"protocol.{name}.messages"),
-            size_of(fields, f"protocol.{name}.part"),
-        )
-        for name in names["protocol"]
-    )
-    networks, paths = (
-        tuple(
-            (
-                name,
-                Way(
-                    share_of(fields, f"{table}.{name}.share"),
-                    fields.latency(f"{table}.{name}.latency"),
-                    fields.rate(f"{table}.{name}.stream") or float("inf"),
-                    size_of(fields, f"{table}.{name}.eager"),
-                    fields.latency(f"{table}.{name}.rendezvous"),
-                ),
-            )
-            for name in names[table]
-        )
-        for table in ("network", "path")
-    )
-    return Constants(
-        name=str(texts["name"]),
-        source=str(texts["source"]),
-        launch_ps=fields.latency("launch.collective"),
-        launch_gpu_ps=fields.latency("launch.gpu"),
-        launch_channel_ps=fields.latency("launch.channel"),
-        peer_inside_ps=fields.latency("peer.inside"),
-        peer_between_ps=fields.latency("peer.network"),
-        protocols=protocols,
-        shares=tuple((name, share_of(fields, f"share.{name}")) for name in SHARES),
-        generations=tuple(_generation(name, gpus, channels, fields) for name, gpus in generations.items()),
-        in_network_ps=fields.latency("in-network.latency"),
-        in_network_channels=fields.required_count("in-network.channels"),
-        in_network_stages=fields.required_count("in-network.stages"),
-        networks=networks,
-        paths=paths,
-        since=tuple(
-            (field.removeprefix("since."), _version(fields, field))
-            for field in fields.given
-            if field.startswith("since.")
-        ),
-        quantities=tuple(fields.given.values()),
-    )
-
-
-def _generation(name: str, gpus: tuple[str, ...], channels: Sequence[str], fields: Fields) -> Generation:
-    switched = [f"in-network.{name}.{key}" for key in _OF_SWITCHED]
-    known = [(channel, f"generation.{name}.{channel}") for channel in channels]
-    return Generation(
-        name,
-        gpus,
-        Switched(*(share_of(fields, each) for each in switched)) if switched[0] in fields.given else None,
-        tuple((channel, fields.required_rate(field)) for channel, field in known if field in fields.given),
-        fields.required_count(f"generation.{name}.channels"),
-    )
-
-
-def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return tables in which those above have the word, value for value."""
-    both = dict(below)
-    for key, value in above.items():
-        tables = isinstance(value, dict) and "value" not in value and isinstance(below.get(key), dict)
-        both[key] = _over(below[key], value) if tables else value
-    return both
-
-
-def _names(table: dict[str, object], field: str, where: str) -> tuple[str, ...]:
-    names = table.pop("gpus", None)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise TopologyError(f"{where}: {field} is a list of names: write for example ['h100']")
-    return tuple(names)
-
-
-def _replace(tables: dict[str, Any], own: Own, where: str) -> None:
-    for field, value in own:
-        *outer, name = field.split(".")
-        table: Any = tables
-        for each in outer:
-            table = table.get(each) if isinstance(table, dict) else None
-        if not isinstance(table, dict) or name not in table:
-            raise TopologyError(f"{where} has no constant {field!r}")
-        table[name] = {"value": value, "kind": "measured", "source": "fitted to measurements of one's own"}
-
-
-def flat_fields(table: Mapping[str, object], prefix: str, where: str) -> list[tuple[str, Quantity]]:
-    """Return the values of tables inside each other by their dotted names."""
-    found: list[tuple[str, Quantity]] = []
-    for key, value in table.items():
-        if isinstance(value, dict) and "value" not in value:
-            found += flat_fields(value, f"{prefix}{key}.", where)
-        else:
-            found.append((prefix + key, read_quantity(value, prefix + key, where)))
-    return found
-
-
-def read_version(text: str) -> Version:
-    """Return the first version of a library that people wrote in a text, none where there is none.
-
-    >>> read_version("2.18 (HPC SDK 23.7)"), read_version("2.x (GIN era, >=2.28)"), read_version("NGC 25.04 container")
-    ((2, 18), (2, 28), ())
-    """
-    found = _VERSION.search(text)
-    return tuple(map(int, found[0].split("."))) if found else ()
-
-
-def _version(fields: Fields, field: str) -> Version:
-    version = read_version(fields.text(field, None))
-    if not version:
-        raise TopologyError(f"{fields.where}: {field} is no version: write for example '2.18'")
-    return version
-
-
-def size_of(fields: Fields, field: str) -> float:
-    """Return a size in bytes, infinite where none is given."""
-    return parse_size_bytes(fields.given[field].value) if field in fields.given else float("inf")
-
-
-def share_of(fields: Fields, field: str) -> float:
-    """Return a share, more than nothing and at most 1."""
-    value = fields.number(field)
-    if value > 1:
-        raise TopologyError(f"{fields.where}: {field} = {value} is a share: write at most 1")
-    return value
-
-
-@cache
-def load_constants(library: str, own: Own = ()) -> Constants:
-    """Return the shipped constants of a library by its name, with some of one's own in their place."""
-    return read_constants(data_directory("libraries") / f"{library}.toml", own)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.libraries.constants import flat_fields, share_of, size_of
+from s2sim.collectives.libraries.fields import check_known, flat_fields, share_of, size_of, take_head
 from s2sim.data import data_directory
-from s2sim.errors import TopologyError, nearest
+from s2sim.errors import TopologyError
 from s2sim.text_files import read_toml
 from s2sim.topology.files.quantity import Fields
 
@@ -95,24 +95,16 @@ def read_host_constants(path: Path) -> HostConstants:
     """Return the constants of a library's file; `TopologyError` says what is wrong with it."""
     tables = read_toml(path, TopologyError)
     where = path.name
-    texts = {key: tables.pop(key, None) for key in ("name", "source")}
-    for key, text in texts.items():
-        if not isinstance(text, str):
-            raise TopologyError(f"{where}: {key} is missing: write {key} = '...'")
-    for key in tables:
-        if key not in _TABLES:
-            raise TopologyError(f"{where}: unknown table [{key}]{nearest(key, _TABLES)}")
+    name, source = take_head(tables, _TABLES, where)
     fields = Fields(dict(flat_fields(tables, "", where)), where)
     networks = list(tables.get("network", {}))
     kinds = list(tables.get("algorithms", {}))
     known = {"call.latency", "memory.add", *(f"algorithms.{kind}" for kind in kinds)}
     known |= {f"network.{name}.{key}" for name in networks for key in _OF_NETWORKS}
-    for field in fields.given:
-        if field not in known:
-            raise TopologyError(f"{where}: unknown field {field!r}{nearest(field, sorted(known))}")
+    check_known(fields, known)
     return HostConstants(
-        name=str(texts["name"]),
-        source=str(texts["source"]),
+        name=name,
+        source=source,
         call_ps=fields.latency("call.latency"),
         add_Bps=fields.required_rate("memory.add"),
         carriers=tuple((name, _carrier(fields, f"network.{name}")) for name in networks),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.libraries.chunks import MOST_PIECES, tree_pieces
-from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.constants_file import load_constants
 from s2sim.collectives.libraries.fill import in_flight_bytes
 from s2sim.collectives.libraries.hops import between_nodes, each_hop, latencies_of, one_of
 from s2sim.collectives.libraries.peers import most_peers
@@ -24,7 +24,8 @@ from s2sim.errors import S2SimError
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from s2sim.collectives.libraries.constants import Constants, Own, Protocol, Version
+    from s2sim.collectives.libraries.constants import Constants, Own, Protocol
+    from s2sim.collectives.libraries.version import Version
     from s2sim.collectives.schedules.clock import Clock
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.libraries.calibration import read_calibration
-from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.constants_file import load_constants
 from s2sim.collectives.libraries.host_constants import load_host_constants
 from s2sim.collectives.libraries.host_software import HostSoftware
 from s2sim.collectives.libraries.library import TIMING, TIMINGS, Entry, Library

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.constants_file import load_constants
 from s2sim.errors import UnitError
 from s2sim.units import PS_PER_S, parse_rate_Bps, parse_time_ps
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.libraries.calibration import version_of
 from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.libraries.version import version_of
 from s2sim.collectives.terms.of_schedule import terms_of
 from s2sim.errors import OptionError
 from s2sim.study.collective.sizes import make_demand

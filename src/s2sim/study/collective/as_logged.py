@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from s2sim.collectives.algorithms.given import GivenRings, GivenTrees
 from s2sim.collectives.algorithms.registry import read_algorithm
-from s2sim.collectives.libraries.constants import read_version
 from s2sim.collectives.libraries.software import Software
+from s2sim.collectives.libraries.version import read_version
 from s2sim.collectives.schedules.channels import channels_on
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.collectives.timing.ways import Ways

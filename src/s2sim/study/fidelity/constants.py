@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.libraries.constants import load_constants
+from s2sim.collectives.libraries.constants_file import load_constants
 from s2sim.collectives.libraries.host_constants import load_host_constants
 from s2sim.data import data_directory
 from s2sim.errors import S2SimError

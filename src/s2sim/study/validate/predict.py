@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.libraries.constants import load_constants, read_version
+from s2sim.collectives.libraries.constants_file import load_constants
 from s2sim.collectives.libraries.host_software import HostSoftware
 from s2sim.collectives.libraries.software import Software
+from s2sim.collectives.libraries.version import read_version
 from s2sim.collectives.schedules.blocks import exchange
 from s2sim.collectives.terms.of_schedule import terms_of
 from s2sim.collectives.timing.timer import AUTO, Timer
