@@ -39,6 +39,13 @@ def validate_command(
             help="Fit constants again, to these curves and the public ones, and without each source of the folder.",
         ),
     ] = True,
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write",
+            help="Fit the shipped constants to the public curves until they stay, and write them and the bands.",
+        ),
+    ] = False,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -58,6 +65,9 @@ def validate_command(
 
         check_page()
 
+    if write:
+        _write(quiet=quiet)
+        return
     from s2sim.report.tables.screens import validate_screen
     from s2sim.study.validate.run import run_validation
 
@@ -73,6 +83,16 @@ def validate_command(
         _print(result, quiet=quiet)
     if not result.complete:
         raise typer.Exit(INTERRUPTED)
+
+
+def _write(*, quiet: bool) -> None:
+    from s2sim.cli.output import show_lines
+    from s2sim.cli.progress import watching
+    from s2sim.study.validate.write import write_fits
+
+    with watching(quiet=quiet) as progress:
+        lines = write_fits(progress)
+    show_lines(lines)
 
 
 def _print(result: ValidationResult, *, quiet: bool) -> None:

@@ -115,7 +115,7 @@ def test_parameters_say_who_tells_them(superbench):
     assert latency.fitted_on == ("dgx-h100",)
     # Nobody else tells it, so that without that source it is where it was before anything was measured.
     assert latency.drift.by_source == {"dgx-h100": pytest.approx(latency.prior, rel=0.01)}
-    assert all(each.drift.low <= each.drift.high for each in found.values())
+    assert all(each.drift.low <= each.drift.high for each in found.values() if each.fitted_on)
 
 
 def test_left_out_errors_are_worse_than_fitted_ones(superbench):

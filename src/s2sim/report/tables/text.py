@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.texts import factor_text, rates_text, seconds_text, workers_text
+from s2sim.study.fidelity.band import band_text
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -62,10 +63,7 @@ def _asked(result: CollectiveResult) -> str:
 
 def collective_summary(result: CollectiveResult) -> str:
     """Return the answer in one line."""
-    return (
-        f"{_asked(result)} by {result.algorithm}: "
-        f"{format_seconds(result.time_s)}, bus bandwidth {rates_text(result.busbw_Bps)}"
-    )
+    return f"{_asked(result)} by {result.algorithm}: {_time(result)}, bus bandwidth {rates_text(result.busbw_Bps)}"
 
 
 def _closed_form(result: CollectiveResult) -> str:
@@ -76,7 +74,8 @@ def _closed_form(result: CollectiveResult) -> str:
 
 
 def _time(result: CollectiveResult) -> str:
-    return format_seconds(result.time_s) + (" as packets" if result.network == "packet" else "")
+    text = format_seconds(result.time_s) + (" as packets" if result.network == "packet" else "")
+    return text if result.band is None else f"{text} ({band_text(result.band.low_s, result.band.high_s)})"
 
 
 def _cross_check(result: CollectiveResult) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from s2sim.study.collective.link_loads import LinkLoad
     from s2sim.study.collective.spec import CollectiveSpec
     from s2sim.study.collective.terms import TermRow
+    from s2sim.study.fidelity.band import Band
 
 
 class _More(TypedDict):
@@ -21,6 +22,7 @@ class _More(TypedDict):
     fault_effects: NotRequired[list[str]]
     cross_check: NotRequired[CollectiveCheck]
     terms: NotRequired[tuple[TermRow, ...]]
+    band: NotRequired[Band]
     notes: NotRequired[tuple[str, ...]]
 
 
@@ -56,6 +58,8 @@ class CollectiveResult(FaultedForm):
         What each fault did.
     terms : tuple of TermRow
         What the time is the sum of, where that was asked for.
+    band : Band or None
+        Where nine of ten measured times lie that are predicted so; None where no library's measured constants made it.
     notes : tuple of str
         Where constants are used outside of what they were fitted to.
     """
@@ -83,15 +87,18 @@ class CollectiveResult(FaultedForm):
     cross_check: CollectiveCheck | None = field(default=None, metadata=LEFT_OUT)
     effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
     terms: tuple[TermRow, ...] = field(default=(), metadata=LEFT_OUT)
+    band: Band | None = field(default=None, metadata=LEFT_OUT)
     notes: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
 
     def more_json(self) -> _More:
-        """Return what was not always asked for: the other network, terms, notes and faults."""
+        """Return what is not always there: the other network, terms, the band, notes and faults."""
         more: _More = {}
         if self.cross_check is not None:
             more["cross_check"] = self.cross_check
         if self.terms:
             more["terms"] = self.terms
+        if self.band is not None:
+            more["band"] = self.band
         if self.notes:
             more["notes"] = self.notes
         if self.effects:

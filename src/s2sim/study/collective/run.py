@@ -14,6 +14,7 @@ from s2sim.study.collective.plan import plan_collective
 from s2sim.study.collective.result import CollectiveResult
 from s2sim.study.collective.sizes import bus_factor, counted_bytes
 from s2sim.study.collective.spec import CollectiveSpec
+from s2sim.study.fidelity.around import band_around
 from s2sim.study.progress import SILENT
 from s2sim.study.scenario.calibrated import outside_notes
 from s2sim.topology.describe import first_line
@@ -86,5 +87,8 @@ def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> Collec
         rank_finish_s=tuple((carried.ends_ps[: demand.ranks] / PS_PER_S).tolist()),
         cross_check=carried.check,
         effects=carried.effects,
+        band=None
+        if planned.scenario.disturbed
+        else band_around(time_s, cluster, planned.profile, demand.kind, size_bytes),
         notes=tuple(outside_notes(planned.library, planned.scenario, demand.ranks, [(demand.kind, size_bytes)])),
     )

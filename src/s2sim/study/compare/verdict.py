@@ -10,11 +10,12 @@ from s2sim.study.break_even.crossings import LOWEST_BPS
 from s2sim.study.break_even.scan import Scan
 from s2sim.study.compare.choice import choose
 from s2sim.study.compare.judge import candidates_of
+from s2sim.study.compare.within_band import band_texts, within_band
 from s2sim.study.measuring.result import Verdict
 from s2sim.units import format_rate, format_ratio, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from s2sim.study.compare.choice import Candidate, Choice
     from s2sim.study.measuring.result import Flip, Row
@@ -65,6 +66,8 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
     choice = choose(candidates, known.max_error)
     dense = next(row for row in rows if row.baseline)
     baseline = next(each for each in candidates if each.baseline)
+    best = choice.best.name if choice.decision == "use" else baseline.name
+    sure = within_band(rows, candidates, known.max_error) if len(rows) > 1 and dense.workers > 1 else None
     if dense.workers == 1:
         lines: tuple[str, ...] = ("Do not compress: 1 worker communicates nothing.",)
     elif len(rows) == 1:
@@ -72,10 +75,9 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
     else:
         lines = (
             _what(choice, baseline, known.max_error),
-            _how_much(choice, baseline, dense, known),
-            _what_changes(choice, known),
+            _how_much(choice, baseline, dense, known, band_texts(rows)),
+            _what_changes(choice, known, "" if sure is None else sure.sentence(best)),
         )
-    best = choice.best.name if choice.decision == "use" else baseline.name
     lossy = choice.lossy or (None if choice.without is None else choice.without.lossy)
     return Verdict(
         workers=dense.workers,
@@ -91,6 +93,7 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
         pays={reducer: text for reducer in known.scan.pays_at_ends if (text := pays_text(reducer, known.scan))},
         break_even=known.scan.crossings,
         bottleneck=dense.bottleneck,
+        band_share=None if sure is None else sure.share_of(best),
     )
 
 
@@ -150,10 +153,13 @@ def _error_text(candidate: Candidate) -> str:
     return format_ratio(candidate.loss, 2)
 
 
-def _how_much(choice: Choice, baseline: Candidate, dense: Row, known: Known) -> str:
-    """Return how much the choice gains, and on what."""
+def _how_much(choice: Choice, baseline: Candidate, dense: Row, known: Known, bands: Mapping[str, str]) -> str:
+    """Return how much the choice gains, and on what; the bands of times by name."""
     unit = "Communication" if dense.iteration_s is None else "Iteration"
     where = _where(dense, known)
+
+    def time(each: Candidate) -> str:
+        return f"{_brief(each.time_s)}{bands.get(each.name, '')}"
 
     def gain(each: Candidate) -> str:
         return f"{baseline.time_s / each.time_s:.2f}x" if each.time_s else "free"
@@ -161,8 +167,8 @@ def _how_much(choice: Choice, baseline: Candidate, dense: Row, known: Known) -> 
     if choice.decision != "use":
         close = choice.doubtful or choice.runner_up
         if close is None:
-            return f"{unit} {_brief(baseline.time_s)}; {where}."
-        return f"{unit} {_brief(baseline.time_s)} -> {_brief(close.time_s)} with {close.name}, {gain(close)}; {where}."
+            return f"{unit} {time(baseline)}; {where}."
+        return f"{unit} {time(baseline)} -> {time(close)} with {close.name}, {gain(close)}; {where}."
     best, without = choice.best, choice.without
     others = []
     if without is not None and not without.best.baseline:
@@ -171,7 +177,7 @@ def _how_much(choice: Choice, baseline: Candidate, dense: Row, known: Known) -> 
     told = (best, None if without is None else without.best)
     others += [f"{each.name} {gain(each)}" for each in dict.fromkeys(lossy) if each is not None and each not in told]
     also = f" ({', '.join(others)})" if others else ""
-    return f"{unit} {_brief(baseline.time_s)} -> {_brief(best.time_s)}: {gain(best)}{also}; {where}."
+    return f"{unit} {time(baseline)} -> {time(best)}: {gain(best)}{also}; {where}."
 
 
 def _brief(seconds: float) -> str:
@@ -196,8 +202,8 @@ def _where(dense: Row, known: Known) -> str:
     return ", ".join(parts)
 
 
-def _what_changes(choice: Choice, known: Known) -> str:
-    """Return what would change the choice; a reducer's name keeps its spelling."""
+def _what_changes(choice: Choice, known: Known, in_band: str) -> str:
+    """Return what would change the choice, and how sure it is in the band; a reducer's name keeps its spelling."""
     parts = [
         f"{_CONSTANTS[flip.constant].format(flip.value)} ({flip.taken} is an estimate) would {_outcome(flip.best)}"
         for flip in known.flips
@@ -215,7 +221,7 @@ def _what_changes(choice: Choice, known: Known) -> str:
         parts.append(f"{error} allows {choice.faster.name}, {more:.2f}x as fast as {choice.best.name}")
     if not parts:
         parts.append("no rate changes that" if choice.runner_up is None else "other rates were not tried")
-    text = "; ".join(parts)
+    text = "; ".join([*parts, *([in_band] if in_band else [])])
     starts_with_name = about is not None and text.startswith(about.name)
     return f"{text if starts_with_name else f'{text[0].upper()}{text[1:]}'}."
 

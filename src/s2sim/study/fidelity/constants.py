@@ -27,9 +27,8 @@ FITS = "fits"
 _SENDERS = ("nccl", "rccl")
 # Rings over many kinds of links reach this share of their rate, or so.
 _USUAL_SHARE = 0.92
-# A latency that is e times its prior costs as much as one curve that is off by so much, a share rather more: rates are
-# written on the box.
-_PULL_OF_LATENCIES, _PULL_OF_SHARES = 0.2, 1.5
+# A constant that is e times its prior costs as much as a curve that is off by so much.
+_PULL_OF_LATENCIES, _PULL_OF_SHARES = 0.2, 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +115,12 @@ def pulls_of(constants: Sequence[FittedConstant]) -> Floats:
 def highest_of(constants: Sequence[FittedConstant]) -> Floats:
     """Return ln(highest/value) of each constant: shares end at 1."""
     return np.array([-np.log(each.value) if each.is_share else np.inf for each in constants])
+
+
+def forget_constants() -> None:
+    """Read files anew, as after they were written."""
+    for read in (_known, load_constants, load_host_constants):
+        read.cache_clear()
 
 
 @cache

@@ -11,6 +11,7 @@ from s2sim.reducers.scripts.rounds import count_rounds
 from s2sim.reducers.scripts.traffic import payload_bytes
 from s2sim.study.measuring.alike import alike
 from s2sim.study.measuring.communication_bound import communication_bound
+from s2sim.study.measuring.in_band import in_band
 from s2sim.study.measuring.result import Row
 from s2sim.study.measuring.row_parts import CollectiveRow
 from s2sim.study.measuring.wire import mean_bytes, ring_traffic, schedule_traffic
@@ -117,6 +118,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         total_real_s=executed.real.total_ps / PS_PER_S if thorough else None,
         bytes_sent_real_per_rank=mean_bytes(executed.sent_real(), recorded.recording),
         assumes=recorded.assumes,
+        in_band=in_band(executed),
     )
 
 

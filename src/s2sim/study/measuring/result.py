@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
+from s2sim.study.fidelity.band import Banded, BandShare
 from s2sim.study.json_form import LEFT_OUT, JsonForm, MayBeInfinite, key
 from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.study.result_form import ResultForm
@@ -12,6 +13,7 @@ from s2sim.study.result_form import ResultForm
 if TYPE_CHECKING:
     from s2sim.reducers.measure import Error
     from s2sim.study.measuring.gradients import Gradients
+    from s2sim.study.measuring.in_band import InBand
     from s2sim.study.measuring.row_parts import (
         BoundRow,
         CollectiveRow,
@@ -46,7 +48,7 @@ class _WorstLayer(TypedDict):
     relative_l2: float | None
 
 
-class _RowMore(TypedDict):
+class _RowMore(Banded):
     option_string: str
     error: _Distance
     error_compressed: _Distance
@@ -134,6 +136,8 @@ class Row(JsonForm):
         Where residuals go over these steps; None without residuals.
     assumes : str or None
         What its time rests on beside what is simulated.
+    in_band : InBand or None
+        How sure its total is, where a library's measured constants made it.
     judgement : Judgement or None
         What is thought of it beside the others; None as long as there are no others.
     """
@@ -183,6 +187,7 @@ class Row(JsonForm):
     steps: tuple[StepRow, ...] = ()
     residual_trend: str | None = None
     assumes: str | None = None
+    in_band: InBand | None = field(default=None, metadata=LEFT_OUT)
     judgement: Judgement | None = None
 
     @property
@@ -226,7 +231,9 @@ class Row(JsonForm):
     def more_json(self) -> _RowMore:
         """Return the option string by its name in Python, and errors, whose largest elements stand beside them."""
         layer, relative_l2 = self.worst_layer
+        band: Banded = {} if self.in_band is None else {"band": self.in_band.band}
         return {
+            **band,
             "option_string": self.option_string,
             "error": _distance(self.error),
             "error_compressed": _distance(self.error_compressed),
@@ -303,6 +310,8 @@ class Verdict(JsonForm):
         Every crossing found in the scanned range.
     bottleneck : str
         What dense waits for.
+    band_share : float or None
+        Share of the draws of measured constants in which ``best`` stays; None where those made no times.
     """
 
     workers: int
@@ -318,6 +327,11 @@ class Verdict(JsonForm):
     pays: dict[str, str]
     break_even: tuple[Crossing, ...]
     bottleneck: str
+    band_share: float | None = field(default=None, metadata=LEFT_OUT)
+
+    def more_json(self) -> BandShare:
+        """Return how sure it is, where that is known."""
+        return {} if self.band_share is None else {"band_share": self.band_share}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -58,7 +58,7 @@ def _errors_of(curve: Curve, predictor: Predictor, *, tell: bool) -> tuple[Curve
     pairs = [Point(p.size_bytes, p.measured_s, time_s) for p, time_s in zip(points, times_s, strict=True)]
     found = scored(unpredicted(curve, ""), pairs)
     why = likely_why(curve.machine, found.signed_log_error_large, found.signed_log_error_small)
-    return replace(found, likely_why=why), told
+    return replace(found, likely_why=why, run=predictor.run_class(curve.machine)), told
 
 
 def unpredicted(curve: Curve, reason: str) -> CurveErrors:

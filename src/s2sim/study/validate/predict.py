@@ -18,6 +18,7 @@ from s2sim.collectives.timing.ways import Ways
 from s2sim.errors import S2SimError, nearest
 from s2sim.study.collective.sizes import make_demand
 from s2sim.study.fidelity.constants import owned
+from s2sim.study.fidelity.run_class import run_class
 from s2sim.study.fidelity.told import Contender
 from s2sim.study.validate.machine import shape_of_machine
 from s2sim.study.validate.not_predicted import NotPredictedError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.libraries.profile import Profile
     from s2sim.collectives.schedules.demand import Demand, Kind
     from s2sim.collectives.timing.timer import Timed
+    from s2sim.study.fidelity.run_class import RunClass
     from s2sim.study.validate.curve import Machine
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.files.links import LinkCatalogue
@@ -147,6 +149,11 @@ class Predictor:
             return [tuple(_told(timed, timer, in_a_row) for timed in each) for each in found]
         except S2SimError as error:
             raise NotPredictedError(str(error)) from None
+
+    def run_class(self, machine: Machine) -> RunClass | None:
+        """Return what a machine's collective has in common with others."""
+        profile = self._profile or _library_of(machine, self._catalogue)
+        return run_class(self._cluster(machine)[0], profile, _KINDS[machine.collective])
 
     def _asked(self, machine: Machine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
         """Return what times a machine's collective, and what each size demands as its benchmark counts both."""

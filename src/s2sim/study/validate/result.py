@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from s2sim.study.json_form import key
+from s2sim.study.json_form import LEFT_OUT, key
 from s2sim.study.result_form import ResultForm
+
+if TYPE_CHECKING:
+    from s2sim.study.fidelity.run_class import RunClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,13 @@ class CurveErrors:
         Median of |ln(predicted/measured)| over powers of two from 1 MiB on, and below; None where there are none.
     signed_log_error_large, signed_log_error_small : float or None
         Median of ln(predicted/measured): below 0 what was predicted is too fast.
+    band_holds_share : float or None
+        Share of its sizes whose measured time lies in the band around the predicted one, of which its source tells
+        nothing; None where there is no band.
     likely_why : tuple of str
         What its row has that the model lacks.
+    run : RunClass or None
+        What it has in common with others.
     points : tuple of Point
         What was compared.
     """
@@ -70,7 +78,9 @@ class CurveErrors:
     median_abs_log_error_small: float | None = None
     signed_log_error_large: float | None = None
     signed_log_error_small: float | None = None
+    band_holds_share: float | None = None
     likely_why: tuple[str, ...] = ()
+    run: RunClass | None = field(default=None, metadata=LEFT_OUT)
     points: tuple[Point, ...] = ()
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.provenance import run_record
 from s2sim.study.progress import INTERRUPTED_NOTE, SILENT
+from s2sim.study.validate.band import with_band
 from s2sim.study.validate.each import each_predicted, tells, unpredicted
 from s2sim.study.validate.fits import fits_of, left_out_of, parameters_of
 from s2sim.study.validate.folder import INDEX, folder_of, read_folder
@@ -59,6 +60,7 @@ def run_validation(folder: str | None = None, progress: Progress = SILENT, *, fi
     found += [unpredicted(curve, _TURN) for curve in curves[len(found) :]]
     counted = [curve for curve in found if curve.counts]
     fits = fits_of(told, list(dict.fromkeys(curve.source for curve in counted))) if fit and complete else None
+    left_out = None if fits is None else left_out_of(fits, counted)
     sources = len({curve.source for curve in found})
     return ValidationResult(
         headline=f"{len(found)} curves of {sources} sources in {path.resolve().name}",
@@ -66,9 +68,9 @@ def run_validation(folder: str | None = None, progress: Progress = SILENT, *, fi
         apart=apart(found),
         by_source=by_source(counted),
         by_class=by_class(counted),
-        curves=tuple(found),
+        curves=tuple(with_band(curve, left_out) for curve in found),
         parameters=() if fits is None else parameters_of(fits),
-        left_out=None if fits is None else left_out_of(fits, counted),
+        left_out=left_out,
         notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
         provenance=_origin(path, curves),
         complete=complete,

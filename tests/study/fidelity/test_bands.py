@@ -1,0 +1,189 @@
+"""Bands: quantiles of what others were off by, wider where less is alike, and blind to a source that is left out."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import s2sim
+from s2sim.cli.main import main
+from s2sim.errors import S2SimError
+from s2sim.study.compare.choice import Candidate
+from s2sim.study.compare.within_band import within_band
+from s2sim.study.fidelity import bands as module
+from s2sim.study.fidelity.band import Band, band_text
+from s2sim.study.fidelity.bands import VERSION, Bands, CurveOfErrors, bands_file, shipped_bands
+from s2sim.study.fidelity.run_class import RunClass
+from s2sim.study.measuring.in_band import InBand
+from s2sim.study.validate.folder import folder_of, read_folder
+from s2sim.study.validate.result import Parameter
+from s2sim.study.validate.write import with_values
+
+HERE = RunClass("h100", "ib-verbs", "all_reduce", "gpu")
+SIZE = 2**20
+
+
+def curve(source, errors, run=HERE, size_bytes=SIZE):
+    return CurveOfErrors(f"{source} curve", source, run.alike, (size_bytes,) * len(errors), tuple(errors))
+
+
+def bands_of(*curves):
+    return Bands(VERSION, "a test", "", curves, (), ())
+
+
+def test_a_band_reaches_over_nine_tenths_of_the_errors():
+    errors = np.linspace(-1, 1, 2001)
+    low, high = bands_of(curve("a", errors)).around(HERE, SIZE)
+    assert (math.log(low), math.log(high)) == (pytest.approx(-0.9, abs=0.002), pytest.approx(0.9, abs=0.002))
+
+
+def test_what_was_predicted_is_never_outside():
+    low, high = bands_of(curve("a", [0.5, 0.6, 0.7])).around(HERE, SIZE)
+    assert low == 1
+    assert high > math.exp(0.6)
+
+
+def test_a_source_has_one_voice_however_many_points_it_has():
+    three = [curve("b", [-0.1]), curve("c", [0.0])]
+    many = bands_of(curve("a", [0.1] * 1000), *three).around(HERE, SIZE)
+    few = bands_of(curve("a", [0.1] * 10), *three).around(HERE, SIZE)
+    assert many == pytest.approx(few, rel=1e-2)
+
+
+def test_what_is_alike_counts_more():
+    other = replace(HERE, network="tcp", gpu="v100")
+    bands = bands_of(curve("a", np.linspace(-0.1, 0.1, 101)), curve("b", np.linspace(-1, 1, 101), other))
+    near, far = bands.around(HERE, SIZE), bands.around(other, SIZE)
+    assert near[1] < far[1]
+    assert near[0] > far[0]
+
+
+def test_sizes_far_away_count_less():
+    bands = bands_of(
+        curve("a", np.linspace(-0.1, 0.1, 101)),
+        curve("b", np.linspace(-1, 1, 101), size_bytes=8),
+    )
+    assert bands.around(HERE, SIZE)[1] < bands.around(HERE, 8)[1]
+
+
+def test_a_source_that_is_left_out_tells_nothing():
+    quiet, loud = curve("a", np.linspace(-0.1, 0.1, 101)), curve("b", np.linspace(-1, 1, 101))
+    assert bands_of(quiet, loud).around(HERE, SIZE, without=("b",)) == bands_of(quiet).around(HERE, SIZE)
+
+
+def held(bands, curves):
+    """Return which points lie in the band that other sources tell."""
+    found = []
+    for each in curves:
+        run = RunClass(*each.alike)
+        for size_bytes, error in zip(each.sizes_bytes, each.errors, strict=True):
+            low, high = bands.around(run, size_bytes, without=(each.source,))
+            found.append(math.log(low) <= error <= math.log(high))
+    return float(np.mean(found))
+
+
+def test_shipped_bands_hold_nine_of_ten_points_of_sources_that_they_have_not_seen():
+    bands = shipped_bands()
+    assert {each.id for each in bands.curves} <= {each.id for each in read_folder(folder_of(None))}
+    assert len(bands.sources) > 15
+    assert held(bands, bands.curves) == pytest.approx(0.9, abs=0.05)
+
+
+def test_draws_are_of_the_constants():
+    bands = shipped_bands()
+    assert len(bands.draws) >= 20
+    assert {len(draw) for draw in bands.draws} == {len(bands.constants)}
+    assert np.abs(np.median(bands.draws, axis=0)).max() < 0.5
+
+
+@pytest.mark.parametrize("text", ["{}", "nothing"])
+def test_a_bands_file_that_cannot_be_read_says_what_to_do(text, tmp_path, monkeypatch):
+    path = tmp_path / "bands.json"
+    path.write_text(text)
+    monkeypatch.setattr(module, "bands_file", lambda: path)
+    shipped_bands.cache_clear()
+    with pytest.raises(S2SimError, match=r"bands\.json.*--write"):
+        shipped_bands()
+    monkeypatch.undo()
+    shipped_bands.cache_clear()
+    assert json.loads(bands_file().read_text())["version"] == VERSION
+
+
+def test_constants_are_written_with_what_they_are_fitted_on():
+    text = (
+        '[launch]\ncollective = { value = "5us", kind = "measured", source = "fitted on 2 curves; 6.6 us in NCCL" }\n'
+        'gpu = { value = "3us", kind = "estimated", source = "a guess" }\n[network.efa]\n'
+        'share = { value = 0.9, kind = "measured", source = "AWS" }\n'
+    )
+
+    def parameter(name, unit, refitted):
+        return Parameter(name, "nccl", 1, unit, "measured", "", 1, "", refitted, ("a", "b"), 3, None)
+
+    new = {
+        "launch.collective": parameter("launch.collective", "s", 4.321e-6),
+        "launch.gpu": parameter("launch.gpu", "s", 1e-6),
+        "network.efa.share": parameter("network.efa.share", "share", 0.87654),
+    }
+    lines = with_values(text, new, "58 public curves of 21 sources").splitlines()
+    fitted = "fitted on 58 public curves of 21 sources (2 tell it)"
+    assert lines[1] == f'collective = {{ value = "4.32us", kind = "measured", source = "{fitted}; 6.6 us in NCCL" }}'
+    assert lines[2] == 'gpu = { value = "3us", kind = "estimated", source = "a guess" }'
+    assert lines[4] == f'share = {{ value = 0.877, kind = "measured", source = "{fitted}; AWS" }}'
+
+
+def test_a_collective_on_measured_hardware_has_a_band(capsys):
+    library = "nccl:timing=measured"
+    asked = {"workers": 16, "size_bytes": 2**26, "overrides": ["nic.transport=ib-verbs"]}
+    found = s2sim.run_collective("all_reduce", "dgx-h100", library=library, **asked)
+    assert found.band.low_s <= found.time_s <= found.band.high_s
+    assert found.band.high_s > found.band.low_s
+    assert found.to_json()["band"]["low_s"] == found.band.low_s
+    plain = s2sim.run_collective("all_reduce", "ring", workers=4, size_bytes=2**20)
+    assert plain.band is None
+    assert "band" not in plain.to_json()
+    options = ["--workers", "16", "--size", "64MiB", "--set", "nic.transport=ib-verbs", "--library", library]
+    assert main(["collective", "all_reduce", "--topology", "dgx-h100", *options]) == 0
+    assert " to " in capsys.readouterr().out
+
+
+def test_an_answer_says_how_much_of_the_band_it_survives():
+    asked = {"workers": 16, "reducers": ["union", "fp16"]}
+    found = s2sim.run("polaris", library="nccl:timing=measured", **asked)
+    verdict = found.verdicts[0]
+    assert verdict.band_share == 1
+    assert f"{verdict.best} wins in 100% of the band" in verdict.lines[2]
+    dense = next(row for row in found.rows if row.baseline)
+    band = dense.in_band.band
+    assert band.low_s < dense.total_s < band.high_s
+    assert dense.to_json()["band"]["high_s"] == band.high_s
+    assert band_text(band.low_s, band.high_s) in verdict.lines[1]
+    plain = s2sim.run("polaris", library="ideal", **asked).verdicts[0]
+    assert plain.band_share is None
+    assert "band" not in plain.text
+
+
+@dataclass(frozen=True)
+class FakeRow:
+    option_string: str
+    in_band: InBand | None
+
+
+def test_the_answer_is_chosen_anew_with_each_draw_of_what_rows_share():
+    candidates = [Candidate("dense", 2.0, 0.0, True, baseline=True), Candidate("union", 1.5, 0.0, exact=True)]
+
+    def within(*drawn):
+        rows = [
+            FakeRow(name, InBand(Band(1, 2, ""), each)) for name, each in zip(("dense", "union"), drawn, strict=True)
+        ]
+        return within_band(rows, candidates, None)
+
+    shared = within((0.0, 1.0, 2.0), (0.0, 1.0, 2.0))
+    assert shared.sentence("union") == "union wins in 100% of the band"
+    apart = within((0.0, -1.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.1))
+    assert apart.shares == (("union", 0.75), ("dense", 0.25))
+    assert apart.sentence("union") == "undecided between union and dense in the band: 75% and 25%"
+    assert within_band([FakeRow("dense", None), FakeRow("union", None)], candidates, None) is None
