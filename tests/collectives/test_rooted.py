@@ -96,7 +96,7 @@ def test_the_chosen_number_of_chunks_is_the_fastest(clusters, ranks, elements, k
     cluster = clusters["single-switch", ranks]
     demand = Demand(kind, (elements,) * ranks, 4)
     best = make_algorithm(Chain().schedule(demand, cluster).algorithm, kind)
-    hops = Hops((), (Hop(5e-6, 12.5e9),), ranks)
+    hops = Hops((), (Hop(1e-6, 12.5e9),), ranks)
     for other in (best.chunks - 1, best.chunks + 1, 1, 2 * best.chunks):
         if 1 <= other <= elements:
             assert best.closed_form_s(demand, hops) <= Chain(chunks=other).closed_form_s(demand, hops) * (1 + 1e-12)

@@ -104,8 +104,8 @@ def test_closed_form_with_nodes_of_two(size):
             closed_form_s(timed.schedule, cluster)
         return
     assert timed.schedule.algorithm == "torus:size=4x4x2"
-    across_s = sum(2 * 3 * (4.7e-6 + 3.2e6 / parts / 12.5e9) for parts in (8, 32))
-    expected = 2 * (0.6e-6 + 1.6e6 / 240e9) + across_s
+    across_s = sum(2 * 3 * (1.0e-6 + 3.2e6 / parts / 12.5e9) for parts in (8, 32))
+    expected = 2 * (0.4e-6 + 1.6e6 / 240e9) + across_s
     assert closed_form_s(timed.schedule, cluster) == pytest.approx(expected, rel=1e-12)
     assert timed.duration_ps / PS == pytest.approx(expected, rel=1e-6)
 

@@ -15,6 +15,8 @@ from s2sim.study.compare.judge import candidates_of, judge, rejected
 from s2sim.study.compare.verdict import pays_text
 from s2sim.study.measuring.result import Crossing
 
+# With which the examples of this file were made.
+LATENCIES = ("nvlink.latency=300ns", "nic.latency=2.2us")
 DENSE = Candidate("dense", 1.0, 0.0, exact=True, baseline=True)
 
 
@@ -140,12 +142,14 @@ def result_of(*, max_error=None, **options):
 
 def test_the_verdict_tells_what_to_do_where_an_assumption_fails():
     reducers = ["union", "union:prefetch=true", "topk:density=0.01"]
-    first, second, _ = result_of(reducers=reducers).verdict.lines
+    first, second, _ = result_of(reducers=reducers, library="nccl:timing=wire", overrides=LATENCIES).verdict.lines
     assert first == (
         "Use union:prefetch=true (exact) if rows are known before forward, else union, or topk:density=0.01 if an "
         "error of 0.044 is acceptable."
     )
-    assert second == ("Communication 1.57 ms -> 339 us: 4.63x (else 3.58x, topk:density=0.01 4.27x); 16 workers, nccl.")
+    assert second == (
+        "Communication 1.57 ms -> 339 us: 4.63x (else 3.58x, topk:density=0.01 4.27x); 16 workers, nccl:timing=wire."
+    )
     verdict = result_of(reducers=reducers, max_error=0.1).verdict
     assert verdict.lines[0].endswith("else union, or topk:density=0.01 (error 0.044, allowed 0.1).")
     assert (verdict.without_assumption, verdict.best_lossy) == ("union", "topk:density=0.01")
@@ -256,7 +260,7 @@ def test_rates_are_told_however_many_crossings_there_are(crossings, first, expec
 
 def test_an_estimate_that_decides_is_named():
     """Under the ideal library, faster launches let owners win over the union of rows known before."""
-    result = s2sim.run("fat-tree", workers=16, library="ideal", thorough=False)
+    result = s2sim.run("fat-tree", workers=16, library="ideal", overrides=LATENCIES, thorough=False)
     flips = {(flip.constant, flip.best) for flip in result.verdict.flips}
     assert ("kernel_launch", "owner-reduce") in flips
     assert "kernel launch of 2 us (5 us is an estimate) would make it owner-reduce; " in result.verdict.lines[2]

@@ -318,7 +318,7 @@ def test_the_real_library_is_that_of_a_run_with_it():
     for one, other in zip(ideal, nccl, strict=True):
         assert one.real_library == other.real_library == "nccl"
         assert one.total_real_s == other.total_s == other.total_real_s
-        assert one.total_ideal_s == one.total_s == other.total_ideal_s
+        assert one.total_ideal_s == one.total_s <= other.total_ideal_s
         assert one.bytes_sent_real_per_rank == other.bytes_sent_per_rank
         assert one.host_syncs == one.host_syncs_ideal == other.host_syncs_ideal
         assert one.host_syncs_real == other.host_syncs == other.host_syncs_real

@@ -130,7 +130,7 @@ def test_describe_the_shipped_fat_tree():
     cluster = build_cluster(load_shape("fat-tree"), 64)
     assert first_line(cluster) == (
         "fat-tree: 16 nodes x 4 GPUs (NVLink 240 GB/s), 1 NIC of 100 Gbps a node, 2 levels, 4 leaves x 4 nodes, "
-        "non-blocking, d-mod-k routing, up to 5 us one way"
+        "non-blocking, d-mod-k routing, up to 1.3 us one way"
     )
     values = describe(cluster)
     expected = {
@@ -142,8 +142,8 @@ def test_describe_the_shipped_fat_tree():
         "oversubscription": 1.0,
         "bisection_Bps": 8 * 12.5e9,
         "diameter_hops": 4,
-        "latency_min_ps": 600_000,
-        "latency_max_ps": 2 * 2_200_000 + 4 * 150_000,
+        "latency_min_ps": 400_000,
+        "latency_max_ps": 2 * 350_000 + 4 * 150_000,
     }
     assert {key: values[key] for key in expected} == expected
     assert sum(values["links_by_class"].values()) == values["links"]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 # Flows looked at; as plain Python that takes about three seconds: less than compiling, which happens once, and more
 # than loading what has been compiled.
 _WORTH_COMPILING = 1_500_000
-# Looks that a flow causes where it meets many, at the least.
-_LOOKS_A_FLOW = 400
+# Looks that a flow causes where it meets many, at the least; fewer where all have one size, so that many end at once.
+_LOOKS_A_FLOW, _LOOKS_OF_ALIKE = 400, 100
 
 
 class Functions(NamedTuple):
@@ -64,9 +64,10 @@ class Effort:
 
     looks: int = 0
 
-    def compiles(self, flows: int = 0) -> bool:
-        """Return whether numba is there and worth its loading, with some flows to come."""
-        return self.looks + flows * _LOOKS_A_FLOW > _WORTH_COMPILING and has_numba()
+    def compiles(self, flows: int = 0, *, alike: bool = False) -> bool:
+        """Return whether numba is there and worth its loading, with some flows to come, of one size if ``alike``."""
+        to_come = flows * (_LOOKS_OF_ALIKE if alike else _LOOKS_A_FLOW)
+        return self.looks + to_come > _WORTH_COMPILING and has_numba()
 
 
 @cache

@@ -48,7 +48,8 @@ def deliver_together_ps(
     table = make_table(routes.take(chosen), np.asarray(queues.size)[queues.place], capacity, members)
     left, order = len(sizes_bytes), np.argsort(arrive_ps[chosen], kind="stable")
     columns: tuple[Any, Any, Any, Any, Any] = table, queues, order, arrive_ps[chosen], delivered_ps
-    functions = compiled() if EFFORT.compiles(len(chosen)) else PLAIN
+    alike = bool(len(sizes_bytes)) and bool((sizes_bytes == sizes_bytes[0]).all())
+    functions = compiled() if EFFORT.compiles(len(chosen), alike=alike) else PLAIN
     if functions is PLAIN:
         columns = as_lists(table), as_lists(queues), *(column.tolist() for column in columns[2:])
     looks = 0

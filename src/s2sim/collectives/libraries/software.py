@@ -140,7 +140,7 @@ class Software(Profile):
             known = plain
         elif kind in _MESSAGES:
             small = constants.has("messages", self.version)
-            size_bytes = max(float(step.round.bytes.max(initial=0.0)) for step in schedule.steps[:1])
+            size_bytes = max((float(step.round.bytes.max(initial=0.0)) for step in schedule.steps[:1]), default=0.0)
             known = [each for each in known if size_bytes <= each.messages_bytes] if small else plain
         elif self.only:
             known = [each for each in constants.protocols if each.name == self.only]

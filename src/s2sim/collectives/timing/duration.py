@@ -30,7 +30,7 @@ def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDA
         rounds_ps = [step.times * times.time_ps(step.round) for step in schedule.steps]
         return schedule.launch_ps + np.cumsum(rounds_ps, dtype=np.int64)
     if _in_order(schedule.steps, times, len(cluster.fabric)):
-        return schedule.launch_ps + _longest_path_ps(schedule.steps, times)
+        return schedule.launch_ps + _longest_path_ps(schedule.steps, times.time_ps, times.left_ps)
     return None
 
 
@@ -65,8 +65,10 @@ def at_least_ps(schedule: Schedule, times: RoundTimes) -> int:
     """Return a time that a schedule cannot beat, found without solving for rates."""
     if schedule.stage.whole is not None:
         return schedule.launch_ps + times.all_at_least_ps(schedule.stage.whole)
-    steps_ps = (step.times * times.at_least_ps(step.round) for step in schedule.steps)
-    return schedule.launch_ps + (sum(steps_ps) if schedule.stage.chain else max(steps_ps))
+    if schedule.stage.chain:
+        return schedule.launch_ps + sum(step.times * times.at_least_ps(step.round) for step in schedule.steps)
+    path_ps = _longest_path_ps(schedule.steps, times.at_least_ps, times.left_at_least_ps)
+    return schedule.launch_ps + int(path_ps.max(initial=0))
 
 
 def simulate_ps(
@@ -126,7 +128,10 @@ def _classes(patterns: Sequence[Pattern], times: RoundTimes, links: int) -> list
     return [int(label) for label in labels[: len(patterns)]]
 
 
-def _longest_path_ps(steps: Sequence[Step], times: RoundTimes) -> NDArray[np.int64]:
+def _longest_path_ps(
+    steps: Sequence[Step], delivered_ps: Callable[[Round], int], left_ps: Callable[[Round], int]
+) -> NDArray[np.int64]:
+    """Return when each step is delivered, by how long rounds take until they are delivered and until they have left."""
     sent, delivered = np.zeros((2, len(steps)), np.int64)
     sends = any(step.after_sent for step in steps)
     for index, step in enumerate(steps):
@@ -134,8 +139,8 @@ def _longest_path_ps(steps: Sequence[Step], times: RoundTimes) -> NDArray[np.int
             max((int(delivered[before]) for before in step.waits(index)), default=0),
             max((int(sent[before]) for before in step.after_sent), default=0),
         )
-        arriving = times.time_ps(step.round)
+        arriving = delivered_ps(step.round)
         delivered[index] = start + step.times * arriving
         if sends:
-            sent[index] = delivered[index] - arriving + times.left_ps(step.round)
+            sent[index] = delivered[index] - arriving + left_ps(step.round)
     return delivered

@@ -156,6 +156,10 @@ class RoundTimes:
         """Return a time that a round cannot beat: the bytes of a link over its rate, after the least latency on it."""
         return self._times(sent).at_least if sent.pattern.messages else 0
 
+    def left_at_least_ps(self, sent: Round) -> int:
+        """Return a time before which the last byte of a round cannot have left: that of the bytes of a link."""
+        return self._bounds(self._ways.of(sent.pattern), sent, delivered=False)[1] if sent.pattern.messages else 0
+
     def all_at_least_ps(self, whole: Whole) -> int:
         """Return a time that a chain of rounds cannot beat: that of `at_least_ps` of each, or a little less.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -45,8 +45,8 @@ class Executed:
 
     @cached_property
     def ideal_plan(self) -> Plan:
-        """Everything as asked."""
-        return make_plan(self.recording)
+        """Everything as asked, with what the library adds."""
+        return replace(make_plan(self.recording), profile=self.plan.profile)
 
     @cached_property
     def ideal(self) -> Replay:

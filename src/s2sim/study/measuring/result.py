@@ -119,7 +119,7 @@ class Row(JsonForm):
         What the communication library executes for each call, in the order in which they were posted; empty, and the
         totals with other libraries None, where the run was not thorough.
     total_ideal_s : float or None
-        Total if the library executed everything as asked.
+        Total if the library executed everything as asked, with what it adds to the wire.
     order_gap_s : float or None
         Total less what it were if launches were grouped and overlapped as in the ideal library.
     real_library : str
