@@ -3,11 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import s2sim
 from s2sim.study.validate.folder import read_folder
 from s2sim.study.validate.machine import shape_of_machine
+from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 from s2sim.topology.files.links import load_links
 from s2sim.topology.files.shipped import group_of_topology, shipped_topologies
@@ -103,14 +105,14 @@ def test_public_rows_are_of_many_clusters():
     assert len({name for _, _, name in whole_rows()}) >= 12
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_what_follows_from_its_row_is_the_shipped_cluster(name, tmp_path):
+def machine_of(name, folder, nodes=2):
+    """Return what a row of an index says of so many nodes of a cluster."""
     gpu, gpus, domain, nics, rate, transport, path = ROWS[name]
     cells = {
         "gpu_model": gpu,
         "gpus_per_node": str(gpus),
-        "nodes": "2",
-        "ranks": str(2 * gpus),
+        "nodes": str(nodes),
+        "ranks": str(nodes * gpus),
         "nics_per_node": str(nics),
         "nic_rate_gbps": str(rate),
         "transport": transport,
@@ -118,8 +120,24 @@ def test_what_follows_from_its_row_is_the_shipped_cluster(name, tmp_path):
         "nvlink_domain_gpus": str(domain),
         "p2p": "yes" if domain else "no",
     }
-    (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(1024, 1)])))
-    assert_same(curve.machine, name)
+    (curve,) = read_folder(write_folder(folder / "one", (row(**cells), [(1024, 1)])))
+    return curve.machine
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_follows_from_its_row_is_the_shipped_cluster(name, tmp_path):
+    assert_same(machine_of(name, tmp_path), name)
+
+
+@pytest.mark.parametrize("name", ["perlmutter", "azure-nd-h100-v5", "aws-p5en"])
+def test_the_longest_way_between_many_nodes_is_that_of_the_row(name, tmp_path):
+    machine = machine_of(name, tmp_path, nodes=40)
+    last = machine.ranks - 1
+    longest_ps = [
+        int(build_cluster(shape, machine.ranks).routes(np.array([0]), np.array([last])).latency_ps[0])
+        for shape in (shape_of_machine(machine, load_links()), load_shape(name))
+    ]
+    assert longest_ps[0] == longest_ps[1]
 
 
 def check_runs(name):
