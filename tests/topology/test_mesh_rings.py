@@ -111,6 +111,11 @@ def test_lines_through_a_cube_mesh_follow_links_and_leave_by_all_interfaces(chan
     assert sorted(end_of[order[-1]] for order in orders) == list(range(channels))
 
 
+def test_of_more_gpus_than_meshes_join_no_rings_are_looked_for():
+    assert rings(complete(17)) == ()
+    assert lines_through(lines_of([(0, 1), (1, 2)], 17), (0,), (0,) * 17) == (None,)
+
+
 def test_a_place_from_which_no_line_leads_has_none():
     lines = lines_of([(0, 1), (1, 2)], 3)
     assert lines_through(lines, (0, 1), (0, 0, 0)) == ((0, 1, 2), None)

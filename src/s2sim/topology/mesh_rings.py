@@ -23,6 +23,8 @@ Lines: TypeAlias = tuple[tuple[int, ...], ...]
 
 Order: TypeAlias = tuple[int, ...]
 
+# Links without a switch join 8 GPUs, or 16: of more no rings are looked for.
+_MOST_PLACES = 16
 # More rings than eight GPUs have in any graph; of graphs with more no rings are looked for.
 _MOST_CYCLES = 2520
 _MOST_LINES = 5040
@@ -40,7 +42,7 @@ def rings(lines: Lines) -> tuple[tuple[Order, int], ...]:
     (((0, 1, 2), 1), ((0, 2, 1), 1))
     """
     places = len(lines)
-    if places < 2 or min(map(sum, lines)) == 0:
+    if not 2 <= places <= _MOST_PLACES or min(map(sum, lines)) == 0:
         return ()
     if places == 2:
         return (((0, 1), 1),)
@@ -61,6 +63,8 @@ def lines_through(lines: Lines, starts: Order, end_of: Order) -> tuple[Order | N
         # All differences between neighbours are unlike, so that turned orders share no link of an even number.
         zigzag = [(step + 1) // 2 * (1 if step % 2 else -1) % places for step in range(places)]
         return tuple(tuple((start + at) % places for at in zigzag) for start in starts)
+    if places > _MOST_PLACES:
+        return (None,) * len(starts)
     options = {start: list(_paths(lines, start, _MOST_LINES)) for start in dict.fromkeys(starts)}
     chosen: list[Order | None] = [options[start][0] if options[start] else None for start in starts]
     width = np.maximum(np.array(lines), 1)
