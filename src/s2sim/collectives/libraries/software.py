@@ -11,17 +11,14 @@ import numpy as np
 
 from s2sim.collectives.libraries.chunks import MOST_PIECES, tree_pieces
 from s2sim.collectives.libraries.constants_file import load_constants
-from s2sim.collectives.libraries.fill import in_flight_bytes
-from s2sim.collectives.libraries.hops import between_nodes, each_hop, latencies_of, one_of
+from s2sim.collectives.libraries.hops import between_nodes, each_hop, one_of
 from s2sim.collectives.libraries.peers import most_peers
 from s2sim.collectives.libraries.profile import Profile
+from s2sim.collectives.libraries.switches import in_switches
 from s2sim.collectives.schedules.channels import channels_on
 from s2sim.collectives.schedules.clock import pipeline_clock, ring_clock
-from s2sim.collectives.schedules.overheads import overheads_of
-from s2sim.collectives.schedules.per_message import PerMessage
 from s2sim.collectives.schedules.trees import tree_channels
 from s2sim.errors import S2SimError
-from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from s2sim.collectives.libraries.constants import Constants, Own, Protocol
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.clock import Clock
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads
-    from s2sim.collectives.schedules.per_message import Powers
+    from s2sim.collectives.schedules.per_message import PerMessage
     from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule, Whole
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.files.quantity import Quantity
@@ -188,7 +185,7 @@ class Software(Profile):
         """Return what hops and protocol add; rounds of rings and pipelines have a clock."""
         pattern, whole = sent.pattern, schedule.stage.whole
         if pattern.through_switch:
-            return self._in_network(sent, cluster)
+            return in_switches(self._constants, self._sends_with, sent, cluster, self.min_channels)
         announced = self._announced(sent, schedule, cluster)
         if whole is not None:
             channels = "tree" if schedule.demand.kind == "all_reduce" else ""
@@ -256,54 +253,6 @@ class Software(Profile):
     @property
     def _constants(self) -> Constants:
         return load_constants(self.library, self.own)
-
-    def _in_network(self, sent: Round, cluster: Cluster) -> Overheads:
-        """Return what a reduction in switches takes, and the hops of the trees that pass it on between nodes.
-
-        Each stage that a chunk goes through waits for the first of what is in flight at once, at the rate of what is
-        busiest: in a node those of the constants, over nodes each leg of a tree and the switches.
-        """
-        constants, legs, fabric = self._constants, sent.pattern.legs, cluster.fabric
-        generation, once = self._constants.generation_of(cluster.shape.gpu), np.zeros(1, np.int64)
-        latencies = [one_of("in-network", [("in-network.latency", constants.in_network_ps)], once)]
-        stages, limit_Bps = constants.in_network_stages, np.inf
-        powers: Powers = (("in-network.stages", 1),)
-        name, share = "", 1.0
-        if generation is not None and generation.switched is not None:
-            known, name = generation.switched, f"in-network.{generation.name}.share"
-            share = known.share
-            if legs is not None:
-                name, share = f"{name}-over-nodes", known.share_over_nodes
-            elif len(np.unique(cluster.host_of_rank)) > 1:
-                name, share = f"{name}-over-hosts", known.share_over_hosts
-        own = one_of("share", [(name, share)], once)
-        limited_by: Powers = ()
-        if legs is None:
-            routes = cluster.reduction_tree()
-        else:
-            protocol = self._sends_with
-            ways = [between_nodes(constants, spec) for spec in cluster.dims.node_set.specs]
-            between = [(f"protocol.{protocol.name}.network", protocol.between_ps)]
-            between += latencies_of(max(ways, key=lambda way: way.latency_ps), announced=True)
-            latencies += [one_of("hop", [each], once, legs.depth) for each in between if each[1]]
-            stages, powers = legs.depth + 1, ()
-            passed = cluster.routes(legs.src, legs.dst)
-            load = np.bincount(passed.links, passed.weights, len(fabric)) * legs.share
-            routes = cluster.reduction_over_nodes(passed, legs.share, legs.depth)
-            narrowest = min(ways, key=lambda way: way.network.share)
-            limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * narrowest.network.share
-            limited_by = ((f"network.{narrowest.transport}.share", -1),)
-        lanes = max(constants.in_network_channels, self.min_channels) * int(np.bincount(cluster.node_of_rank).max())
-        size_bytes = float(sent.bytes[0])
-        own_Bps = float(routes.narrowest(fabric.rate_Bps)[0]) * share
-        flight_bytes = in_flight_bytes(size_bytes, lanes, over_nodes=legs is not None)
-        fill_ps = round(stages * flight_bytes / min(limit_Bps, own_Bps) * PS_PER_S)
-        powers += limited_by if limit_Bps < own_Bps else own.powers[0]
-        latencies.append(PerMessage("fill", (powers,), np.array([float(fill_ps)]), once))
-        # A limit is of what goes over the network, of which only a share is data.
-        limited_by += tuple((each, 1) for each, _ in own.powers[0])
-        limit = PerMessage("limit", (limited_by,), np.array([limit_Bps / share]), once)
-        return overheads_of(latencies, [own], [limit])
 
 
 # A pattern of which rounds have parts, with each of three protocols, beside one that it is compared with.
