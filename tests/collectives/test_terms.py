@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS, helpers_of, make_algorithm
-from s2sim.collectives.libraries import constants, software
+from s2sim.collectives.libraries import constants_file, software
 from s2sim.collectives.libraries.constants_file import read_constants
 from s2sim.collectives.libraries.profile import PLAIN, Profile, as_sent
 from s2sim.collectives.libraries.software import Software
@@ -161,7 +161,7 @@ def change_constant(name, factor, monkeypatch):
     number, unit = re.fullmatch(r"([\d.]+)(.*)", str(quantity["value"])).groups()
     changed = float(number) * factor
     quantity["value"] = f"{changed:.9g}{unit}" if unit else round(changed) if changed > 1 else changed
-    monkeypatch.setattr(constants, "read_toml", lambda *_: tables)
+    monkeypatch.setattr(constants_file, "read_toml", lambda *_: tables)
     changed_constants = read_constants(path)
     monkeypatch.setattr(software, "load_constants", lambda *_: changed_constants)
 

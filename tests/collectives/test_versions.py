@@ -74,7 +74,7 @@ def test_a_protocol_that_was_asked_for_is_the_only_one(protocol):
 )
 def test_small_messages_between_two_ranks_have_a_protocol_of_their_own(version, message_bytes, expected):
     profile = Software("nccl", version=version)
-    found = timed(profile, kind="all_to_all", size_bytes=8 * 8 * message_bytes)
+    found = timed(profile, kind="send_recv", size_bytes=8 * message_bytes)
     assert found.schedule.protocol == expected
 
 

@@ -41,9 +41,10 @@ COMMANDS = [
     ("calibrate", "calibrate measured.log --topology dgx-h100 --suggest"),
     ("flows", TRANSFERS),
     ("regimes", f"{REGIMES} --density 0.05,0.2 --reducer fp16"),
-    ("validate", "validate curves"),
+    ("validate", "validate curves --no-fit"),
 ]
 MORE_COMMANDS = [
+    ("validate", "validate curves"),
     ("run", f"{RUN} --workers 2,4 --compute 5ms --library nccl"),
     ("run", f"{RUN} --workers 1"),
     ("run", "run --topology tcp-10g --workers 4 --trace lstm-lm-steps --steps 2 --reducer topk:density=0.01"),
