@@ -9,8 +9,8 @@ import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.study.calibrate.constants import own_constants, tellable_constants
+from s2sim.study.calibrate.cuts import Cuts
 from s2sim.study.fidelity.fit import FitRules, fit
-from s2sim.study.fidelity.told import TermModel, ToldPoint
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from s2sim.study.calibrate.constants import Tellable
     from s2sim.study.calibrate.predict import MachinePredictor
     from s2sim.study.calibrate.runs import Key, Sample
-    from s2sim.study.fidelity.told import Contender
+    from s2sim.study.fidelity.told import Contender, TermModel
     from s2sim.study.progress import Progress
 
-NOISE = 0.02
-"""Standard deviation of the logarithm of a time that nccl-tests measures twice."""
+NOISE = 0.01
+"""Standard deviation of the logarithm of a time that nccl-tests measures again, the mean of twenty iterations."""
 
-# Terms hold where they were taken; they are taken anew where the constants have gone, so often.
-_PASSES = 3
-_STANDS_STILL = 0.02
+# Times are taken apart anew where the constants have gone, so often, or until simulation says the same as the terms.
+_PASSES = 5
+_AS_TOLD = 0.003
 # What samples tell has moved by more than that, or is surer than so much of what it was.
 _MOVED, _SURER = 0.005, 0.9
 # Points that are left out one by one; of more, some together.
@@ -86,33 +86,33 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
     samples = tuple(sample for sample in measured if _fastest_s(told[sample.key]))
     if not samples:
         raise OptionError("sizes are so small that nothing is sent: measure larger ones")
-    parts = [part for sample in samples for contender in told[sample.key] for part in contender.parts]
+    parts = [part for sample in samples for contender in told[sample.key].values() for part in contender.parts]
     constants = tellable_constants(machine.library, {name for _, powers in parts for name, _ in powers})
     if not constants:
         raise OptionError(f"what was measured depends on no constant of {machine.library} that a fit could find")
+    names = [constant.name for constant in constants]
     before_s = np.array([_fastest_s(told[sample.key]) for sample in samples])
     spread = np.array([constant.spread for constant in constants])
     highest = np.array([constant.highest for constant in constants])
-    weights = np.full(len(samples), NOISE**-2)
-    logs: Floats = np.zeros(len(constants))
-    own: Own = ()
-    for passed in range(_PASSES):
-        if passed:
-            told = _told(machine, samples, own, progress)
-        model = TermModel(_points(samples, told), [constant.name for constant in constants])
-        rules = FitRules(-logs, highest - logs, 1 / spread)
-        origin = logs
-        logs = logs + fit(model, rules, weights)
+    rules, weights = FitRules(np.zeros(len(names)), highest, 1 / spread), np.full(len(samples), NOISE**-2)
+    cuts, logs = Cuts(), np.zeros(len(names))
+    for _ in range(_PASSES):
+        for key in _keys(samples):
+            cuts.add(key, told[key], dict(zip(names, logs.tolist(), strict=True)))
+        model = cuts.model(samples, names)
+        logs = fit(model, rules, weights)
         own = own_constants(constants, np.exp(logs).tolist())
-        if np.abs(logs - origin).max() < _STANDS_STILL:
+        told = _told(machine, samples, own, progress)
+        simulated_s = np.array([_fastest_s(told[sample.key]) for sample in samples])
+        if np.abs(np.log(simulated_s / model.predicted_s(logs))).max() < _AS_TOLD:
             break
-    held_out_s = _held_out(model, rules, weights, samples)
     # Points that no constants explain are no surer than they are off.
-    noise = max(NOISE, _MEDIAN_TO_DEVIATION * float(np.median(np.abs(model.errors(logs - origin)))))
-    covariance = covariance_of(model.slopes(logs - origin), spread, noise)
+    noise = max(NOISE, _MEDIAN_TO_DEVIATION * float(np.median(np.abs(model.errors(logs)))))
+    covariance = covariance_of(model.slopes(logs), spread, noise)
     known = (np.abs(logs) > _MOVED) | (np.sqrt(np.diag(covariance)) < _SURER * spread)
     own = tuple(each for each, telling in zip(own, known, strict=True) if telling)
     after = {key: machine.time_s(*key, own) for key in _keys(samples)}
+    held_out_s = _held_out(model, rules, weights, samples)
     progress.stop()
     after_s = np.array([after[sample.key] for sample in samples])
     return Fitted(samples, constants, logs, covariance, known, own, before_s, after_s, held_out_s)
@@ -148,7 +148,7 @@ def covariance_of(slopes: Floats, spread: Floats, noise: float) -> Floats:
 
 def _told(
     machine: MachinePredictor, samples: Sequence[Sample], own: Own, progress: Progress
-) -> dict[Key, tuple[Contender, ...]]:
+) -> dict[Key, dict[str, Contender]]:
     found = {}
     for key in _keys(samples):
         found[key] = machine.contenders(*key, own)
@@ -161,12 +161,5 @@ def _keys(samples: Sequence[Sample]) -> list[Key]:
     return list(dict.fromkeys(sample.key for sample in samples))
 
 
-def _fastest_s(contenders: Sequence[Contender]) -> float:
-    return min(contender.duration_ps for contender in contenders) / PS_PER_S
-
-
-def _points(samples: Sequence[Sample], told: Mapping[Key, tuple[Contender, ...]]) -> list[ToldPoint]:
-    return [
-        ToldPoint(sample.log, sample.log, sample.size_bytes, sample.measured_s, False, told[sample.key])
-        for sample in samples
-    ]
+def _fastest_s(contenders: Mapping[str, Contender]) -> float:
+    return min(contender.duration_ps for contender in contenders.values()) / PS_PER_S

@@ -91,13 +91,13 @@ class MachinePredictor:
         demand = make_demand(run.kind, size_bytes, run.workers)
         return self._timer(run, own).time(demand).duration_ps / PS_PER_S
 
-    def contenders(self, run: Run, size_bytes: int, own: Own) -> tuple[Contender, ...]:
-        """Return what may be the fastest with somewhat other constants, told by these; the first is fastest now."""
+    def contenders(self, run: Run, size_bytes: int, own: Own) -> dict[str, Contender]:
+        """Return what may be the fastest with somewhat other constants, by text, told by these; the first is it now."""
         timer, demand = self._timer(run, own), make_demand(run.kind, size_bytes, run.workers)
-        return tuple(
-            Contender(tuple((term.ps, term.constants) for term in terms_of(timed, timer.cluster)))
+        return {
+            timed.schedule.text: Contender(tuple((term.ps, term.constants) for term in terms_of(timed, timer.cluster)))
             for timed in timer.contenders(demand, _MAY_WIN)
-        )
+        }
 
     def _timer(self, run: Run, own: Own) -> Timer:
         if run.workers not in self._timers:

@@ -80,7 +80,9 @@ def _growth(
     points = []
     progress.start(len(choices), "looking for what to measure")
     for run, size_bytes in choices:
-        points.append(ToldPoint("", "", size_bytes, 1.0, False, machine.contenders(run, size_bytes, own)))
+        points.append(
+            ToldPoint("", "", size_bytes, 1.0, False, tuple(machine.contenders(run, size_bytes, own).values()))
+        )
         progress.advance()
     progress.stop()
     names = {name for each in points for way in each.contenders for _, powers in way.parts for name, _ in powers}
