@@ -27,16 +27,17 @@ def most_peers(demand: Demand, node_of_rank: Ints) -> tuple[int, int]:
     >>> most_peers(Demand("all_to_all", (6,) * 6, 4), np.array([0, 0, 0, 0, 1, 1]))
     (3, 4)
     """
-    rank = np.arange(demand.ranks)
-    same = node_of_rank[:, None] == node_of_rank
     if demand.kind == "send_recv":
-        meets = np.zeros(same.shape, np.bool_)
-        meets[rank, (rank + 1) % demand.ranks] = demand.sizes_bytes > 0
-    elif demand.blocks:
-        meets = blocks_of(demand).sizes() > 0
-    else:
-        meets = np.ones(same.shape, np.bool_)
-    meets[rank, rank] = False
+        sends = demand.sizes_bytes > 0
+        same = node_of_rank == np.roll(node_of_rank, -1)
+        return int((sends & same).any()), int((sends & ~same).any())
+    if not demand.blocks:
+        # All meet all, if each has something to send.
+        in_node = np.bincount(node_of_rank)
+        return int(in_node.max()) - 1, demand.ranks - int(in_node[in_node > 0].min())
+    meets = blocks_of(demand).sizes() > 0
+    np.fill_diagonal(meets, val=False)
+    same = node_of_rank[:, None] == node_of_rank
     inside, between = (
         max(int(chosen.sum(axis=axis).max()) for axis in (0, 1)) for chosen in (meets & same, meets & ~same)
     )

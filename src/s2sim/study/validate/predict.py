@@ -74,6 +74,8 @@ _FREE = {
 }
 
 
+# Of gathers and scatters, which are told pair by pair.
+_MOST_ROOTED = 2**10
 _NO_GPU = "none"
 _LIBRARY, _OF_AMD, _ON_HOSTS = "nccl", "rccl", "mpi"
 # How generations of AMD's GPUs are called.
@@ -115,6 +117,8 @@ def _demand(machine: Machine, kind: Kind, size_bytes: int) -> Demand:
     """Return what a row asks of the network: what one rank gathers or scatters are messages of equal parts."""
     if machine.collective not in ("gather", "scatter"):
         return make_demand(kind, size_bytes, machine.ranks)
+    if machine.ranks > _MOST_ROOTED:
+        raise NotPredictedError(f"a {machine.collective} of {machine.ranks} ranks is more than {_MOST_ROOTED} take")
     sizes = np.zeros((machine.ranks, machine.ranks), np.int64)
     sizes[1:, 0] = size_bytes // machine.ranks
     return exchange(sizes if machine.collective == "gather" else sizes.T, 1)
