@@ -93,7 +93,8 @@ def test_every_shipped_topology_is_readable(name, workers):
     placement=st.sampled_from(["linear", "random"]),
 )
 def test_boxes_never_overlap_and_show_ranks_of_the_cluster(name, gpus, workers, placement):
-    overrides = [f"node.gpus={gpus}", "nic.count=1", "nvlink.rate=100GB/s"]
+    joined = "nvlink" if load_shape(name).pcie is None else "pcie"
+    overrides = [f"node.gpus={gpus}", "nic.count=1", f"{joined}.rate=100GB/s"]
     plan = make_plan(graph(name, workers, *overrides, placement=placement))
     check_readable(plan)
     ranks = [int(text) for text in texts(plan, "gpu")]
@@ -230,8 +231,8 @@ def test_lines_know_their_rate_and_the_legend_tells_rates_and_latencies():
     rates = {plan.classes[line.link_class]: line.rate_Bps for line in plan.inner}
     assert rates == {"nvlink": 240e9, "nic": 12.5e9, "leaf": 12.5e9}
     assert [text for _, _, text in legend_rows(drawn, plan)] == [
-        "NVLink: 240 GB/s (1.92 Tbps), 300 ns",
-        "NIC with its link: 12.5 GB/s (100 Gbps), 2.35 us",
+        "NVLink: 240 GB/s (1.92 Tbps), 200 ns",
+        "NIC with its link: 12.5 GB/s (100 Gbps), 500 ns",
         "leaf uplink: 12.5 GB/s (100 Gbps), 150 ns",
     ]
 
