@@ -17,10 +17,11 @@ from s2sim.study.calibrate.predict import MachinePredictor
 from s2sim.study.calibrate.runs import Run, Sample
 from s2sim.study.progress import SILENT
 from s2sim.study.scenario.cluster import Scenario
+from s2sim.study.validate.asked import algorithm_of, kind_of
 from s2sim.study.validate.curve import is_large, resampled
 from s2sim.study.validate.folder import folder_of, read_folder
+from s2sim.study.validate.library import library_of
 from s2sim.study.validate.machine import shape_of_machine
-from s2sim.study.validate.predict import _ALGORITHMS, _FREE, _KINDS, _library_of
 from s2sim.topology.files.links import load_links
 
 MOST_RANKS = 512
@@ -29,10 +30,9 @@ ANCHORS_BYTES = (2**16, 2**20, 2**24)
 
 def machine_of(machine, catalogue):
     """Return what predicts a curve, and what ran."""
-    kind, algorithm = _KINDS[machine.collective], _ALGORITHMS[machine.algorithm]
-    if kind in _FREE.get(algorithm, ()):
-        algorithm = AUTO
-    profile = _library_of(machine, catalogue)
+    kind = kind_of(machine)
+    algorithm = algorithm_of(machine, kind)
+    profile = library_of(machine, catalogue)
     if not isinstance(profile, Software):
         raise S2SimError("not a library of GPUs")
     taken = algorithm if algorithm == AUTO else read_algorithm(algorithm)

@@ -10,10 +10,9 @@ import numpy as np
 from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.libraries.version import version_of
-from s2sim.collectives.terms.of_schedule import terms_of
 from s2sim.errors import OptionError
 from s2sim.study.collective.sizes import make_demand
-from s2sim.study.fidelity.told import Contender
+from s2sim.study.fidelity.contender import contender_of
 from s2sim.study.scenario.cluster import resolve_cluster
 from s2sim.units import PS_PER_S
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.timing.timer import Timer
     from s2sim.study.calibrate.runs import Run
     from s2sim.study.calibrate.spec import CalibrateSpec
+    from s2sim.study.fidelity.told import Contender
     from s2sim.study.scenario.cluster import Scenario
     from s2sim.topology.cluster import Cluster
 
@@ -94,10 +94,7 @@ class MachinePredictor:
     def contenders(self, run: Run, size_bytes: int, own: Own) -> dict[str, Contender]:
         """Return what may be the fastest with somewhat other constants, by text, told by these; the first is it now."""
         timer, demand = self._timer(run, own), make_demand(run.kind, size_bytes, run.workers)
-        return {
-            timed.schedule.text: Contender(tuple((term.ps, term.constants) for term in terms_of(timed, timer.cluster)))
-            for timed in timer.contenders(demand, _MAY_WIN)
-        }
+        return {timed.schedule.text: contender_of(timed, timer.cluster) for timed in timer.contenders(demand, _MAY_WIN)}
 
     def _timer(self, run: Run, own: Own) -> Timer:
         if run.workers not in self._timers:

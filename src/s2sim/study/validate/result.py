@@ -208,11 +208,6 @@ class Parameter:
     curves: int
     drift: Drift | None
 
-    @property
-    def told_by_several(self) -> bool:
-        """Whether more than one source tells it."""
-        return len(self.fitted_on) > 1
-
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
