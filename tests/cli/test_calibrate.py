@@ -127,12 +127,13 @@ def test_one_process_for_all_gpus_is_known_from_the_log(s2sim, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     asked = ("all_reduce", *MACHINE, "--workers", "8", "--size", "1MiB")
     (tmp_path / "node.log").write_text(table(s2sim, *asked, "--library", "nccl:timing=measured,launch=node"))
-    code, out, _ = s2sim("calibrate", "node.log", *MACHINE, "--json", "-")
+    code, out, _ = s2sim("calibrate", "node.log", *MACHINE, "--json", "-", "--out", "mine.toml")
     assert code == 0
+    assert s2sim("collective", *asked, "--library", "nccl:timing=mine.toml,launch=node")[0] == 0
     result = json.loads(out)
     assert result["before"]["large"] == pytest.approx(0, abs=0.001)
     assert any("launch=node" in note for note in result["notes"])
-    assert any("1 size tell" in note for note in result["notes"])
+    assert any("1 size alone" in note for note in result["notes"])
 
 
 def test_the_library_is_that_of_the_log(log, s2sim):

@@ -39,13 +39,14 @@ class FittedRange:
         Sizes as nccl-tests counts them.
     points : int
         Measured sizes.
-    median_error_before, median_error_after, median_error_held_out : float
-        Medians of |ln(predicted/measured)|: with the shipped constants, with the fitted ones, and of each point with
-        those fitted without it.
+    median_error_before, median_error_after : float
+        Medians of |ln(predicted/measured)|, with the shipped constants and with the fitted ones.
     versions : tuple of str
         Libraries that the logs name.
     logs : tuple of str
         Each log's name, the SHA-256 of its bytes, and the lines of its tables.
+    median_error_held_out : float or None
+        That of each point with constants that were fitted without it; None where there is one size.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
@@ -59,9 +60,9 @@ class FittedRange:
     points: int
     median_error_before: float
     median_error_after: float
-    median_error_held_out: float | None
     versions: tuple[str, ...]
     logs: tuple[str, ...]
+    median_error_held_out: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

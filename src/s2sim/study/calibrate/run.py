@@ -104,7 +104,9 @@ def _notes(samples: Sequence[Sample], fitted: Fitted | None, runs: Sequence[Run]
     if fitted is not None and len(fitted.samples) < len(samples):
         notes.append(f"{number_of(len(samples) - len(fitted.samples), 'size')} left out at which nothing is sent")
     if 0 < len(sizes) < _FEW:
-        notes.append(f"{number_of(len(sizes), 'size')} tell little: five from the smallest to the largest do")
+        notes.append(
+            f"fitted to {number_of(len(sizes), 'size')} alone: five from the smallest to the largest tell more"
+        )
     if any(run.one_process for run in runs):
         notes.append("one process launched on all GPUs of a node: simulate with launch=node what is launched so")
     return notes
