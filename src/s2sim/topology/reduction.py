@@ -20,9 +20,10 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
 
     Each link carries the whole buffer once, because whatever meets is summed on the way up and copied on the way down
     (Graham et al., "Scalable Hierarchical Aggregation Protocol (SHArP)", COM-HPC 2016). The root is the first switch
-    of the lowest level that is above all ranks, whatever the routing; inside one node it is the NVSwitch. GPUs that
-    share a network interface are summed before it, over an NVSwitch where they have one. Latency is that of the slowest
-    link of each level on the way up and down.
+    of the lowest level that is above all ranks, whatever the routing; inside one node it is the NVSwitch. GPUs with
+    an NVSwitch are summed by it first; each interface of theirs then has a tree of its own, over as many as every node
+    has, with an even part of the buffer. Others that share an interface are summed before it. Latency is that of the
+    slowest link of each level on the way up and down.
 
     An NVSwitch does not sum what GPUs push up to it: one of n GPUs reads the sum of a part, for which the switch reads
     that part of all n, and writes it to all. So (n+1)/n of the buffer leaves every GPU, and as much arrives.
@@ -50,23 +51,53 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
             f"an in-network reduction was asked for on {name}, where a GPU spreads messages over {nodes.ports_per_gpu} "
             "interfaces, of which no switch joins the parts: write as many nic.count as GPUs, with the rates together"
         )
+    if len(switched) == len(gpus):
+        return _one_tree_an_interface(router, gpus)
     ports = np.unique(nodes.port_of_gpu[gpus])
     if "nvlink.mesh" in fabric.blocks and len(ports) < len(gpus):
         raise TopologyError(
             f"an in-network reduction was asked for on {name}, where GPUs of an NVLink mesh share an interface and "
             "no switch sums them: write as many nic.count as GPUs"
         )
-    fabric_levels = layout.reduction(ports)
-    up = [*_crossed(router.to_ports(gpus)), *(fabric.blocks[key].start + index for key, _, index in fabric_levels)]
-    down = [
-        *(fabric.blocks[key].start + index for _, key, index in reversed(fabric_levels)),
-        *_crossed(router.from_ports(gpus)),
-    ]
+    up, down = _over_fabric(router, gpus)
     if len(switched) and len(ports) < len(gpus):
         up.insert(0, _ports(router, "nvlink.out", switched))
         down.append(_ports(router, "nvlink.in", switched))
     links = np.concatenate([*up, *down])
     return _one(links, np.ones(len(links)), _slowest_ps(router, [*up, *down]))
+
+
+def _one_tree_an_interface(router: Router, gpus: Ints) -> Routes:
+    """Return the transfer of GPUs that NVSwitches sum, and a tree over nodes for each interface with an even part."""
+    nodes = router.layout.dims.node_set
+    domain_of_gpu = nodes.domain_of_gpu[gpus]
+    # One GPU for each interface, and which of its node's interfaces that is.
+    (domain, _), first = np.unique(np.stack([domain_of_gpu, nodes.port_of_gpu[gpus]]), axis=1, return_index=True)
+    _, begin, interfaces = np.unique(domain, return_index=True, return_counts=True)
+    number, trees = np.arange(len(first)) - np.repeat(begin, interfaces), int(interfaces.min())
+    weights = np.zeros(len(router.fabric))
+    over_fabric_ps = 0
+    for tree in range(trees):
+        up, down = _over_fabric(router, gpus[first[number == tree]])
+        for level in (*up, *down):
+            weights[level] += 1 / trees
+        over_fabric_ps = max(over_fabric_ps, _slowest_ps(router, [*up, *down]))
+    held = np.bincount(domain_of_gpu)[domain_of_gpu]
+    inside, held = gpus[held > 1], held[held > 1]
+    ports = [_ports(router, key, inside) for key in ("nvlink.out", "nvlink.in")] if len(inside) else []
+    for links in ports:
+        weights[links] = (held + 1) / held
+    crossed = np.flatnonzero(weights)
+    return _one(crossed, weights[crossed], _slowest_ps(router, ports) + over_fabric_ps)
+
+
+def _over_fabric(router: Router, gpus: Ints) -> tuple[list[Ints], list[Ints]]:
+    """Return the links of each level from GPUs through their interfaces up to the root, and down again."""
+    blocks, ports = router.fabric.blocks, np.unique(router.layout.dims.node_set.port_of_gpu[gpus])
+    levels = router.layout.reduction(ports)
+    up = [*_crossed(router.to_ports(gpus)), *(blocks[key].start + index for key, _, index in levels)]
+    down = [*(blocks[key].start + index for _, key, index in reversed(levels)), *_crossed(router.from_ports(gpus))]
+    return up, down
 
 
 def reduction_over_nodes(router: Router, gpu_of_rank: Ints, legs: Routes, share: float, depth: int) -> Routes:

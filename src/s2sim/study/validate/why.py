@@ -25,8 +25,6 @@ def likely_why(machine: Machine, large: float | None, small: float | None) -> tu
 def _of_large(machine: Machine, *, too_slow: bool) -> list[str]:
     several = machine.nodes > 1
     if too_slow:
-        if machine.algorithm == "collnet":
-            return ["switches that reduce are taken at one interface's rate a node"]
         if machine.has_nvswitch:
             nvls = "switches that reduce (NVLS) reach another share of the rate than others of their generation"
             return [nvls] if machine.collective == "all_reduce" else []
