@@ -196,6 +196,19 @@ def test_which_library_runs_follows_from_the_gpu(cells, library, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("model", "version", "library"),
+    [("none (CPU buffers)", "Open MPI 5", "mpi"), ("None", "Gloo (PyTorch 2.3)", "gloo")],
+)
+def test_which_library_runs_between_hosts_follows_from_its_version(model, version, library, tmp_path):
+    cells = row(gpu_model=model, nccl_version=version, collective="p2p_latency", algorithm="", transport="tcp")
+    (curve,) = read_folder(write_folder(tmp_path / "one", (cells, [(1, 1)])))
+    constants = load_host_constants(library)
+    carrier = constants.carrier("tcp")[1]
+    found = Predictor(load_links()).times_s(curve.machine, [1])[0] * 1e12
+    assert found == pytest.approx(constants.call_ps + carrier.latency_ps + 1.2e6, abs=0.2e6)
+
+
+@pytest.mark.parametrize(
     ("collective", "parts"),
     # Three of four parts come to the one interface of the root, or leave it; 64 messages follow each other.
     [("gather", 3 / 4), ("scatter", 3 / 4), ("p2p_bandwidth", 1), ("bandwidth", 1), ("latency", 1)],
@@ -293,7 +306,10 @@ def test_why_a_prediction_is_off_comes_from_its_row(cells, factor, why, tmp_path
 
 def test_an_index_that_cannot_be_read_is_one_line(folder, tmp_path, capsys):
     (folder / "index.csv").write_text("id,nodes\na,1\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "index.csv").touch()
     for bad, text in (
+        (tmp_path / "empty", "index.csv is empty"),
         (folder, "no column 'gpu_model'"),
         (tmp_path / "no", "is no directory"),
         (tmp_path, "cannot read"),

@@ -136,7 +136,9 @@ def _table(path: Path, needed: Sequence[str], most_bytes: int | None = None) -> 
         found += ((reader.line_num, [cell.strip() for cell in row]) for row in reader if row)
     except csv.Error as error:
         raise S2SimError(f"{path.name}, row {reader.line_num}: {error}") from None
-    header = found[0][1] if found else []
+    if not found:
+        raise S2SimError(f"{path.name} is empty: write a first row with the names of its columns")
+    header = found[0][1]
     for column in needed:
         if column not in header:
             raise S2SimError(f"{path.name} has no column {column!r}{nearest(column, header)}")

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from s2sim.topology.files.links import LinkCatalogue
 
 _NO_GPU = "none"
-_LIBRARY, _OF_AMD, _ON_HOSTS = "nccl", "rccl", "mpi"
+_LIBRARY, _OF_AMD, _ON_HOSTS, _GLOO = "nccl", "rccl", "mpi", "gloo"
 # How generations of AMD's GPUs are called.
 _AMD = "gfx"
 
 
 def library_of(machine: Machine, catalogue: LinkCatalogue) -> Profile:
-    """Return what runs collectives on a machine: NCCL, RCCL between AMD's GPUs, MPI between hosts."""
+    """Return what runs collectives on a machine: NCCL, RCCL between AMD's GPUs, MPI or Gloo between hosts."""
     gpu = catalogue.find_gpu(machine.gpu_model)
-    if machine.gpu_model.startswith(_NO_GPU):
-        return HostSoftware(_ON_HOSTS)
+    if machine.gpu_model.lower().startswith(_NO_GPU):
+        return HostSoftware(_GLOO if _GLOO in machine.nccl_version.lower() else _ON_HOSTS)
     library = _OF_AMD if gpu is not None and (gpu.nvlink or "").startswith(_AMD) else _LIBRARY
     known = [protocol.name for protocol in load_constants(library).protocols]
     if machine.protocol and machine.protocol not in known:
