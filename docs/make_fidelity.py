@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.report.tables.validate import LEGEND, answer_lines, not_predicted_lines, validate_grids, worst_lines
+from s2sim.report.tables.validate import (
+    LEGEND,
+    answer_lines,
+    band_lines,
+    not_predicted_lines,
+    validate_grids,
+    worst_lines,
+)
 from s2sim.study.validate.run import run_validation
 
 if TYPE_CHECKING:
@@ -20,12 +27,17 @@ Made by `python docs/make_fidelity.py` of what `s2sim validate` says of the publ
 
 Each curve is predicted from what is written on its machine alone: GPUs, NVLinks, PCIe and interfaces by
 `topologies/hardware.toml`, latencies of the hardware, one switch or a tree that blocks nothing, what NCCL adds
-by `libraries/nccl.toml`, and the fastest algorithm of those that it has, unless the source names one. **Nineteen
-constants of that file are fitted** to good public curves, each of a class of hardware, transport or protocol and none
-of a curve: these curves are predicted better than unseen ones will be. In the fit, curves of a source that was left
-out were off by 0.12 at large sizes and 0.21 at small ones (one voice a source, of 53 curves with every third size).
-An NVL72 is one NVLink domain; a GPU, board or transport that is
-not in the catalogue is not predicted.
+by `libraries/nccl.toml`, and the fastest algorithm of those that it has, unless the source names one. **Constants of
+that file whose kind is "measured" are fitted** to good public curves, each of a class of hardware, transport or
+protocol and none of a curve: these curves are predicted better than unseen ones will be. What is left out tells more:
+below stands what is predicted of each source by constants that all other sources tell, which the same command fits
+again. An NVL72 is one NVLink domain; a GPU, board or transport that is not in the catalogue is not predicted.
+
+`s2sim validate --write` makes what is shipped: constants fitted until they stay (least squares of
+ln(predicted/measured), one voice a source, with a pull to `libraries/fits/priors.toml`), and
+`libraries/fits/bands.json`, the errors of sources left out. From these come the bands that `s2sim run` and
+`s2sim collective` print: the 5 % and 95 % quantiles of measured over predicted, by GPU, network, collective, launch and
+size. How many points of a source that a band has not seen lie inside stands below.
 """
 LIMITS = """## What cannot be right yet, and why
 
@@ -34,7 +46,6 @@ LIMITS = """## What cannot be right yet, and why
 - **Host bridges** are shares of the rate by class of way, host memory has a rate by generation of PCIe; what a
   machine's own bridge or memory forwards is not known from its row.
 - **An NVL72 and RCCL** are predicted with what eight B200 and NCCL tell.
-- Not there yet: bands around predictions, parameters with their drift, and fits that leave a source out.
 
 A doubt is written down beside a curve where its numbers cannot follow from its row, before anything was predicted; such
 curves and suspect ones are told apart, and count nowhere else.
@@ -45,6 +56,7 @@ def page(result: ValidationResult) -> str:
     """Return the page."""
     answer = "\n".join(f"- {line}" for line in [result.headline, *answer_lines(result)])
     parts = [HEAD, answer, "", LEGEND, "", LIMITS]
+    parts += ["## Bands", "", *band_lines(result), ""]
     worst = worst_lines(result)
     parts += ["## The worst", "", *worst, "", *(f"- {line}" for line in not_predicted_lines(result))]
     parts += ["## Tables", "", *map(table, validate_grids(result))]

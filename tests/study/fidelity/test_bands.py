@@ -19,9 +19,10 @@ from s2sim.study.fidelity.band import Band, band_text
 from s2sim.study.fidelity.bands import VERSION, Bands, CurveOfErrors, bands_file, shipped_bands
 from s2sim.study.fidelity.run_class import RunClass
 from s2sim.study.measuring.in_band import InBand
+from s2sim.study.validate.each import tells
 from s2sim.study.validate.folder import folder_of, read_folder
 from s2sim.study.validate.result import Parameter
-from s2sim.study.validate.write import with_values
+from s2sim.study.validate.write import fit_to, left_out_errors, with_values
 
 HERE = RunClass("h100", "ib-verbs", "all_reduce", "gpu")
 SIZE = 2**20
@@ -91,6 +92,17 @@ def test_shipped_bands_hold_nine_of_ten_points_of_sources_that_they_have_not_see
     assert {each.id for each in bands.curves} <= {each.id for each in read_folder(folder_of(None))}
     assert len(bands.sources) > 15
     assert held(bands, bands.curves) == pytest.approx(0.9, abs=0.05)
+
+
+@pytest.mark.slow
+def test_the_command_writes_what_is_shipped():
+    """Constants stay where a fit to the public curves puts them, and bands are those of their errors."""
+    fits, found = fit_to([each for each in read_folder(folder_of(None)) if tells(each)])
+    assert np.abs(fits.whole).max() < 0.05
+    shipped = {each.id: each for each in shipped_bands().curves}
+    for each in left_out_errors(fits, found):
+        assert each.alike == shipped[each.id].alike
+        assert each.errors == pytest.approx(shipped[each.id].errors, abs=0.1)
 
 
 def test_draws_are_of_the_constants():

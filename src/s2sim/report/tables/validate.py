@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from s2sim.study.validate.result import CurveErrors, Errors, Group, Parameter, ValidationResult
 
 _WORST = 10
+_SOURCES_OF_A_CLASS = 3
 _LONGEST_NAME = 38
 LEGEND = (
     "Errors are |ln(predicted/measured)|, 0.1 is about 10 %: of a curve the median over powers of two from 1 MiB on "
@@ -175,6 +176,26 @@ def worst_lines(result: ValidationResult) -> list[str]:
     found = worst(result)
     head = "Worst of the good curves at large sizes (bias large / small), and what the model lacks there:"
     return [head, *(f"- {why_line(curve)}" for curve in found)] if found else []
+
+
+def band_lines(result: ValidationResult) -> list[str]:
+    """Return which share of points lies in the bands of 90 %: of all good curves, and of classes of three sources."""
+    held = [curve for curve in result.curves if curve.counts and curve.band_holds_share is not None]
+    if not held:
+        return []
+    lines = [f"- all good curves: {_held(held):.0%}"]
+    for kind in ("gpu", "transport", "collective", "launch"):
+        for name in sorted({getattr(curve, kind) for curve in held}):
+            alike = [curve for curve in held if getattr(curve, kind) == name]
+            if len({curve.source for curve in alike}) >= _SOURCES_OF_A_CLASS:
+                lines.append(f"- {kind} {name or 'not known'}: {_held(alike):.0%}")
+    return lines
+
+
+def _held(curves: Sequence[CurveErrors]) -> float:
+    """Return the share of points in their bands."""
+    points = sum(curve.n_points for curve in curves)
+    return sum((curve.band_holds_share or 0.0) * curve.n_points for curve in curves) / points
 
 
 def not_predicted_lines(result: ValidationResult) -> list[str]:

@@ -45,17 +45,17 @@ def write_fits(progress: Progress = SILENT) -> list[str]:
     """
     curves = [curve for curve in read_folder(folder_of(None)) if tells(curve)]
     changed: dict[str, str] = {}
-    fits, found = _fitted(curves, progress)
+    fits, found = fit_to(curves, progress)
     for _ in range(_ROUNDS):
         if float(np.abs(fits.whole).max()) < _STILL:
             break
         changed |= _write_constants(parameters_of(fits), len(found), len({curve.source for curve in found}))
-        fits, found = _fitted(curves, progress)
+        fits, found = fit_to(curves, progress)
     _write_bands(fits, found)
     return [*changed.values(), f"{bands_file().name}: bands of {len(found)} curves"]
 
 
-def _fitted(curves: Sequence[Curve], progress: Progress) -> tuple[Fits, list[CurveErrors]]:
+def fit_to(curves: Sequence[Curve], progress: Progress = SILENT) -> tuple[Fits, list[CurveErrors]]:
     """Return fits to curves as the constants are now, and the curves as predicted by these."""
     progress.start(len(curves), "predicting curves")
     found, told = [], []
@@ -113,7 +113,8 @@ def value_text(parameter: Parameter) -> str:
     return f'"{parameter.refitted / 1e9:.3g}GB/s"' if parameter.unit == "B/s" else f"{parameter.refitted:.3g}"
 
 
-def _write_bands(fits: Fits, curves: list[CurveErrors]) -> None:
+def left_out_errors(fits: Fits, curves: Sequence[CurveErrors]) -> tuple[CurveOfErrors, ...]:
+    """Return what each curve was off by, predicted without its source."""
     errors = {
         (point.curve, point.size_bytes): float(np.log(point.measured_s / time_s))
         for point, time_s in zip(fits.model.points, fits.left_out_s, strict=True)
@@ -124,12 +125,16 @@ def _write_bands(fits: Fits, curves: list[CurveErrors]) -> None:
         if curve.run is not None and sizes:
             rounded = tuple(round(errors[curve.id, size], 4) for size in sizes)
             told.append(CurveOfErrors(curve.id, curve.source, curve.run.alike, sizes, rounded))
+    return tuple(told)
+
+
+def _write_bands(fits: Fits, curves: Sequence[CurveErrors]) -> None:
     draws = drawn(fits.model, fits.rules, weights_of(fits.model), _DRAWS)
     bands = Bands(
         version=VERSION,
         made_by=_COMMAND,
         curves_sha256=hashlib.sha256(read_bytes(folder_of(None) / "index.csv")).hexdigest(),
-        curves=tuple(told),
+        curves=left_out_errors(fits, curves),
         constants=tuple(constant.owned for constant in fits.constants),
         draws=tuple(tuple(round(float(log), 4) for log in draw) for draw in draws),
     )
