@@ -153,20 +153,21 @@ def test_notes_say_what_differs(results):
     ideal, nccl, gloo = (" ".join(results[text].notes) for text in ("ideal", "nccl", "gloo"))
     assert "OR, which MPI has and NCCL has not" in ideal
     assert "OR, which" not in nccl + gloo
-    (different,) = (note for note in results["nccl"].notes if "nccl sends something else than is asked" in note)
+    sends = "nccl:timing=wire sends something else than is asked"
+    (different,) = (note for note in results["nccl"].notes if sends in note)
     for text in ("union", "owner-reduce", "gather-rows", "s2-exact", "s2"):
         assert text in different
-    assert "gloo works in host memory: buffers are copied out and back over each GPU's PCIe" in gloo
+    assert "gloo:timing=wire works in host memory: buffers are copied out and back over each GPU's PCIe" in gloo
     assert "host memory" not in nccl
     # Gloo has an OR, but exchanges of unequal sizes take one of the sizes first.
-    assert "owner-reduce, gather-rows: gloo sends something else" in gloo
+    assert "owner-reduce, gather-rows: gloo:timing=wire sends something else" in gloo
     without = s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="mpi")
     assert any("because fat-tree has no pcie.rate" in note for note in without.notes)
 
 
 def test_the_verdict_and_its_rates_are_those_of_the_library(results):
     assert "; 9 workers, ideal library." in results["ideal"].verdict.text
-    assert "; 9 workers, mpi." in results["mpi"].verdict.text
+    assert "; 9 workers, mpi:timing=wire." in results["mpi"].verdict.text
     crossings = {text: results[text].verdict.break_even for text in SEARCHED}
     assert crossings["mpi"] != crossings["ideal"]
     # Half precision does not halve what MPI sends.

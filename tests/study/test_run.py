@@ -391,7 +391,7 @@ def test_stages_are_what_waits_for_what():
         ({"workers": [4, 4]}, "stands twice"),
         ({"workers": 2, "topology": "fat-tre"}, "did you mean 'fat-tree'"),
         ({"workers": 2, "trace": "lstm"}, "did you mean 'lstm-lm'"),
-        ({"workers": 2, "gpu": "a10"}, "did you mean 'a100'"),
+        ({"workers": 2, "gpu": "a100x"}, "did you mean 'a100'"),
         ({"workers": 2, "reducers": ["unoin"]}, "did you mean 'union'"),
         ({"workers": 2, "reducers": ["s2:row=3"]}, "did you mean 'rows'"),
         ({"workers": 2, "collective": "rng"}, "did you mean 'ring'"),
