@@ -236,6 +236,7 @@ def test_an_algorithm_is_forced_where_a_collective_has_it(algorithm, collective,
         ({"gpu_model": "TPU v4"}, "GPU 'TPU v4' is not in the hardware catalogue"),
         ({"transport": "carrier-pigeon"}, "transport 'carrier-pigeon'"),
         ({"algorithm": "star"}, "algorithm 'star'"),
+        ({"algorithm": "a" * 101}, "column algorithm: '" + "a" * 40 + "': string should have at most 100"),
         ({"nics_per_node": "0"}, "nics_per_node or nic_rate_gbps is 0"),
         ({"ranks": "1"}, "one rank has nothing to send"),
         ({"ranks": "5"}, "5 ranks do not fit on 2 nodes of 1 GPUs"),
@@ -261,6 +262,7 @@ def test_what_is_not_known_is_not_predicted(cells, reason, tmp_path):
     ("text", "reason"),
     [
         ("size_bytes,time_us\n8,1\n16,-2\n", "pair.csv, row 3, column time_us: '-2'"),
+        ("size_bytes,time_us\n8,1e-320\n", "row 2, column time_us: '1e-320' is no time"),
         ("size_bytes,time_us\n8,nan\n", "row 2, column time_us: 'nan' is not a finite number"),
         ("size_bytes,time_us\n8,\n", "row 2, column time_us: '' is not a number"),
         ("size_bytes,time_us\n8\n", "row 2: it has 1 cells and the header 2 columns"),
@@ -278,7 +280,7 @@ def test_a_table_that_cannot_be_read_is_named(text, reason, tmp_path):
     assert reason in curve.reason
 
 
-@pytest.mark.parametrize("name", ["../pair", "", ".", "a/b", ".hidden", "x\0y"])
+@pytest.mark.parametrize("name", ["../pair", "", ".", "a/b", ".hidden", "x\0y", "n" * 201])
 def test_names_that_lead_elsewhere_are_refused(name, tmp_path):
     folder = write_folder(tmp_path / "one", (row(), []))
     text = (folder / "index.csv").read_text()

@@ -23,7 +23,9 @@ def _split(value: Any) -> Any:
 
 
 _Count = Annotated[int, Field(ge=1, le=_MOST)]
-_Known = Annotated[str, Field(min_length=1)]
+# Words that stand in messages and tables.
+_Word = Annotated[str, Field(max_length=100)]
+_Known = Annotated[_Word, Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Machine:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
 
-    id: _Known
+    id: Annotated[str, Field(min_length=1)]
     gpu_model: _Known
     gpus_per_node: _Count
     nodes: _Count
@@ -61,18 +63,18 @@ class Machine:
     collective: _Known
     outlier_sizes_bytes: Annotated[tuple[int, ...], BeforeValidator(_split)]
     quality: _Known
-    system: str
-    launch: str
-    algorithm: str
+    system: _Word
+    launch: _Word
+    algorithm: _Word
     nvlink_domain_gpus: Annotated[Annotated[int, Field(ge=0, le=_MOST)] | None, BeforeValidator(_none_if_empty)]
-    transport: str
+    transport: _Word
     doubt: str
-    protocol: str = ""
+    protocol: _Word = ""
     nccl_version: str = ""
     min_channels: Annotated[Annotated[int, Field(ge=1, le=_MOST_CHANNELS)] | None, BeforeValidator(_none_if_empty)] = (
         None
     )
-    path: str = ""
+    path: _Word = ""
     p2p: str = ""
     source_url: str = ""
 

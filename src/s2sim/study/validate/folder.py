@@ -43,8 +43,10 @@ _POINT_COLUMNS = ("size_bytes", "time_us")
 _MOST_CURVE_BYTES = 2**20
 _MOST_CURVES = 4096
 # Bytes, and seconds: what is beyond is a slip of the pen.
-_MOST_SIZE_BYTES, _MOST_S = 2**46, 1e6
+_MOST_SIZE_BYTES, _LEAST_S, _MOST_S = 2**46, 1e-12, 1e6
 _SHOWN = 40
+# Of a name of a file.
+_MOST_LETTERS = 200
 
 
 def folder_of(text: str | None) -> Path:
@@ -71,7 +73,7 @@ def read_folder(folder: Path) -> tuple[Curve, ...]:
     numbers: dict[str, int] = {}
     for number, cells in rows:
         name = cells.get("id") or ""
-        if not name or name != Path(name).name or name.startswith("."):
+        if not name or name != Path(name).name or name.startswith(".") or len(name) > _MOST_LETTERS:
             raise S2SimError(f"{INDEX}, row {number}, column id: {name[:_SHOWN]!r} names no file of the folder")
         if name in numbers:
             raise S2SimError(f"{INDEX}, row {number}, column id: {name!r} stands in row {numbers[name]} too")
@@ -108,7 +110,7 @@ def _points(path: Path) -> tuple[MeasuredPoint, ...]:
         where = f"{path.name}, row {number}"
         if size != int(size) or not 0 <= size <= _MOST_SIZE_BYTES:
             raise S2SimError(f"{where}, column size_bytes: {cells['size_bytes'][:_SHOWN]!r} is no number of bytes")
-        if not 0 < time_us <= _MOST_S * 1e6:
+        if not _LEAST_S * 1e6 <= time_us <= _MOST_S * 1e6:
             raise S2SimError(f"{where}, column time_us: {cells['time_us'][:_SHOWN]!r} is no time in microseconds")
         if size:
             points.append(MeasuredPoint(int(size), time_us / 1e6))
