@@ -1,4 +1,4 @@
-"""Makes docs/fidelity.md of the public curves: ``python docs/make_fidelity.py``, two minutes of CPU."""
+"""Makes docs/fidelity.md of the public curves: ``python docs/make_fidelity.py``, three minutes of CPU."""
 
 from __future__ import annotations
 
