@@ -29,8 +29,8 @@ from s2sim.reducers.run import run_reducer
 from s2sim.replay.faults.registry import make_faults
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
+from s2sim.study.collective.outcome import result_of
 from s2sim.study.collective.plan import plan_collective
-from s2sim.study.collective.run import result_of
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.topology.files.hardware import load_gpu
 

@@ -9,8 +9,9 @@ import pytest
 
 from s2sim.data import data_directory
 from s2sim.errors import OptionError
+from s2sim.study.collective.outcome import result_of
 from s2sim.study.collective.plan import plan_collective
-from s2sim.study.collective.run import result_of, run_collective
+from s2sim.study.collective.run import run_collective
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.compare.origin import origin
 from s2sim.study.flows.run import flows_result

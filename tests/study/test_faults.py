@@ -9,8 +9,9 @@ import simpy
 from s2sim.errors import OptionError, S2SimWarning, TopologyError
 from s2sim.replay.faults.disturbance import Disturbance
 from s2sim.replay.faults.registry import make_faults
+from s2sim.study.collective.outcome import result_of
 from s2sim.study.collective.plan import plan_collective
-from s2sim.study.collective.run import result_of, run_collective
+from s2sim.study.collective.run import run_collective
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.collective.timeline import timeline_of
 from s2sim.study.flows.run import flows_result

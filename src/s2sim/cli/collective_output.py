@@ -11,7 +11,7 @@ from s2sim.cli.progress import watching
 from s2sim.report.tables import text
 from s2sim.report.tables.screens import collective_screen
 from s2sim.report.tables.terms import terms_grid
-from s2sim.study.collective.run import result_of
+from s2sim.study.collective.outcome import result_of
 from s2sim.study.collective.terms import terms_of_planned
 
 if TYPE_CHECKING:

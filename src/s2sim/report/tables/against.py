@@ -8,19 +8,19 @@ from s2sim.report.tables.explained import explanation_lines
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
 from s2sim.report.tables.text import aligned
 from s2sim.report.tables.texts import UNDEFINED, factor_text, workers_text
+from s2sim.study.collective.against_result import LARGE_BYTES
 from s2sim.units import format_seconds
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from s2sim.study.collective.against_result import AgainstResult, ComparedRow, LogTable
 
-_LARGE_BYTES = 2**20
 _SHOWN_WAYS = 2
 
 
 def against_lines(result: AgainstResult) -> list[str]:
     """Return what stands beside what, and how far apart they are."""
-    large = sum(row.size_bytes >= _LARGE_BYTES for row in result.rows)
+    large = sum(row.size_bytes >= LARGE_BYTES for row in result.rows)
     small = len(result.rows) - large
     errors = [
         ("from 1 MiB on", *_error(result.median_abs_log_error_large, result.signed_log_error_large, large)),

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
 from s2sim.report.tables.text import aligned
 from s2sim.report.tables.texts import UNDEFINED
+from s2sim.study.collective.against_result import LARGE_BYTES
 from s2sim.units import format_seconds
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from s2sim.study.calibrate.result import CalibrationResult, FittedConstant, MedianError, Suggestion
-
-_LARGE_BYTES = 2**20
 
 
 def calibration_lines(result: CalibrationResult) -> list[str]:
@@ -21,7 +20,7 @@ def calibration_lines(result: CalibrationResult) -> list[str]:
     if not result.points:
         return []
     runs = dict.fromkeys(f"{point.collective} over {point.workers} workers" for point in result.points)
-    large = sum(point.size_bytes >= _LARGE_BYTES for point in result.points)
+    large = sum(point.size_bytes >= LARGE_BYTES for point in result.points)
     counts = f"{large} from 1 MiB on, {len(result.points) - large} below"
     by = f", {', '.join(result.versions)}" if result.versions else ""
     errors = [

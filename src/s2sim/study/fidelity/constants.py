@@ -32,7 +32,7 @@ _PULL_OF_LATENCIES, _PULL_OF_SHARES = 0.2, 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class FittedConstant:
+class MeasuredConstant:
     """A constant of a library that was measured.
 
     Attributes
@@ -82,7 +82,7 @@ def owned(library: str, name: str) -> str:
     return f"{ancestor if inherited else library}:{name}"
 
 
-def fitted_constants(told: Collection[str]) -> tuple[FittedConstant, ...]:
+def fitted_constants(told: Collection[str]) -> tuple[MeasuredConstant, ...]:
     """Return the constants among ``told``, as `owned` calls them, of which files say that they were measured."""
     found = []
     for text in sorted(told):
@@ -98,21 +98,21 @@ def fitted_constants(told: Collection[str]) -> tuple[FittedConstant, ...]:
             at, why = value, "the value itself: nothing else is known of it"
         else:
             at, why = _USUAL_SHARE, "what rings over most links reach"
-        found.append(FittedConstant(library, name, value, at, unit, quantity.kind, quantity.source, why))
+        found.append(MeasuredConstant(library, name, value, at, unit, quantity.kind, quantity.source, why))
     return tuple(found)
 
 
-def priors_of(constants: Sequence[FittedConstant]) -> Floats:
+def priors_of(constants: Sequence[MeasuredConstant]) -> Floats:
     """Return ln(prior/value) of each constant."""
     return np.log([each.prior / each.value for each in constants])
 
 
-def pulls_of(constants: Sequence[FittedConstant]) -> Floats:
+def pulls_of(constants: Sequence[MeasuredConstant]) -> Floats:
     """Return how strongly each is pulled to its prior."""
     return np.array([_PULL_OF_SHARES if each.is_share else _PULL_OF_LATENCIES for each in constants])
 
 
-def highest_of(constants: Sequence[FittedConstant]) -> Floats:
+def highest_of(constants: Sequence[MeasuredConstant]) -> Floats:
     """Return ln(highest/value) of each constant: shares end at 1."""
     return np.array([-np.log(each.value) if each.is_share else np.inf for each in constants])
 

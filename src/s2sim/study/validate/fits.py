@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from s2sim.arrays import Floats
-    from s2sim.study.fidelity.constants import FittedConstant
+    from s2sim.study.fidelity.constants import MeasuredConstant
     from s2sim.study.fidelity.told import ToldPoint
     from s2sim.study.validate.result import CurveErrors
 
@@ -34,7 +34,7 @@ class Fits:
     ----------
     model : TermModel
         The points.
-    constants : tuple of FittedConstant
+    constants : tuple of MeasuredConstant
         What was fitted, n of them.
     rules : FitRules
         What fits hold to.
@@ -45,7 +45,7 @@ class Fits:
     """
 
     model: TermModel
-    constants: tuple[FittedConstant, ...]
+    constants: tuple[MeasuredConstant, ...]
     rules: FitRules
     whole: Floats
     without: dict[str, Floats]
