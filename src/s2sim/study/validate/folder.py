@@ -143,7 +143,8 @@ def _table(path: Path, needed: Sequence[str], most_bytes: int | None = None) -> 
     header = found[0][1]
     for column in needed:
         if column not in header:
-            raise S2SimError(f"{path.name} has no column {column!r}{nearest(column, header)}")
+            known = [each[:_SHOWN] for each in header]
+            raise S2SimError(f"{path.name} has no column {column!r}{nearest(column, known)}")
         if header.count(column) > 1:
             raise S2SimError(f"{path.name} has the column {column!r} twice: leave one out")
     rows = []
