@@ -36,7 +36,7 @@ again. An NVL72 is one NVLink domain; a GPU, board or transport that is not in t
 `s2sim validate --write` makes what is shipped: constants fitted until they stay (least squares of
 ln(predicted/measured), one voice a source, with a pull to `libraries/fits/priors.toml`), and
 `libraries/fits/bands.json`, the errors of sources left out. From these come the bands that `s2sim run` and
-`s2sim collective` print: the 5 % and 95 % quantiles of measured over predicted, by GPU, network, collective, launch and
+`s2sim collective` print: the 4 % and 96 % quantiles of measured over predicted, by GPU, network, collective, launch and
 size. How many points of a source that a band has not seen lie inside stands below.
 """
 LIMITS = """## What cannot be right yet, and why
