@@ -167,7 +167,7 @@ def test_an_answer_says_how_much_of_the_band_it_survives():
     found = s2sim.run("polaris", library="nccl:timing=measured", **asked)
     verdict = found.verdicts[0]
     assert verdict.band_share == 1
-    assert f"{verdict.best} wins in 100% of the band" in verdict.lines[2]
+    assert f"{verdict.best} wins in 100 % of the band" in verdict.lines[2]
     dense = next(row for row in found.rows if row.baseline)
     band = dense.in_band.band
     assert band.low_s < dense.total_s < band.high_s
@@ -194,7 +194,7 @@ def test_the_answer_is_chosen_anew_with_each_draw_of_what_rows_share():
         return within_band(rows, candidates, None)
 
     shared = within((0.0, 1.0, 2.0), (0.0, 1.0, 2.0))
-    assert shared.sentence("union") == "union wins in 100% of the band"
+    assert shared.sentence("union") == "union wins in 100 % of the band"
     apart = within((0.0, -1.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.1))
     assert apart.shares == (("union", 0.75), ("dense", 0.25))
     assert apart.sentence("union") == "undecided between union and dense in the band: 75% and 25%"

@@ -16,6 +16,7 @@ from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.ways import Ways
 from s2sim.collectives.timing.work import check_work
 from s2sim.errors import OptionError, TopologyError
+from s2sim.options import option_text
 from s2sim.units import PS_PER_S, format_seconds
 
 if TYPE_CHECKING:
@@ -190,7 +191,10 @@ class Timer:
     def _possibilities(self, demand: Demand) -> tuple[list[Schedule], str]:
         """Return the schedules of which the fastest is taken, at least one, and why these."""
         if not isinstance(self._algorithm, str) and demand.kind in self._algorithm.kinds:
-            return self._schedules(self._algorithm, demand), "asked for"
+            # One without options is cut as the library cuts it.
+            bare = option_text(self._algorithm)
+            cut = [name for name in self.profile.candidates(demand, self.cluster) if name.partition(":")[0] == bare]
+            return self._possible(cut, demand) or self._schedules(self._algorithm, demand), "asked for"
         own = self.profile.choose(demand, self.cluster) if demand.ranks > 1 else None
         if own is not None:
             return self._schedules(own, demand), "the library's own choice"

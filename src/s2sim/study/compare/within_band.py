@@ -40,13 +40,13 @@ class WithinBand:
         """Return what that says of an answer.
 
         >>> WithinBand((("union", 0.95), ("dense", 0.05))).sentence("union")
-        'union wins in 95% of the band'
+        'union wins in 95 % of the band'
         >>> WithinBand((("union", 0.6), ("fp16", 0.4))).sentence("union")
         'undecided between union and fp16 in the band: 60% and 40%'
         """
         share = self.share_of(name)
         if share >= _SURE or len(self.shares) == 1:
-            return f"{name} wins in {share:.0%} of the band"
+            return f"{name} wins in {100 * share:.0f} % of the band"
         (first, one), (second, other) = self.shares[:2]
         return f"undecided between {first} and {second} in the band: {one:.0%} and {other:.0%}"
 

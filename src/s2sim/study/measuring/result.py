@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
-from s2sim.study.fidelity.band import Banded, BandShare
+from s2sim.study.fidelity.band import Band, Banded, BandShare
 from s2sim.study.json_form import LEFT_OUT, JsonForm, MayBeInfinite, key
 from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.study.result_form import ResultForm
@@ -228,10 +228,15 @@ class Row(JsonForm):
         small = self.error.relative_l2 is not None and self.error.relative_l2 <= ROUNDING_ERROR
         return self.lossless or (small and self.estimates == "mean")
 
+    @property
+    def band(self) -> Band | None:
+        """Where nine of ten measured totals lie that were predicted as this one; None where that is not known."""
+        return None if self.in_band is None else self.in_band.band
+
     def more_json(self) -> _RowMore:
         """Return the option string by its name in Python, and errors, whose largest elements stand beside them."""
         layer, relative_l2 = self.worst_layer
-        band: Banded = {} if self.in_band is None else {"band": self.in_band.band}
+        band: Banded = {} if self.band is None else {"band": self.band}
         return {
             **band,
             "option_string": self.option_string,
