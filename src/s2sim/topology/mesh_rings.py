@@ -39,7 +39,7 @@ def rings(lines: Lines) -> tuple[tuple[Order, int], ...]:
     Every ring is there both ways round. None where links close no ring, or there are too many to look at.
 
     >>> rings(((0, 1, 1), (1, 0, 1), (1, 1, 0)))
-    (((0, 1, 2), 1), ((0, 2, 1), 1))
+    (((2, 0, 1), 1), ((2, 1, 0), 1))
     """
     places = len(lines)
     if not 2 <= places <= _MOST_PLACES or min(map(sum, lines)) == 0:
