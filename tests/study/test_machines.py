@@ -58,10 +58,10 @@ def test_a_run_takes_what_its_topology_says_and_tells():
     assert by_default.rows == spelled_out.rows
     assert by_default.provenance["spec_sha256"] == spelled_out.provenance["spec_sha256"]
     assert (by_default.spec.library, by_default.spec.gpu) == (None, None)
-    faster = run(overrides=["gpu=h100"], library="ideal")
+    faster = run(overrides=["gpu=h100"])
     assert faster.rows[1].encode_s < by_default.rows[1].encode_s
-    assert faster.rows == run(gpu="h100", library="ideal").rows
-    assert faster.provenance["spec_sha256"] == run(gpu="h100", library="ideal").provenance["spec_sha256"]
+    assert faster.rows == run(gpu="h100").rows
+    assert faster.provenance["spec_sha256"] == run(gpu="h100").provenance["spec_sha256"]
 
 
 def test_the_nodes_of_a_rail_cluster_compute_as_h100():

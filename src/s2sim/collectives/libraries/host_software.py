@@ -68,10 +68,6 @@ class HostSoftware(Profile):
         """Return the algorithms that the library has for a kind."""
         return dict(self._constants.algorithms).get(demand.kind, ())
 
-    def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:
-        """Return the time of a call before its first message."""
-        return sum(int(each.each[0]) for each in self.launch_made_of(schedule, cluster))
-
     def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
         """Return the latency of a call."""
         return (one_of("launch", [("call.latency", self._constants.call_ps)], np.zeros(1, np.int64)),)

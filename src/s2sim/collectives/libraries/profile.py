@@ -30,11 +30,12 @@ class Profile:
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return what is added to each message of one round of a schedule on a cluster; None for nothing."""
 
-    def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:
-        """Return what passes before the first byte of a launch, in picoseconds; None for nothing."""
+    def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int:
+        """Return what passes before the first byte of a launch, in picoseconds: the sum of `launch_made_of`."""
+        return sum(int(each.each[0]) for each in self.launch_made_of(schedule, cluster))
 
     def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
-        """Return what `launch_ps` is the sum of, of one message each, the launch; empty where that is not told."""
+        """Return what a launch is the sum of, of one message each; empty for nothing, and where that is not told."""
         return ()
 
     def host_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
@@ -86,7 +87,7 @@ def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile) -> Schedule:
     """
     if profile == PLAIN:
         return schedule
-    launch_ps = profile.launch_ps(schedule, cluster) or 0
+    launch_ps = profile.launch_ps(schedule, cluster)
     if launch_ps < 0:
         raise S2SimError(f"a launch of {launch_ps} ps was charged for {schedule.algorithm}: it must not be negative")
     patterns: dict[tuple[Pattern, bytes], Pattern] = {}

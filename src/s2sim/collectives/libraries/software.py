@@ -154,10 +154,6 @@ class Software(Profile):
         in_node = np.bincount(cluster.node_of_rank)
         return tree_pieces(protocol, demand.buffer_bytes, trees, int((in_node > 0).sum()), int(in_node.max()))
 
-    def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int | None:
-        """Return the time of a launch."""
-        return sum(int(each.each[0]) for each in self.launch_made_of(schedule, cluster))
-
     def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
         """Return the latency of a launch, and that of each peer."""
         constants, once = self._constants, np.zeros(1, np.int64)

@@ -90,8 +90,10 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         # Its name is wrong now, not once gradients are there.
         where.running(item.reducer.runs_by)
     dtype = trace.manifest.dtype if spec.dtype is None else cast("Held", spec.dtype)
+    # A library treats GPUs by their generation: it is told of those that run, not of those that the file has.
+    shape = where.shape if spec.gpu is None else replace(where.shape, gpu=spec.gpu)
     return ReducerScenario(
-        shape=where.shape,
+        shape=shape,
         overrides=where.overrides,
         placement=where.placement,
         seed=where.seed,
