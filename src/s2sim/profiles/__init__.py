@@ -1,0 +1,1 @@
+"""How long a model's layers compute on a GPU, and when each gradient is there."""

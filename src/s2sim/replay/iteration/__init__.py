@@ -1,0 +1,1 @@
+"""Training iterations in simulated time: compute, codecs and network at once."""

@@ -1,0 +1,1 @@
+"""When gradients leave, in which company, and what goes first: one discipline a file."""
