@@ -13,7 +13,7 @@ from s2sim.study.break_even.scan import Scan
 from s2sim.study.compare.choice import WORTHWHILE, Candidate, choose, dominated
 from s2sim.study.compare.judge import candidates_of, judge, rejected
 from s2sim.study.compare.verdict import pays_text
-from s2sim.study.measuring.result import Crossing
+from s2sim.study.measuring.verdict_row import Crossing
 
 # With which the examples of this file were made.
 LATENCIES = ("nvlink.latency=300ns", "nic.latency=2.2us")

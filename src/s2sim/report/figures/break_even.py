@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from s2sim.study.break_even.rate_curve import RateCurves
-    from s2sim.study.measuring.result import Crossing
+    from s2sim.study.measuring.verdict_row import Crossing
 
 STYLES = ("-", "--", ":", "-.")
 """Of the curves of one family, one after the other."""

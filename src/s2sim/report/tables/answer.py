@@ -22,8 +22,9 @@ from s2sim.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.study.measuring.result import Result, Row, Verdict
+    from s2sim.study.measuring.result import Result, Row
     from s2sim.study.measuring.row_parts import Judgement, Refused
+    from s2sim.study.measuring.verdict_row import Verdict
 
 _BAR = 12
 _NAME = 27

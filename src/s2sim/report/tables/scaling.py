@@ -12,7 +12,8 @@ from s2sim.units import format_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.study.measuring.result import Result, Row, Verdict
+    from s2sim.study.measuring.result import Result, Row
+    from s2sim.study.measuring.verdict_row import Verdict
 
 
 def scaling_grid(result: Result) -> tuple[Grid, list[str]]:

@@ -7,7 +7,7 @@ from math import inf, sqrt
 from typing import TYPE_CHECKING
 
 from s2sim.study.break_even.root import find_root
-from s2sim.study.measuring.result import Crossing
+from s2sim.study.measuring.verdict_row import Crossing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

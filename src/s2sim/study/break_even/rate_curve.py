@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from s2sim.study.measuring.record import Recorded
-    from s2sim.study.measuring.result import Crossing
+    from s2sim.study.measuring.verdict_row import Crossing
     from s2sim.study.scenario.reducers import ReducerScenario
     from s2sim.study.spec import RunSpec
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.study.compare.choice import choose
-from s2sim.study.measuring.result import Flip
+from s2sim.study.measuring.verdict_row import Flip
 from s2sim.study.scenario.estimates import estimates_of, taken_text, with_constant
 from s2sim.units import PS_PER_S
 

@@ -11,14 +11,15 @@ from s2sim.study.break_even.scan import Scan
 from s2sim.study.compare.choice import choose
 from s2sim.study.compare.judge import candidates_of
 from s2sim.study.compare.within_band import band_texts, within_band
-from s2sim.study.measuring.result import Verdict
+from s2sim.study.measuring.verdict_row import Verdict
 from s2sim.units import format_rate, format_ratio, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from s2sim.study.compare.choice import Candidate, Choice
-    from s2sim.study.measuring.result import Flip, Row
+    from s2sim.study.measuring.result import Row
+    from s2sim.study.measuring.verdict_row import Flip
 
 _CONSTANTS = {
     "kernel_launch": "a kernel launch of {}",

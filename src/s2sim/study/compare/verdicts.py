@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from s2sim.study.compare.found import Found
     from s2sim.study.extrapolate.beyond import Beyond
-    from s2sim.study.measuring.result import Row, Verdict
+    from s2sim.study.measuring.result import Row
+    from s2sim.study.measuring.verdict_row import Verdict
     from s2sim.study.scenario.reducers import ReducerScenario
     from s2sim.study.spec import RunSpec
 

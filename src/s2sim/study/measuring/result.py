@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
-from s2sim.study.fidelity.band import Band, Banded, BandShare
+from s2sim.study.fidelity.band import Band, Banded
 from s2sim.study.json_form import LEFT_OUT, JsonForm, MayBeInfinite, key
 from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.study.result_form import ResultForm
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from s2sim.reducers.measure import Error
     from s2sim.study.measuring.gradients import Gradients
     from s2sim.study.measuring.in_band import InBand
+    from s2sim.study.measuring.iteration_row import IterationRow
     from s2sim.study.measuring.row_parts import (
         BoundRow,
         CollectiveRow,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         Refused,
         StepRow,
     )
+    from s2sim.study.measuring.verdict_row import Verdict
     from s2sim.study.spec import RunSpec
 
 ROUNDING_ERROR = 1e-6
@@ -36,6 +38,7 @@ class Times(NamedTuple):
     communication: float
     decode: float
     total: float
+    iteration: float | None
 
 
 class _Distance(TypedDict):
@@ -50,6 +53,7 @@ class _WorstLayer(TypedDict):
 
 class _RowMore(Banded):
     option_string: str
+    iteration_s: float | None
     error: _Distance
     error_compressed: _Distance
     error_largest: float | None
@@ -88,7 +92,8 @@ class Row(JsonForm):
     encode_work_s, decode_work_s : float
         All of its GPU work, what hides behind communication or compute included.
     iteration_s : float or None
-        Compute plus total, where compute was given.
+        From the beginning of forward until the next may begin, where compute was given: compute plus total, unless
+        parts of it ran beside each other; of several, the median.
     bytes_sent_per_rank, bytes_received_per_rank : int
         Largest over ranks.
     payload_bytes_per_rank : int
@@ -138,6 +143,8 @@ class Row(JsonForm):
         What its time rests on beside what is simulated.
     in_band : InBand or None
         How sure its total is, where a library's measured constants made it.
+    iteration : IterationRow or None
+        Where the time of an iteration went, where one was simulated.
     judgement : Judgement or None
         What is thought of it beside the others; None as long as there are no others.
     """
@@ -158,7 +165,7 @@ class Row(JsonForm):
     total_s: float = field(metadata=key("time_s", "total"))
     encode_work_s: float
     decode_work_s: float
-    iteration_s: float | None
+    iteration_s: float | None = field(metadata=key("time_s", "iteration"))
     bytes_sent_per_rank: int
     bytes_received_per_rank: int
     payload_bytes_per_rank: int
@@ -188,6 +195,7 @@ class Row(JsonForm):
     residual_trend: str | None = None
     assumes: str | None = None
     in_band: InBand | None = field(default=None, metadata=LEFT_OUT)
+    iteration: IterationRow | None = None
     judgement: Judgement | None = None
 
     @property
@@ -197,8 +205,8 @@ class Row(JsonForm):
 
     @property
     def time_s(self) -> Times:
-        """The four times together, as in JSON."""
-        return Times(self.encode_s, self.communication_s, self.decode_s, self.total_s)
+        """The times together, as in JSON."""
+        return Times(self.encode_s, self.communication_s, self.decode_s, self.total_s, self.iteration_s)
 
     @property
     def error_bound(self) -> BoundRow | None:
@@ -234,12 +242,13 @@ class Row(JsonForm):
         return None if self.in_band is None else self.in_band.band
 
     def more_json(self) -> _RowMore:
-        """Return the option string by its name in Python, and errors, whose largest elements stand beside them."""
+        """Return two fields by their names in Python, and errors, whose largest elements stand beside them."""
         layer, relative_l2 = self.worst_layer
         band: Banded = {} if self.band is None else {"band": self.band}
         return {
             **band,
             "option_string": self.option_string,
+            "iteration_s": self.iteration_s,
             "error": _distance(self.error),
             "error_compressed": _distance(self.error_compressed),
             "error_largest": self.error.largest,
@@ -251,92 +260,6 @@ class Row(JsonForm):
 
 def _distance(error: Error) -> _Distance:
     return {"relative_l2": error.relative_l2, "cosine": error.cosine}
-
-
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """Where a reducer, faster than dense ``below`` or ``above`` it, and dense take the same time."""
-
-    reducer: str
-    field: str
-    pays: str
-    at_Bps: float
-
-
-@dataclass(frozen=True, slots=True)
-class Flip:
-    """A constant of the hardware that is only estimated, and with which the choice were another one.
-
-    Attributes
-    ----------
-    constant : str
-        Field of the GPU's description.
-    value, taken : str
-        The value with which it flips, within what is plausible, and the one that was taken.
-    best : str
-        Option string of the choice then; ``dense`` where it were not to compress.
-    """
-
-    constant: str
-    value: str
-    taken: str
-    best: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict(JsonForm):
-    """The answer for one number of workers, and what it rests on.
-
-    Attributes
-    ----------
-    workers : int
-        Ranks.
-    decision : {"use", "undecided", "do not compress"}
-        Undecided: what is gained is less than the model can err.
-    lines : tuple of str
-        What to do; how much it gains, on what; what would change it.
-    text : str
-        All of it in one.
-    best : str
-        Option string of what to use first; ``dense`` where nothing is to be compressed.
-    assumes : str or None
-        On what that rests beside what is simulated.
-    without_assumption : str or None
-        Option string of the best that does not, where the best rests on something.
-    best_exact : str
-        Option string of the fastest exact reducer, which may be dense.
-    best_lossy : str or None
-        Option string of the lossy one to use if its error is acceptable.
-    flips : tuple of Flip
-        Estimated constants that decide.
-    pays : dict of str to str
-        At which rates each reducer that was looked at is faster than dense, in words.
-    break_even : tuple of Crossing
-        Every crossing found in the scanned range.
-    bottleneck : str
-        What dense waits for.
-    band_share : float or None
-        Share of the draws of measured constants in which ``best`` stays; None where those made no times.
-    """
-
-    workers: int
-    decision: str
-    lines: tuple[str, ...]
-    text: str
-    best: str
-    assumes: str | None
-    without_assumption: str | None
-    best_exact: str
-    best_lossy: str | None
-    flips: tuple[Flip, ...]
-    pays: dict[str, str]
-    break_even: tuple[Crossing, ...]
-    bottleneck: str
-    band_share: float | None = field(default=None, metadata=LEFT_OUT)
-
-    def more_json(self) -> BandShare:
-        """Return how sure it is, where that is known."""
-        return {} if self.band_share is None else {"band_share": self.band_share}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -39,7 +39,9 @@ _NAMING = (
     "s2sim.study.json_form",
     "s2sim.study.measuring.gradients",
     "s2sim.study.measuring.in_band",
+    "s2sim.study.measuring.iteration_row",
     "s2sim.study.measuring.row_parts",
+    "s2sim.study.measuring.verdict_row",
     "s2sim.study.regimes.spec",
     "s2sim.study.spec",
 )

@@ -1,0 +1,97 @@
+"""What is answered for one number of workers, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from s2sim.study.json_form import LEFT_OUT, JsonForm
+
+if TYPE_CHECKING:
+    from s2sim.study.fidelity.band import BandShare
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Where a reducer, faster than dense ``below`` or ``above`` it, and dense take the same time."""
+
+    reducer: str
+    field: str
+    pays: str
+    at_Bps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A constant of the hardware that is only estimated, and with which the choice were another one.
+
+    Attributes
+    ----------
+    constant : str
+        Field of the GPU's description.
+    value, taken : str
+        The value with which it flips, within what is plausible, and the one that was taken.
+    best : str
+        Option string of the choice then; ``dense`` where it were not to compress.
+    """
+
+    constant: str
+    value: str
+    taken: str
+    best: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(JsonForm):
+    """The answer for one number of workers, and what it rests on.
+
+    Attributes
+    ----------
+    workers : int
+        Ranks.
+    decision : {"use", "undecided", "do not compress"}
+        Undecided: what is gained is less than the model can err.
+    lines : tuple of str
+        What to do; how much it gains, on what; what would change it.
+    text : str
+        All of it in one.
+    best : str
+        Option string of what to use first; ``dense`` where nothing is to be compressed.
+    assumes : str or None
+        On what that rests beside what is simulated.
+    without_assumption : str or None
+        Option string of the best that does not, where the best rests on something.
+    best_exact : str
+        Option string of the fastest exact reducer, which may be dense.
+    best_lossy : str or None
+        Option string of the lossy one to use if its error is acceptable.
+    flips : tuple of Flip
+        Estimated constants that decide.
+    pays : dict of str to str
+        At which rates each reducer that was looked at is faster than dense, in words.
+    break_even : tuple of Crossing
+        Every crossing found in the scanned range.
+    bottleneck : str
+        What dense waits for.
+    band_share : float or None
+        Share of the draws of measured constants in which ``best`` stays; None where those made no times.
+    """
+
+    workers: int
+    decision: str
+    lines: tuple[str, ...]
+    text: str
+    best: str
+    assumes: str | None
+    without_assumption: str | None
+    best_exact: str
+    best_lossy: str | None
+    flips: tuple[Flip, ...]
+    pays: dict[str, str]
+    break_even: tuple[Crossing, ...]
+    bottleneck: str
+    band_share: float | None = field(default=None, metadata=LEFT_OUT)
+
+    def more_json(self) -> BandShare:
+        """Return how sure it is, where that is known."""
+        return {} if self.band_share is None else {"band_share": self.band_share}
