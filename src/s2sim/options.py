@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from s2sim.errors import OptionError, S2SimError, nearest
+from s2sim.units import parse_size_bytes, parse_time_ps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,34 @@ _KINDS = {int: "a whole number", float: "a number"}
 
 # No option counts more of anything; beyond 64 bits arrays could not either.
 _MOST_COUNT = 2**62
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Time:
+    """A time as it was written, and in picoseconds."""
+
+    text: str
+    ps: int = dataclasses.field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ps", parse_time_ps(self.text))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Size:
+    """A size as it was written, and in bytes."""
+
+    text: str
+    bytes: int = dataclasses.field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bytes", parse_size_bytes(self.text))
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def split_option_string(text: str) -> tuple[str, dict[str, str]]:

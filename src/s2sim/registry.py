@@ -1,4 +1,4 @@
-"""One plug-in registry for codecs, reducers, collectives and topologies.
+"""One plug-in registry for codecs, reducers, collectives, disciplines of exchange and topologies.
 
 Built-in entries are ``module:attribute`` texts, imported when first used. Installed packages add their own through
 entry points of the group ``s2sim.<kind>``, for example ``[project.entry-points."s2sim.reducers"]``.

@@ -66,6 +66,16 @@ def _faults() -> Entries:
     return [(name, describe(fault), fault.example) for name, fault in FAULTS.items()]
 
 
+def _disciplines() -> Entries:
+    from s2sim.replay.iteration.disciplines.registry import DISCIPLINES
+
+    def describe(discipline: Any) -> str:
+        options = ", ".join(field.name for field in dataclasses.fields(discipline))
+        return f"{discipline.summary}{f'; options {options}' if options else ''}"
+
+    return _registered(DISCIPLINES, describe)
+
+
 def _topologies() -> Entries:
     from s2sim.topology.files.catalogue import list_topologies
 
@@ -96,6 +106,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "collectives": _collectives,
     "libraries": _libraries,
     "faults": _faults,
+    "disciplines": _disciplines,
     "topologies": _topologies,
     "traces": _traces,
     "models": _models,

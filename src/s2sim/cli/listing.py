@@ -52,7 +52,7 @@ def list_command(
     ] = None,
     json: JsonOption = None,
 ) -> None:
-    """List reducers, codecs, collectives, libraries, faults, topologies, traces, models and hardware: a line each.
+    """List what there is to choose from, reducers to hardware: a line each.
 
     At the end of each line stands its source, or for a fault an example. Reducers alone have a table as well.
     """

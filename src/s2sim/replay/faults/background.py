@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from s2sim.errors import OptionError
 from s2sim.network.background import BackgroundTraffic
-from s2sim.replay.faults.fault import Acting, Effect, Fault, Size
+from s2sim.options import Size
+from s2sim.replay.faults.fault import Acting, Effect, Fault
 from s2sim.seeds import named_generator
 from s2sim.units import PS_PER_S, format_bytes
 

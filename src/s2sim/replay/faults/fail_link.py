@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from s2sim.replay.faults.fault import START, Time
+from s2sim.options import Time
+from s2sim.replay.faults.fault import START
 from s2sim.replay.faults.link_fault import LinkFault
 
 if TYPE_CHECKING:

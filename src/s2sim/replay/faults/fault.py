@@ -5,11 +5,10 @@ A kind of fault overrides what it has to do with; all else it leaves as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from s2sim.options import option_text
-from s2sim.units import parse_size_bytes, parse_time_ps
+from s2sim.options import Time, option_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,35 +19,7 @@ if TYPE_CHECKING:
     from s2sim.topology.routes import Routes
 
 
-@dataclass(frozen=True, slots=True)
-class Time:
-    """A time as it was written, and in picoseconds."""
-
-    text: str
-    ps: int = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ps", parse_time_ps(self.text))
-
-    def __str__(self) -> str:
-        return self.text
-
-
 START = Time("0s")
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """A size as it was written, and in bytes."""
-
-    text: str
-    bytes: int = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bytes", parse_size_bytes(self.text))
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True, slots=True)

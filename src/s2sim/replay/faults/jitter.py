@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.errors import OptionError
-from s2sim.replay.faults.fault import Acting, Effect, Fault, Time
+from s2sim.options import Time
+from s2sim.replay.faults.fault import Acting, Effect, Fault
 from s2sim.seeds import named_generator
 from s2sim.units import PS_PER_S, format_seconds
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from s2sim.replay.faults.fault import Acting, Effect, Fault, Meetings, Time
+from s2sim.options import Time
+from s2sim.replay.faults.fault import Acting, Effect, Fault, Meetings
 from s2sim.topology.named_links import find_links
 
 if TYPE_CHECKING:

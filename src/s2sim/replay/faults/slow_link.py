@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from s2sim.errors import OptionError
-from s2sim.replay.faults.fault import START, Time
+from s2sim.options import Time
+from s2sim.replay.faults.fault import START
 from s2sim.replay.faults.link_fault import LinkFault
 
 if TYPE_CHECKING:

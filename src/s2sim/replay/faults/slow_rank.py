@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.errors import OptionError
-from s2sim.replay.faults.fault import Effect, Fault, Time
+from s2sim.options import Time
+from s2sim.replay.faults.fault import Effect, Fault
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats, Ints

@@ -15,9 +15,8 @@ from s2sim.collectives.libraries.library import OF_TIMING
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks
 from s2sim.gradients.extrapolation.models import Model
 from s2sim.gradients.traces.synthetic import SyntheticTrace
-from s2sim.options import option_text
+from s2sim.options import Size, Time, option_text
 from s2sim.provenance import content_hash
-from s2sim.replay.faults.fault import Size, Time
 from s2sim.topology.files.fields import MACHINE_FIELDS
 from s2sim.topology.placement import PLACEMENTS
 
