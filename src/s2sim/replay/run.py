@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING
 import simpy
 
 from s2sim.errors import S2SimError
-from s2sim.reducers.scripts.script import AwaitGradient, HostSync, Post, Wait, Work
+from s2sim.reducers.scripts.script import AwaitGradient, Post, Wait
 from s2sim.replay.communicator import Communicators
 from s2sim.replay.faults.disturbance import Disturbance, disturbs
 from s2sim.replay.faults.held_back import held_back
 from s2sim.replay.gpu_time import work_ps
 from s2sim.replay.plan import make_plan
+from s2sim.replay.program import run_script
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
     from s2sim.collectives.timing.timer import Timer
-    from s2sim.reducers.scripts.script import Phase, Recording, Script
+    from s2sim.reducers.scripts.script import Phase, Recording, Script, Work
     from s2sim.replay.communicator import Completed, Launch
     from s2sim.replay.faults.fault import Effect, Fault
     from s2sim.replay.plan import Plan
+    from s2sim.replay.program import Passing
     from s2sim.replay.watcher import Watcher
     from s2sim.topology.files.hardware import Gpu
     from s2sim.topology.node_spec import LinkSpec
@@ -71,11 +73,14 @@ class Replay:
 class _RankClass:
     """Ranks with equal scripts that are equally slow, replayed as one process."""
 
+    env: simpy.Environment
+    gpu: Gpu
+    pcie: LinkSpec | None
     script: Script
     factor: float
     delay_ps: int
     ranks: int = 0
-    work: list[tuple[Phase, int, int]] = field(default_factory=list)  # phase, start and end in picoseconds
+    spent: list[tuple[Phase, int, int]] = field(default_factory=list)  # phase, start and end in picoseconds
     waiting: bool = False
     finish_ps: int = -1
 
@@ -84,44 +89,34 @@ class _RankClass:
         """Whether nothing will come from these ranks before a collective ends."""
         return self.waiting or self.finish_ps >= 0
 
+    def work(self, work: Work) -> Passing:
+        """Take GPU time."""
+        duration, now = ceil(work_ps(work, self.gpu, self.pcie) * self.factor), int(self.env.now)
+        self.spent.append((work.phase, now, now + duration))
+        yield self.env.timeout(duration)
+
+    def synchronise(self) -> Passing:
+        """Let the host wait for the GPU."""
+        yield self.env.timeout(self.gpu.host_sync_ps)
+
+    def await_gradient(self) -> Passing:
+        """Wait for instant 0."""
+        yield self.env.timeout(max(-int(self.env.now), 0))
+
+    def posted(self, call: int) -> None:
+        """Nothing is made of when they post."""
+
     def work_ps(self, phase: Phase) -> int:
         """Return the GPU work of a phase, hidden or not."""
-        return sum(end_ps - start_ps for own_phase, start_ps, end_ps in self.work if own_phase == phase)
+        return sum(end_ps - start_ps for own_phase, start_ps, end_ps in self.spent if own_phase == phase)
 
 
 def _run_class(
-    env: simpy.Environment,
-    rank_class: _RankClass,
-    recording: Recording,
-    communicators: Communicators,
-    gpu: Gpu,
-    pcie: LinkSpec | None,
-) -> Generator[simpy.Event, None, None]:
-    """Replay one script: work takes GPU time, a size known only from data first waits for the GPU."""
+    env: simpy.Environment, rank_class: _RankClass, recording: Recording, communicators: Communicators
+) -> Passing:
     if rank_class.delay_ps:
         yield env.timeout(rank_class.delay_ps)
-    for step in rank_class.script:
-        if isinstance(step, Work):
-            duration = ceil(work_ps(step, gpu, pcie) * rank_class.factor)
-            rank_class.work.append((step.phase, int(env.now), int(env.now) + duration))
-            yield env.timeout(duration)
-        elif isinstance(step, Post):
-            if recording.calls[step.call].size_from_data:
-                yield env.timeout(gpu.host_sync_ps)
-            released = communicators.released[step.call]
-            communicators.post(step.call, rank_class.ranks)
-            if released is not None:
-                rank_class.waiting = True
-                yield released
-                rank_class.waiting = False
-        elif isinstance(step, HostSync):
-            yield env.timeout(gpu.host_sync_ps)
-        elif isinstance(step, AwaitGradient):
-            yield env.timeout(max(-int(env.now), 0))
-        else:
-            rank_class.waiting = True
-            yield env.all_of([communicators.done[call] for call in step.calls])
-            rank_class.waiting = False
+    yield from run_script(env, rank_class.script, recording.calls, communicators, rank_class)
     rank_class.finish_ps = int(env.now)
 
 
@@ -167,7 +162,7 @@ def replay(
     kinds = list(zip(recording.scripts, factors.tolist(), late_ps.tolist(), strict=True))
     by_kind: dict[tuple[Script, float, int], _RankClass] = {}
     for kind in kinds:
-        by_kind.setdefault(kind, _RankClass(*kind)).ranks += 1
+        by_kind.setdefault(kind, _RankClass(env, gpu, cluster.shape.pcie, *kind)).ranks += 1
     classes = list(by_kind.values())
     on_loads = None if watcher is None else watcher.add_loads
     disturbance = Disturbance(env, cluster, faults, cluster.seed, on_loads) if disturbs(faults) else None
@@ -182,8 +177,7 @@ def replay(
         disturbance=disturbance,
         slowest=float(factors.max(initial=1.0)),
     )
-    pcie = cluster.shape.pcie
-    over = env.all_of([env.process(_run_class(env, each, recording, communicators, gpu, pcie)) for each in classes])
+    over = env.all_of([env.process(_run_class(env, each, recording, communicators)) for each in classes])
     # Some faults go on for ever.
     while not over.processed and env.peek() < inf:
         env.step()
@@ -193,7 +187,7 @@ def replay(
         raise S2SimError(f"the recording hangs: some ranks wait for {labels}, which others never post")
     if watcher is not None:
         for rank, kind in enumerate(kinds):
-            for phase, begin_ps, end_ps in by_kind[kind].work:
+            for phase, begin_ps, end_ps in by_kind[kind].spent:
                 watcher.add_work(rank, phase, "work", begin_ps, end_ps)
     launches = tuple(sorted(communicators.launches, key=lambda launch: launch.start_ps))
     completed = tuple(sorted(communicators.completed, key=lambda each: (each.start_ps, each.calls)))
@@ -224,7 +218,7 @@ def _early_part(script: Script) -> Script:
 
 def _slow_effects(faults: Sequence[Fault], classes: Sequence[_RankClass]) -> list[Effect]:
     """Return what slow ranks did: one that has no work cannot be slow at it."""
-    works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.work)
+    works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.spent)
     found = [fault.effect_on_work(works=works) for fault in faults]
     return [effect for effect in found if effect is not None]
 
@@ -234,7 +228,7 @@ def _exposed_ps(ranks: _RankClass, phase: Phase, completed: Sequence[Completed])
     own_calls = {step.call for step in ranks.script if isinstance(step, Post)}
     own = [each for each in completed if own_calls.intersection(each.calls)]
     exposed = 0
-    for own_phase, start, end in ranks.work:
+    for own_phase, start, end in ranks.spent:
         if own_phase != phase:
             continue
         covered_until = max(start, 0)
