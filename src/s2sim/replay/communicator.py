@@ -71,6 +71,7 @@ class _Program:
     calls: tuple[int, ...]
     ranks: tuple[int, ...]
     posted_ps: int
+    priority: int
 
 
 class Communicators:
@@ -93,6 +94,11 @@ class Communicators:
         What happens to the network meanwhile: nothing runs as it runs alone then.
     slowest : float
         How much longer work takes on the rank where it takes longest.
+    priorities : sequence of int, optional
+        Of each call: of those that wait on a communicator one with the smallest number goes first; equal ones, as all
+        are without it, in the order in which they became ready.
+    on_launch : callable, optional
+        ``on_launch(timed, ranks)`` is called when a launch begins and returns what is called when it ends.
     """
 
     def __init__(
@@ -107,6 +113,8 @@ class Communicators:
         watcher: Watcher | None = None,
         disturbance: Disturbance | None = None,
         slowest: float = 1.0,
+        priorities: Sequence[int] | None = None,
+        on_launch: Callable[[Timed, tuple[int, ...]], Callable[[], None]] | None = None,
     ) -> None:
         self._watcher = watcher
         self._env = env
@@ -116,6 +124,8 @@ class Communicators:
         self._quiet = quiet
         self._disturbance = disturbance
         self._slowest = slowest
+        self._priorities = priorities or [0] * len(plan.lowered)
+        self._on_launch = on_launch
         self.done = [env.event() for _ in plan.lowered]
         self.released = [env.event() if lowered.holds_host else None for lowered in plan.lowered]
         self.launches: list[Launch] = []
@@ -139,21 +149,23 @@ class Communicators:
 
     def _take_ready(self) -> None:
         ready, self._ready = self._ready, []
-        together_by: dict[tuple[tuple[int, ...], Hashable], list[int]] = {}
+        together_by: dict[tuple[tuple[int, ...], int, Hashable], list[int]] = {}
         for call in ready:
             lowered = self._plan.lowered[call]
             key: Hashable = lowered.kinds if self._plan.groups else call
-            together_by.setdefault((lowered.ranks, key), []).append(call)
-        for (ranks, _), calls in together_by.items():
-            self._queues[ranks].append(_Program(tuple(calls), ranks, int(self._env.now)))
-        for ranks in dict.fromkeys(ranks for ranks, _ in together_by):
+            together_by.setdefault((lowered.ranks, self._priorities[call], key), []).append(call)
+        for (ranks, priority, _), calls in together_by.items():
+            self._queues[ranks].append(_Program(tuple(calls), ranks, int(self._env.now), priority))
+        for ranks in dict.fromkeys(ranks for ranks, _, _ in together_by):
             self._start_next(ranks)
 
     def _start_next(self, ranks: tuple[int, ...]) -> None:
         limit, queue = self._plan.in_flight, self._queues[ranks]
         while queue and (limit is None or self._running[ranks] < limit):
             self._running[ranks] += 1
-            self._env.process(self._execute(queue.popleft()))
+            first = min(queue, key=lambda program: program.priority)
+            queue.remove(first)
+            self._env.process(self._execute(first))
 
     def _execute(self, program: _Program) -> Generator[simpy.Event, None, None]:
         lowered = [self._plan.lowered[call] for call in program.calls]
@@ -184,8 +196,11 @@ class Communicators:
         ranks = program.ranks
         timed = self._timer.within(ranks).time(one_launch([demand for step in steps for demand in step.demands]))
         start_ps = int(self._env.now)
+        ends = None if self._on_launch is None else self._on_launch(timed, ranks)
 
         def end() -> None:
+            if ends is not None:
+                ends()
             parts = tuple(zip(program.calls, steps, strict=True))
             self.launches.append(Launch(parts, timed, ranks, start_ps, int(self._env.now)))
             ended.succeed()

@@ -22,14 +22,15 @@ class Runner(Protocol):
 
     Attributes
     ----------
-    ranks : int
-        How many run it as one.
     waiting : bool
         Whether they do nothing but wait for collectives.
     """
 
-    ranks: int
     waiting: bool
+
+    @property
+    def ranks(self) -> int:
+        """How many run it as one."""
 
     def work(self, work: Work) -> Passing:
         """Do work of the codec."""

@@ -58,6 +58,10 @@ class Profile:
         """Name of the way in which it sends, empty where there is only one."""
         return ""
 
+    def blocks(self, demand: Demand, cluster: Cluster) -> int:
+        """Return how many thread blocks a collective's kernel has on each GPU; 0 where that is not known."""
+        return 0
+
     def untold(self, shape: ClusterShape) -> str | None:
         """Return why it is not known what the library adds on clusters of a shape; None where it is."""
         return None

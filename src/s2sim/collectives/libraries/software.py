@@ -171,11 +171,15 @@ class Software(Profile):
         constants, once = self._constants, np.zeros(1, np.int64)
         gpus = int(np.bincount(cluster.host_of_rank).max())
         launches = one_of("launch", [("launch.gpu", constants.launch_gpu_ps)], once, gpus)
-        generation = constants.generation_of(cluster.shape.gpu)
+        channels = self.blocks(schedule.demand, cluster)
+        return launches, one_of("launch", [("launch.channel", constants.launch_channel_ps)], once, gpus * channels)
+
+    def blocks(self, demand: Demand, cluster: Cluster) -> int:
+        """Return how many channels a buffer is cut among, each of which is a thread block."""
+        generation = self._constants.generation_of(cluster.shape.gpu)
         linked = all(spec.nvlink is not None for spec in cluster.dims.node_set.specs)
         most = generation.channels if generation is not None and linked else _UNLINKED_CHANNELS
-        channels = max(1, min(most, ceil(schedule.demand.buffer_bytes / self._plain.part_bytes)))
-        return launches, one_of("launch", [("launch.channel", constants.launch_channel_ps)], once, gpus * channels)
+        return max(1, min(most, ceil(demand.buffer_bytes / self._plain.part_bytes)))
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return what hops and protocol add; rounds of rings and pipelines have a clock."""

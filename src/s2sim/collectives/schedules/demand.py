@@ -124,3 +124,10 @@ def _check_blocks(demand: Demand) -> None:
 def barrier(ranks: int) -> Demand:
     """Return the demand of a barrier: a flag of no bytes from every rank to every other."""
     return Demand("barrier", (1,) * ranks, 0)
+
+
+def bus_factor(kind: Kind, workers: int) -> float:
+    """Return what nccl-tests multiplies the algorithm's bandwidth by, so that it shows what links carry."""
+    if kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+        return (2 if kind == "all_reduce" else 1) * (workers - 1) / workers
+    return 1.0

@@ -6,13 +6,12 @@ from math import log
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from s2sim.collectives.schedules.demand import KINDS
+from s2sim.collectives.schedules.demand import KINDS, bus_factor
 from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.study.collective.against_notes import notes_of
 from s2sim.study.collective.against_result import LARGE_BYTES, AgainstResult, ComparedRow, LogTable
 from s2sim.study.collective.explained import explain, not_explained_s
 from s2sim.study.collective.simulated_rows import FoundRow, simulate_rows
-from s2sim.study.collective.sizes import bus_factor
 from s2sim.study.progress import SILENT
 from s2sim.topology.describe import first_line
 

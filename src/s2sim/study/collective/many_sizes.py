@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from s2sim import __version__
+from s2sim.collectives.schedules.demand import bus_factor
 from s2sim.errors import OptionError
 from s2sim.study.collective.carry import carry
 from s2sim.study.collective.plan import plan_collective
-from s2sim.study.collective.sizes import bus_factor
 from s2sim.study.measured_logs.nccl_form import nccl_tests_lines
 from s2sim.study.measured_logs.table import Device, MeasuredRow, MeasuredTable
 from s2sim.study.progress import SILENT

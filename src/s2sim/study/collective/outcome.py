@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s2sim.collectives.schedules.demand import bus_factor
 from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.errors import ContendedError
 from s2sim.study.collective.carry import carry
 from s2sim.study.collective.link_loads import busiest_links
 from s2sim.study.collective.result import CollectiveResult
-from s2sim.study.collective.sizes import bus_factor, counted_bytes
+from s2sim.study.collective.sizes import counted_bytes
 from s2sim.study.fidelity.around import band_around
 from s2sim.study.progress import SILENT
 from s2sim.study.scenario.calibrated import outside_notes

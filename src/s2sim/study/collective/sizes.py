@@ -67,10 +67,3 @@ def counted_bytes(demand: Demand) -> int:
     """Return the size of a demand as nccl-tests counts it, the inverse of `make_demand`."""
     own = demand.kind in ("all_to_all", "send_recv")
     return max(demand.elements) * demand.itemsize if own else demand.buffer_bytes
-
-
-def bus_factor(kind: Kind, workers: int) -> float:
-    """Return what nccl-tests multiplies the algorithm's bandwidth by, so that it shows what links carry."""
-    if kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
-        return (2 if kind == "all_reduce" else 1) * (workers - 1) / workers
-    return 1.0

@@ -27,6 +27,7 @@ _QUANTITIES = (
 # What is asked for only where there is such work.
 _OPTIONAL = ("fp32_flops", "flops_efficiency", "host_step")
 _SHARES = ("memory_efficiency", "flops_efficiency")
+_MULTIPROCESSORS = "sms"
 
 GPU_FACTS = (
     *("memory", "tf32_flops", "fp16_flops", "bf16_flops", "fp8_flops", "int8_ops", "sms"),
@@ -92,6 +93,12 @@ class Gpu:
             raise self._lacks("host_step", "codes of the host's CPU are", '"1ns"')
         return steps * self.host_step_ps
 
+    @property
+    def multiprocessors(self) -> int | None:
+        """Multiprocessors or compute units, each of which a thread block of a communication kernel takes for itself."""
+        known = [item.value for item in self.quantities if item.field.rpartition(".")[2] == _MULTIPROCESSORS]
+        return int(known[0]) if known else None
+
     def _lacks(self, field: str, work: str, example: str) -> TopologyError:
         return TopologyError(
             f"gpu.{self.name}.{field} is missing, and {work} to be timed: add for example {field} = {example}"
@@ -133,7 +140,7 @@ def _read_gpu(part: Part, where: str) -> Gpu:
         fp32_flop_per_s=fields.required_work_rate("fp32_flops") if "fp32_flops" in given else None,
         flops_efficiency=shares.get("flops_efficiency"),
         host_step_ps=fields.latency("host_step") if "host_step" in given else None,
-        quantities=tuple(given[key] for key in known if key in given),
+        quantities=tuple(given[key] for key in (*known, _MULTIPROCESSORS) if key in given),
     )
 
 

@@ -1,0 +1,420 @@
+"""Replays training iterations: forward, backward, codecs, network and optimizer at once, several in a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from math import ceil, inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+import simpy
+
+from s2sim.errors import S2SimError
+from s2sim.reducers.scripts.script import AwaitGradient, Work
+from s2sim.replay.communicator import Communicators
+from s2sim.replay.faults.disturbance import Disturbance, disturbs
+from s2sim.replay.faults.held_back import held_back
+from s2sim.replay.gpu_time import work_ps
+from s2sim.replay.iteration.device import Device
+from s2sim.replay.iteration.exchange import split_at_gradient
+from s2sim.replay.iteration.kernels import held_by
+from s2sim.replay.iteration.where import Spent, where_time_went
+from s2sim.replay.plan import Plan, make_plan
+from s2sim.replay.program import run_script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from s2sim.arrays import Floats
+    from s2sim.collectives.libraries.library import Library
+    from s2sim.collectives.timing.timer import Timed, Timer
+    from s2sim.reducers.scripts.script import Script
+    from s2sim.replay.communicator import Completed, Launch
+    from s2sim.replay.faults.fault import Effect, Fault
+    from s2sim.replay.iteration.compute import Compute
+    from s2sim.replay.iteration.exchange import Leaving
+    from s2sim.replay.iteration.parts import Parts
+    from s2sim.replay.program import Passing
+    from s2sim.topology.files.hardware import Gpu
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conditions:
+    """How iterations run.
+
+    Attributes
+    ----------
+    waits_for_all : bool
+        Whether the next forward waits for all gradients, or a layer only for those of its own parameters.
+    streams : int
+        Of each GPU: 1 where codec work stands between kernels of compute, 2 where it runs beside them.
+    host_loop_ps : int
+        What a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded.
+    accumulate : int
+        Mini-batches before gradients are exchanged.
+    slower : float64 array, shape (iterations, ranks)
+        How many times as long each rank's compute takes in each iteration; its length says how many run.
+    """
+
+    slower: Floats
+    waits_for_all: bool = True
+    streams: int = 1
+    host_loop_ps: int = 0
+    accumulate: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterations:
+    """Training iterations in simulated time.
+
+    Attributes
+    ----------
+    parts : tuple of Parts
+        Where the time went on the slowest rank, one a period of the exchange; means over its steps.
+    spent : Spent
+        All that happened on that rank.
+    waiting_ps : float
+        Mean over all ranks and iterations of waiting for others.
+    launches, completed : tuples of Launch and Completed
+        All that went onto the network, and the calls.
+    effects : tuple of Effect
+        What faults did that do not last from the start on.
+    """
+
+    parts: tuple[Parts, ...]
+    spent: Spent
+    waiting_ps: float
+    launches: tuple[Launch, ...]
+    completed: tuple[Completed, ...]
+    effects: tuple[Effect, ...] = ()
+
+    @property
+    def typical(self) -> Parts:
+        """That of the median length, of the steady state: the first is left out where there are several."""
+        steady = self.parts[1:] or self.parts
+        return sorted(steady, key=lambda parts: parts.iteration)[(len(steady) - 1) // 2]
+
+    @property
+    def spread_ps(self) -> tuple[float, float]:
+        """The 5 and 95 % quantiles of the steady state's iterations."""
+        steady = [parts.iteration for parts in self.parts[1:] or self.parts]
+        low, high = np.quantile(steady, [0.05, 0.95])
+        return float(low), float(high)
+
+
+@dataclass(slots=True, eq=False)
+class _Ranks:
+    """Ranks with equal scripts that compute equally fast."""
+
+    scripts: tuple[Script, ...]
+    slower: tuple[float, ...]
+    factor: float
+    late_ps: int
+    device: Device
+    first: int
+    ranks: int = 0
+    begun_ps: list[int] = field(default_factory=list)
+    posted_ps: dict[int, int] = field(default_factory=dict)
+    computing: bool = True
+    programs: int = 0
+    idle_programs: int = 0
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing will come from these ranks before a collective ends."""
+        return not self.computing and self.programs == self.idle_programs
+
+
+@dataclass(slots=True)
+class _Program:
+    """One bucket's program on some ranks, in one iteration."""
+
+    env: simpy.Environment
+    owner: _Ranks
+    ready: simpy.Event
+    price_ps: Callable[[Work], int]
+    sync_ps: int
+    loop_ps: int
+    phases: set[str] = field(default_factory=set)
+    _waiting: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """How many run it as one."""
+        return self.owner.ranks
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for collectives."""
+        return self._waiting
+
+    @waiting.setter
+    def waiting(self, value: bool) -> None:
+        self.owner.idle_programs += int(value) - int(self._waiting)
+        self._waiting = value
+
+    def work(self, work: Work) -> Passing:
+        """Do codec work on the GPU, after the host's loop where a phase begins."""
+        if self.loop_ps and work.phase not in self.phases:
+            self.phases.add(work.phase)
+            yield self.owner.device.run("codec", self.loop_ps)
+        yield self.owner.device.run("codec", ceil(self.price_ps(work) * self.owner.factor))
+
+    def synchronise(self) -> Passing:
+        """Let the host wait for the GPU."""
+        yield self.owner.device.run("host", self.sync_ps)
+
+    def await_gradient(self) -> Passing:
+        """Wait until all of the bucket is there."""
+        if not self.ready.triggered:
+            self.waiting = True
+            yield self.ready
+            self.waiting = False
+
+    def posted(self, call: int) -> None:
+        """Take note of when."""
+        self.owner.posted_ps[call] = int(self.env.now)
+
+
+def replay_iterations(
+    exchange: Sequence[Leaving],
+    compute: Compute,
+    timer: Timer,
+    gpu: Gpu,
+    library: Library,
+    conditions: Conditions,
+    *,
+    faults: Sequence[Fault] = (),
+) -> Iterations:
+    """Replay iterations on the timer's cluster, which has as many workers as the recordings have ranks.
+
+    Parameters
+    ----------
+    exchange : sequence of Leaving
+        The buckets in the order in which they leave, each with its recording.
+    compute : Compute
+        Of a rank that is as fast as stated.
+    library : Library
+        What executes the calls.
+    faults : sequence of Fault
+        What goes wrong; the timer's cluster has already those that last from the start on.
+    """
+    return _Iterating(exchange, compute, timer, gpu, library, conditions, faults).run()
+
+
+class _Iterating:
+    """The simulation of one call of `replay_iterations`."""
+
+    def __init__(
+        self,
+        exchange: Sequence[Leaving],
+        compute: Compute,
+        timer: Timer,
+        gpu: Gpu,
+        library: Library,
+        conditions: Conditions,
+        faults: Sequence[Fault],
+    ) -> None:
+        self._exchange, self._compute, self._gpu, self._conditions = exchange, compute, gpu, conditions
+        self._timer, self._faults = timer.with_profile(library.profile), faults
+        workers = timer.cluster.workers
+        for leaving in exchange:
+            if leaving.recording.workers != workers:
+                raise S2SimError(
+                    f"a recording of {leaving.recording.workers} ranks cannot be replayed on {workers} workers"
+                )
+        self._period = max((leaving.recording.steps for leaving in exchange), default=1)
+        self._iterations = conditions.slower.shape[0]
+        if self._iterations % self._period:
+            raise S2SimError(f"{self._iterations} iterations are no multiple of {self._period}, after which it repeats")
+        self._env = simpy.Environment()
+        self._communicators, self._disturbance = self._make_communicators(library)
+        self._of_rank = self._make_ranks()
+        self._classes = list(dict.fromkeys(self._of_rank))
+
+    def _make_communicators(self, library: Library) -> tuple[Communicators, Disturbance | None]:
+        """Return what executes all calls of all iterations, those of one exchange after those of the one before."""
+        cluster, exchanges = self._timer.cluster, self._iterations // self._period
+        plans = [make_plan(leaving.recording, library) for leaving in self._exchange]
+        self._first_calls = [0]
+        priorities: list[int] = []
+        for leaving, plan in zip(self._exchange, plans, strict=True):
+            self._first_calls.append(self._first_calls[-1] + len(plan.lowered))
+            priorities += [leaving.bucket.priority] * len(plan.lowered)
+        lowered = tuple(each for plan in plans for each in plan.lowered)
+        disturbance = None
+        if disturbs(self._faults):
+            disturbance = Disturbance(self._env, cluster, self._faults, cluster.seed)
+        self._factors, self._late_ps = held_back(self._faults, cluster.workers)
+        communicators = Communicators(
+            self._env,
+            Plan(lowered * exchanges, library.groups, library.in_flight, library.profile),
+            cluster.workers,
+            self._timer,
+            self._gpu,
+            quiet=lambda: all(ranks.quiet for ranks in self._classes),
+            disturbance=disturbance,
+            slowest=float(self._factors.max(initial=1.0)),
+            priorities=priorities * exchanges,
+            on_launch=self._launched,
+        )
+        return communicators, disturbance
+
+    def _make_ranks(self) -> list[_Ranks]:
+        """Return what stands for each rank: one object for those that do the same."""
+        found: dict[object, _Ranks] = {}
+        of_rank = []
+        settings = self._conditions
+        for rank in range(self._timer.cluster.workers):
+            scripts = tuple(leaving.recording.scripts[rank] for leaving in self._exchange)
+            slower = tuple((settings.slower[:, rank] * self._factors[rank]).tolist())
+            late_ps = int(self._late_ps[rank])
+            key = (scripts, slower, late_ps)
+            if key not in found:
+                device = Device(self._env, settings.streams, self._compute.memory_bound)
+                found[key] = _Ranks(scripts, slower, float(self._factors[rank]), late_ps, device, rank)
+            found[key].ranks += 1
+            of_rank.append(found[key])
+        return of_rank
+
+    def _launched(self, timed: Timed, ranks: tuple[int, ...]) -> Callable[[], None]:
+        """Take note that a collective's kernels run on its ranks; return what takes note of their end."""
+        held = held_by(timed, self._timer.within(ranks).cluster, self._timer.profile, self._gpu)
+        if held is None:
+            return lambda: None
+        members = self._classes if not ranks else list(dict.fromkeys(self._of_rank[rank] for rank in ranks))
+        for each in members:
+            each.device.hold(held)
+
+        def end() -> None:
+            for each in members:
+                each.device.release(held)
+
+        return end
+
+    def run(self) -> Iterations:
+        """Simulate it."""
+        env = self._env
+        over = env.all_of([env.process(self._compute_on(ranks)) for ranks in self._classes])
+        # Some faults go on for ever.
+        while not over.processed and env.peek() < inf:
+            env.step()
+        if not over.processed:
+            raise S2SimError("the iteration hangs: some ranks wait for what others never post")
+        completed = tuple(sorted(self._communicators.completed, key=lambda each: (each.start_ps, each.calls)))
+        by_call = {call: each for each in completed for call in each.calls}
+        spent = [_spent(ranks, by_call) for ranks in self._classes]
+        parts = [self._parts(ranks, each) for ranks, each in zip(self._classes, spent, strict=True)]
+        waiting = sum(
+            ranks.ranks * sum(each.waiting for each in own) for ranks, own in zip(self._classes, parts, strict=True)
+        )
+        # Of those that end together the one that waits least for others: it is waited for.
+        slowest = max(
+            range(len(parts)),
+            key=lambda at: (self._classes[at].begun_ps[-1], -sum(each.waiting for each in parts[at])),
+        )
+        return Iterations(
+            parts=tuple(parts[slowest]),
+            spent=spent[slowest],
+            waiting_ps=waiting / (len(self._of_rank) * len(parts[slowest])),
+            launches=tuple(sorted(self._communicators.launches, key=lambda launch: launch.start_ps)),
+            completed=completed,
+            effects=tuple(self._disturbance.effects()) if self._disturbance else (),
+        )
+
+    def _parts(self, ranks: _Ranks, spent: Spent) -> list[Parts]:
+        """Return where the time went in each period, as means over its steps."""
+        bounds = ranks.begun_ps[:: self._period]
+        return [where_time_went(spent, start_ps, end_ps, self._period) for start_ps, end_ps in pairwise(bounds)]
+
+    def _compute_on(self, ranks: _Ranks) -> Passing:
+        """Go through forward and backward of all iterations, and begin what is to be exchanged."""
+        env, compute, settings = self._env, self._compute, self._conditions
+        freed: list[simpy.Event] = []
+        for iteration, slower in enumerate(ranks.slower):
+            ranks.begun_ps.append(int(env.now))
+            exchanges = (iteration + 1) % self._period == 0
+            ready = [env.event() for _ in self._exchange]
+            ended: list[simpy.Event] = []
+            if exchanges:
+                number = iteration // self._period
+                ended += [env.process(self._exchange_on(ranks, at, event, number)) for at, event in enumerate(ready)]
+            if ranks.late_ps:
+                yield ranks.device.run("forward", ranks.late_ps)
+            for _ in range(settings.accumulate - 1):
+                yield ranks.device.run("forward", ceil(int(compute.forward_ps.sum()) * slower))
+                yield ranks.device.run("backward", ceil(int(compute.backward_ps.sum()) * slower))
+            yield from self._forward(ranks, slower, freed)
+            yield from self._backward(ranks, slower, ready)
+            ranks.computing = False
+            freed = ended
+            if settings.waits_for_all or iteration == len(ranks.slower) - 1:
+                yield env.all_of(ended)
+                if settings.waits_for_all and compute.optimizer_ps:
+                    yield ranks.device.run("optimizer", ceil(compute.optimizer_ps * slower))
+            ranks.computing = True
+        ranks.computing = False
+        ranks.begun_ps.append(int(env.now))
+
+    def _forward(self, ranks: _Ranks, slower: float, freed: Sequence[simpy.Event]) -> Passing:
+        """Go forward through the layers; one waits for its parameters where not all have been waited for."""
+        forward_ps = self._compute.forward_ps
+        if self._conditions.waits_for_all or not freed:
+            yield ranks.device.run("forward", ceil(int(forward_ps.sum()) * slower))
+            return
+        bucket_of = {tensor: at for at, leaving in enumerate(self._exchange) for tensor in leaving.bucket.tensors}
+        for tensor in reversed(range(len(forward_ps))):
+            if tensor in bucket_of:
+                yield freed[bucket_of[tensor]]
+            if forward_ps[tensor]:
+                yield ranks.device.run("forward", ceil(int(forward_ps[tensor]) * slower))
+
+    def _backward(self, ranks: _Ranks, slower: float, ready: Sequence[simpy.Event]) -> Passing:
+        """Go backward through the layers; a bucket is ready with the last of its gradients."""
+        last: dict[int, list[int]] = {}
+        for at, leaving in enumerate(self._exchange):
+            last.setdefault(max(leaving.bucket.tensors, default=0), []).append(at)
+        for tensor, duration_ps in enumerate(self._compute.backward_ps.tolist()):
+            if duration_ps:
+                yield ranks.device.run("backward", ceil(duration_ps * slower))
+            for at in last.pop(tensor, ()):
+                ready[at].succeed()
+        for buckets in last.values():
+            for at in buckets:
+                ready[at].succeed()
+
+    def _exchange_on(self, ranks: _Ranks, at: int, ready: simpy.Event, number: int) -> Passing:
+        """Run one bucket's program; with layers that are waited for one by one, its share of the optimizer follows."""
+        leaving, settings = self._exchange[at], self._conditions
+        early, late = split_at_gradient(ranks.scripts[at])
+        works = any(isinstance(step, Work) for step in ranks.scripts[at])
+        program = _Program(
+            self._env,
+            ranks,
+            ready,
+            price_ps=partial(work_ps, gpu=self._gpu, pcie=self._timer.cluster.shape.pcie),
+            sync_ps=self._gpu.host_sync_ps,
+            loop_ps=settings.host_loop_ps * len(leaving.bucket.tensors) if works else 0,
+        )
+        ranks.programs += 1
+        first_call = self._first_calls[-1] * number + self._first_calls[at]
+        for script in (early, (AwaitGradient(), *late)):
+            yield from run_script(self._env, script, leaving.recording.calls, self._communicators, program, first_call)
+        if not settings.waits_for_all and self._compute.optimizer_ps:
+            share = len(leaving.bucket.tensors) / max(1, len(self._compute.backward_ps))
+            yield ranks.device.run("optimizer", ceil(self._compute.optimizer_ps * share))
+        ranks.programs -= 1
+
+
+def _spent(ranks: _Ranks, by_call: Mapping[int, Completed]) -> Spent:
+    """Return all that happened on some ranks."""
+    own = {id(by_call[call]): by_call[call] for call in ranks.posted_ps}
+    return Spent(
+        busy=tuple(ranks.device.log),
+        in_flight=tuple((each.start_ps, each.end_ps) for each in own.values()),
+        waiting=tuple((posted_ps, by_call[call].start_ps) for call, posted_ps in ranks.posted_ps.items()),
+        begun_ps=tuple(ranks.begun_ps),
+        rank=ranks.first,
+    )
