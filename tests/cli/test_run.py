@@ -39,7 +39,7 @@ def test_json_on_standard_output_is_strict_and_has_the_pinned_keys(process, tiny
     assert len(value["results"]) == 3
     for item in value["results"]:
         assert {key: type(item[key]) for key in PINNED_RESULT} == PINNED_RESULT
-        assert set(item["time_s"]) == {"encode", "communication", "decode", "total"}
+        assert set(item["time_s"]) == {"encode", "communication", "decode", "total", "iteration"}
         assert set(item["error"]) == set(item["error_compressed"]) == {"relative_l2", "cosine"}
         for collective in item["collectives"]:
             assert {"kind", "algorithm", "bytes", "time_s"} <= set(collective)
