@@ -10,7 +10,7 @@ KINDS = {
     "collectives": {"ring", "double-binary-tree", "halving-doubling", "hierarchical", "in-network", "chain"},
     "libraries": {"ideal", "nccl", "gloo", "mpi"},
     "faults": {"slow-link", "fail-link", "slow-rank", "jitter", "background"},
-    "disciplines": {"after-backward", "per-tensor", "ddp"},
+    "disciplines": {"after-backward", "per-tensor", "ddp", "mg-wfbp", "topka2a", "two-priorities"},
     "topologies": {"fat-tree", "leaf-spine", "single-switch", "ring", "torus", "dragonfly", "rail-optimised"},
     "traces": {"lstm-lm", "lstm-lm-steps", "ncf", "cnn"},
     "models": {"lstm", "gnmt-8", "gnmt-16", "resnet-50", "vgg-19", "bert-base", "ncf", "deeplight"},

@@ -15,6 +15,7 @@ from s2sim.replay.iteration.disciplines.registry import DISCIPLINES, make_discip
 from s2sim.testing.disciplines import check_discipline
 
 MIB = 2**20
+EXAMPLES = ("mg-wfbp", "topka2a", "topka2a:least=2MB,tolerance=1MB,steps=3", "two-priorities:bucket=1MiB")
 
 
 def ready(sizes, at=None, sparse=None):
@@ -103,6 +104,11 @@ def test_option_strings_read_back(text):
         ("ddp:bucket=nan", UnitError, "is not a size"),
         ("ddp:bucket=25", UnitError, "has no unit"),
         ("ddp:bucket=2GiB,bucket=1GiB", OptionError, "twice"),
+        ("mgwfbp", UnknownNameError, "mg-wfbp"),
+        ("topka2a:least=0B", OptionError, "least=0B holds nothing"),
+        ("topka2a:steps=0", OptionError, "steps=0 must be at least 1"),
+        ("topka2a:steps=many", OptionError, "is not a whole number"),
+        ("two-priorities:bucket=0B", OptionError, "bucket=0B holds nothing"),
         ("per-tensor:bucket=25MiB", OptionError, "no option 'bucket'"),
         ("", OptionError, "names nothing"),
     ],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from s2sim.errors import OptionError
 from s2sim.options import Size
 from s2sim.replay.iteration.disciplines.discipline import Bucket, Discipline
+from s2sim.replay.iteration.disciplines.filling import filled
 
 if TYPE_CHECKING:
     from s2sim.replay.iteration.disciplines.discipline import Exchange, ReadyTensors
@@ -51,16 +52,6 @@ class Ddp(Discipline):
 
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
         """Return the buckets by ``compute_bucket_assignment_by_size`` of c10d."""
-        closed: list[Bucket] = []
-        filling: list[int] = []
-        filled, limit = 0, min(self.first.bytes, self.bucket.bytes)
-        for place, (size, sparse) in enumerate(zip(tensors.bytes.tolist(), tensors.sparse.tolist(), strict=True)):
-            if sparse:
-                closed.append(Bucket((place,)))
-                continue
-            filling.append(place)
-            filled += size
-            if filled >= limit:
-                closed.append(Bucket(tuple(filling)))
-                filling, filled, limit = [], 0, self.bucket.bytes
-        return (*closed, Bucket(tuple(filling))) if filling else tuple(closed)
+        first_bytes, limit_bytes = min(self.first.bytes, self.bucket.bytes), self.bucket.bytes
+        places = filled(tensors.bytes.tolist(), tensors.sparse, first_bytes=first_bytes, limit_bytes=limit_bytes)
+        return tuple(map(Bucket, places))

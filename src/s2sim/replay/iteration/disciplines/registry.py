@@ -19,6 +19,9 @@ DISCIPLINES = Registry(
         "after-backward": f"{_HERE}.after_backward:AfterBackward",
         "per-tensor": f"{_HERE}.per_tensor:PerTensor",
         "ddp": f"{_HERE}.ddp:Ddp",
+        "mg-wfbp": f"{_HERE}.mg_wfbp:MgWfbp",
+        "topka2a": f"{_HERE}.topka2a:TopKA2A",
+        "two-priorities": f"{_HERE}.two_priorities:TwoPriorities",
     },
 )
 
