@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.libraries.launches import SIZES, Local, Step, one_launch
+from s2sim.collectives.schedules.schedule import Pattern, Round
 from s2sim.collectives.timing.running import Passing, Running
 from s2sim.network.fluid import FluidNetwork
 from s2sim.network.instant import at_end_of_instant
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     import simpy
 
+    from s2sim.arrays import Ints
+    from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.running import RanRound
     from s2sim.collectives.timing.timer import Timed, Timer
     from s2sim.replay.faults.disturbance import Disturbance
@@ -210,10 +213,10 @@ class Communicators:
         return ended
 
     def _start(self, timed: Timed, ranks: tuple[int, ...], what: str, end: Callable[[], None]) -> None:
-        cluster = self._timer.within(ranks).cluster
-        on_round = None if self._watcher is None else partial(_tell, self._watcher, ranks, what)
+        cluster, members = self._timer.within(ranks).cluster, self._timer.members_of(ranks)
+        on_round = None if self._watcher is None else partial(_tell, self._watcher, members, timed.schedule, what)
         if self._disturbance is not None:
-            self._disturbance.running(timed.schedule, end, on_round, ranks).start()
+            self._disturbance.running(timed.schedule, end, on_round, tuple(members.tolist())).start()
             return
         if self._watcher is not None:
             self._network = self._network or FluidNetwork(self._env, cluster.fabric, self._watcher.add_loads)
@@ -230,10 +233,21 @@ class Communicators:
         Running(self._network, timed.schedule, cluster, end, passing=passing).start()
 
 
-def _tell(watcher: Watcher, ranks: tuple[int, ...], what: str, ran: RanRound) -> None:
-    """Tell a watcher of a round by the ranks' own numbers."""
-    if ranks:
-        pattern, members = ran.round.pattern, np.asarray(ranks)
+def _tell(watcher: Watcher, members: Ints, schedule: Schedule, what: str, ran: RanRound) -> None:
+    """Tell a watcher of a round by the ranks' own numbers; of groups beside each other of the first."""
+    if schedule.beside:
+        ran = _of_first(ran, schedule.places - schedule.beside)
+    if len(members):
+        pattern = ran.round.pattern
         named = replace(pattern, src=members[pattern.src], dst=members[pattern.dst])
         ran = replace(ran, round=replace(ran.round, pattern=named))
     watcher.add_round(ran, what)
+
+
+def _of_first(ran: RanRound, ranks: int) -> RanRound:
+    """Return what the first of several groups of ``ranks`` sent in a round."""
+    pattern = ran.round.pattern
+    own = np.flatnonzero(pattern.src < ranks)
+    sent = np.zeros(min(len(own), 1), np.int64) if pattern.through_switch else own
+    named = Pattern(pattern.src[own], pattern.dst[own], through_switch=pattern.through_switch)
+    return replace(ran, round=Round(named, ran.round.bytes[sent]), end_ps=ran.end_ps[sent])

@@ -144,10 +144,8 @@ def replay(
     faults : sequence of Fault
         What goes wrong; the timer's cluster has already those that last from the start on.
     """
-    if recording.workers != timer.cluster.workers:
-        raise S2SimError(
-            f"a recording of {recording.workers} ranks cannot be replayed on {timer.cluster.workers} workers"
-        )
+    if recording.workers != timer.workers:
+        raise S2SimError(f"a recording of {recording.workers} ranks cannot be replayed on {timer.workers} workers")
     plan = plan or make_plan(recording)
     timer = timer.with_profile(plan.profile)
     early = replace(recording, scripts=tuple(map(_early_part, recording.scripts)))

@@ -82,6 +82,17 @@ class Routes:
         )
 
 
+def stack(parts: Sequence[Routes]) -> Routes:
+    """Return the routes of several sets of transfers, none of which has limits, one set after the other."""
+    lengths = np.concatenate([np.diff(each.offsets) for each in parts])
+    return Routes(
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        links=np.concatenate([each.links for each in parts]),
+        weights=np.concatenate([each.weights for each in parts]),
+        latency_ps=np.concatenate([each.latency_ps for each in parts]),
+    )
+
+
 def gather_slices(starts: Ints, lengths: Ints) -> Ints:
     """Return the concatenation of ``range(starts[i], starts[i] + lengths[i])``, int64.
 

@@ -56,6 +56,9 @@ class Pattern:
         What a library adds to each message; patterns that differ in it are different patterns.
     part_of : (Pattern, int64 array of shape (m,)) or None
         A pattern of which this one has some messages, and which: it has their routes.
+    groups : int
+        With ``through_switch``, how many groups of ranks have a message each: rank i of ``src`` and ``dst`` is of group
+        i mod ``groups``, and of legs too.
     """
 
     src: Ints
@@ -64,6 +67,7 @@ class Pattern:
     legs: Legs | None = None
     overheads: Overheads | None = None
     part_of: tuple[Pattern, Ints] | None = None
+    groups: int = 1
 
     def part(self, chosen: Ints) -> Pattern:
         """Return the pattern of some of its messages, int64 of shape (k,)."""
@@ -72,7 +76,7 @@ class Pattern:
     @property
     def messages(self) -> int:
         """Number of messages of a round."""
-        return min(len(self.src), 1) if self.through_switch else len(self.src)
+        return min(len(self.src), self.groups) if self.through_switch else len(self.src)
 
     @cached_property
     def key(self) -> bytes:
@@ -84,6 +88,8 @@ class Pattern:
             digest = blake2b(self.src.astype(np.int64).tobytes(), digest_size=16, key=b"switch" * self.through_switch)
             digest.update(self.dst.astype(np.int64).tobytes())
             digest.update(len(self.src).to_bytes(8, "little"))
+            if self.groups > 1:
+                digest.update(b"groups" + self.groups.to_bytes(8, "little"))
             if self.legs is not None:
                 digest.update(b"".join(side.tobytes() for side in (self.legs.src, self.legs.dst)))
                 digest.update(repr((self.legs.share, self.legs.depth)).encode())
@@ -256,10 +262,12 @@ class Stage:
 class Schedule:
     """All rounds of one collective.
 
-    ``helpers`` are GPUs beside the ranks that take part, numbered after them: servers. ``launch_ps`` is what a library
-    takes to launch it, in picoseconds before the first step, ``launch`` what that is the sum of, where the library
-    tells, and ``protocol`` how it sends, where it has several ways. ``host`` is what a host takes from one launch to
-    the next, and ``host_bound`` tells that this takes longer than the GPUs do, which wait for it before the first step.
+    ``helpers`` are GPUs beside the ranks that take part, numbered after them: servers. ``beside`` are ranks of other
+    groups, numbered after those, which do the same at once and of which nothing else is told. ``launch_ps`` is what a
+    library takes to launch it, in picoseconds before the first step, ``launch`` what that is the sum of, where the
+    library tells, and ``protocol`` how it sends, where it has several ways. ``host`` is what a host takes from one
+    launch to the next, and ``host_bound`` tells that this takes longer than the GPUs do, which wait for it before the
+    first step.
     """
 
     demand: Demand
@@ -271,6 +279,7 @@ class Schedule:
     protocol: str = ""
     host: tuple[PerMessage, ...] = ()
     host_bound: bool = False
+    beside: int = 0
 
     @property
     def text(self) -> str:
@@ -284,8 +293,8 @@ class Schedule:
 
     @property
     def places(self) -> int:
-        """Ranks and helpers."""
-        return self.demand.ranks + self.helpers
+        """Ranks, helpers and ranks of other groups."""
+        return self.demand.ranks + self.helpers + self.beside
 
     @property
     def steps(self) -> Sequence[Step]:

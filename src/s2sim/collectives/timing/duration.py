@@ -46,7 +46,8 @@ def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDA
 
     def note(sent: Round, delivered_ps: NDArray[np.int64]) -> None:
         for side in (sent.pattern.src, sent.pattern.dst):
-            np.maximum.at(ends, side, delivered_ps)
+            # What passes a switch is for all of its group.
+            np.maximum.at(ends, side, np.resize(delivered_ps, len(side)))
 
     steps_ps = step_ends_ps(schedule, cluster, times)
     if steps_ps is None:

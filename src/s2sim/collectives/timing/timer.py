@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from s2sim.arrays import Ints
     from s2sim.collectives.algorithms.registry import Algorithm
     from s2sim.collectives.libraries.profile import Profile
     from s2sim.collectives.schedules.demand import Demand
@@ -145,6 +146,15 @@ class Timer:
         self._within: dict[tuple[int, ...], Timer] = {}
         self._ways = ways or Ways(cluster)
         self._times = {release: RoundTimes(cluster, release, self._ways) for release in get_args(Release)}
+
+    @property
+    def workers(self) -> int:
+        """Ranks of what is timed."""
+        return self.cluster.workers
+
+    def members_of(self, ranks: tuple[int, ...]) -> Ints:
+        """Return which ranks of ``cluster`` the schedules of ``within(ranks)`` number from 0 on; none for all."""
+        return np.asarray(ranks, np.int64)
 
     def within(self, ranks: tuple[int, ...]) -> Timer:
         """Return the timer of a group of some ranks, numbered from 0; of all, if there are none.

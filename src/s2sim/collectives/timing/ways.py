@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.schedules.schedule import Legs, Pattern
+from s2sim.topology.routes import stack
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.collectives.schedules.schedule import Pattern
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
 
@@ -23,12 +25,24 @@ _PASSES = 8
 
 def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
     """Return one route a message of the pattern, with what a library adds to it."""
-    if pattern.legs is not None:
+    if pattern.groups > 1:
+        routes = stack([_of_group(cluster, pattern, group) for group in range(pattern.groups)])
+    elif pattern.legs is not None:
         legs = pattern.legs
         routes = cluster.reduction_over_nodes(cluster.routes(legs.src, legs.dst), legs.share, legs.depth)
     else:
         routes = cluster.reduction_tree() if pattern.through_switch else cluster.routes(pattern.src, pattern.dst)
     return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
+
+
+def _of_group(cluster: Cluster, pattern: Pattern, group: int) -> Routes:
+    """Return the route of one group's message through its switches; its ranks follow each other."""
+    own, legs = pattern.src[group :: pattern.groups], pattern.legs
+    if legs is not None:
+        src, dst = (side[group :: pattern.groups] - own[0] for side in (legs.src, legs.dst))
+        legs = Legs(src, dst, legs.share, legs.depth)
+    ranks = np.arange(len(own))
+    return find_routes(cluster.within(own.tolist()), Pattern(ranks, ranks, through_switch=True, legs=legs))
 
 
 def alike(sizes_bytes: NDArray[np.float64]) -> bool:

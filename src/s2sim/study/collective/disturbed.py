@@ -60,7 +60,8 @@ def disturb_collective(
 
     def note(ran: RanRound) -> None:
         for side in (ran.round.pattern.src, ran.round.pattern.dst):
-            np.maximum.at(ends_ps, side, ran.end_ps)
+            # What passes a switch is for all of its group.
+            np.maximum.at(ends_ps, side, np.resize(ran.end_ps, len(side)))
         if on_round is not None:
             on_round(ran)
 
