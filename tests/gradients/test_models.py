@@ -26,9 +26,15 @@ source = "this test"
 @pytest.mark.parametrize(
     ("name", "parameters", "tensors", "sparse"),
     [
+        ("resnet-18", 11_689_512, 62, 0),
         ("resnet-50", 25_557_032, 161, 0),
+        ("resnet-101", 44_549_160, 314, 0),
+        ("resnet-152", 60_192_808, 467, 0),
+        ("vgg-16", 138_357_544, 32, 0),
         ("vgg-19", 143_667_240, 38, 0),
         ("bert-base", 109_482_240, 199, 30522 * 768),
+        ("bert-large", 335_141_888, 391, 30522 * 1024),
+        ("gpt2", 124_439_808, 148, 0),
         ("gnmt-8", 193_757_758, 45, 2 * 32317 * 1024),
         ("gnmt-16", 277_709_374, 77, 2 * 32317 * 1024),
         ("lstm", 47_714_169, 15, 28869 * 650),
@@ -53,6 +59,49 @@ def test_sizes_in_bytes_are_those_that_others_print():
     assert mib("ncf", sparse=True) == pytest.approx(679, abs=0.5)
     assert mib("ncf", sparse=False) == pytest.approx(0.4, abs=0.05)
     assert mib("deeplight", sparse=False) == pytest.approx(1.8, abs=0.05)
+
+
+# torchvision's _ops of each model's weights, in 1e9 multiply-adds.
+@pytest.mark.parametrize(
+    ("name", "multiply_adds"),
+    [
+        ("resnet-18", 1.814),
+        ("resnet-50", 4.089),
+        ("resnet-101", 7.801),
+        ("resnet-152", 11.514),
+        ("vgg-16", 15.47),
+        ("vgg-19", 19.632),
+    ],
+)
+def test_operations_are_those_that_are_published(name, multiply_adds):
+    counted = sum(layer.multiply_adds for layer in load_model(name).layers)
+    assert counted / 1e9 == pytest.approx(multiply_adds, abs=0.001)
+
+
+def test_operations_of_transformers_are_two_for_each_weight_and_token():
+    for name, blocks, width, tokens in (
+        ("gpt2", 12, 768, 1024),
+        ("bert-base", 12, 768, 512),
+        ("bert-large", 24, 1024, 512),
+    ):
+        model = load_model(name)
+        of_blocks = sum(
+            layer.size
+            for layer in model.layers
+            if len(layer.shape) == 2 and (".h." in layer.name or "encoder" in layer.name)
+        )
+        scores = blocks * 2 * tokens * tokens * width
+        head = {"gpt2": tokens * 50257 * width}.get(name, width * width)
+        assert sum(layer.multiply_adds for layer in model.layers) == tokens * of_blocks + scores + head
+
+
+def test_layers_stand_in_the_order_of_forward():
+    names = [layer.name for layer in load_model("bert-base").layers]
+    assert names.index("encoder.layer.0.output.LayerNorm.bias") < names.index(
+        "encoder.layer.1.attention.self.query.weight"
+    )
+    names = [layer.name for layer in load_model("resnet-50").layers]
+    assert names.index("layer1.1.bn3.bias") + 1 == names.index("layer1.2.conv1.weight")
 
 
 def test_every_model_is_listed_with_its_source():
@@ -80,6 +129,7 @@ def test_a_users_file_is_a_model(tmp_path):
         ("shape = [100, 4]", "shape = [100, 0]", "numbers from 1"),
         ("shape = [100, 4]", "shape = [100, 4.5]", "shape"),
         ("sparse = true", "sprase = true", "sprase"),
+        ("sparse = true", "positions = -1", "positions"),
         ('"dense.{}"', '"dense"', "{}"),
         ("count = 2, first = 1", "count = 1", "{}"),
         ('name = "table"', 'name = "dense.1"', "no two of one name"),

@@ -94,6 +94,12 @@ def _models() -> Entries:
     return list_models()
 
 
+def _profiles() -> Entries:
+    from s2sim.profiles.read import list_profiles
+
+    return list_profiles()
+
+
 def _parts(kind: str) -> Entries:
     from s2sim.topology.files.parts import list_parts
 
@@ -110,6 +116,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "topologies": _topologies,
     "traces": _traces,
     "models": _models,
+    "profiles": _profiles,
     "gpus": lambda: _parts("gpus"),
     "nics": lambda: _parts("nics"),
     "switches": lambda: _parts("switches"),

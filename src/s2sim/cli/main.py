@@ -21,6 +21,7 @@ from s2sim.cli import (
     flows,
     listing,
     notebook,
+    profile,
     run,
     schema,
     topology,
@@ -69,6 +70,7 @@ app.command("schema", epilog=schema.EXAMPLES, short_help="Print the JSON schema 
 )
 app.add_typer(codec.app, name="codec", short_help="Compare compressors.")
 app.add_typer(trace.app, name="trace")
+app.add_typer(profile.app, name="profile")
 app.add_typer(topology.app, name="topology")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import groupby
 from math import prod
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
@@ -33,6 +34,14 @@ class LayerGroup:
         How many there are, and the number of the first.
     sparse : bool
         Whether a mini-batch touches only some rows, so that the gradient is rows + values.
+    positions : int
+        How often forward multiplies by each of its values for one sample: output pixels of a convolution, tokens of a
+        linear layer, 0 where it is looked up or works element by element.
+    multiply_adds : int
+        What forward multiplies and adds beside that for one sample, as the scores of attention.
+    values : int
+        Activations that its layer's kernels without products, such as normalisation, read or write in forward for one
+        sample.
     kind, source : str or None
         How sure the shape is and what it rests on; those of the model unless given.
     """
@@ -44,6 +53,9 @@ class LayerGroup:
     count: int = 1
     first: int = 0
     sparse: bool = False
+    positions: int = 0
+    multiply_adds: int = 0
+    values: int = 0
     kind: Kind | None = None
     source: str | None = None
 
@@ -52,27 +64,38 @@ class LayerGroup:
             raise ValueError(f"layer {self.name!r} needs a shape of numbers from 1, a count from 1 and a first from 0")
         if ("{}" in self.name) != (self.count > 1):
             raise ValueError(f"layer {self.name!r}: a name has {{}} where count is more than 1, and only there")
+        if min(self.positions, self.multiply_adds, self.values) < 0:
+            raise ValueError(f"layer {self.name!r} needs positions, multiply_adds and values from 0")
 
     @property
     def size(self) -> int:
         """Elements of all its layers."""
         return prod(self.shape) * self.count
 
-    def layers(self) -> tuple[ModelLayer, ...]:
-        """Return its layers one by one."""
-        return tuple(
-            ModelLayer(self.name.format(number), self.shape, self.sparse)
-            for number in range(self.first, self.first + self.count)
+    def layer(self, place: int) -> ModelLayer:
+        """Return one of its layers, from 0."""
+        return ModelLayer(
+            self.name.format(self.first + place),
+            self.shape,
+            self.sparse,
+            multiply_adds=self.positions * prod(self.shape) + self.multiply_adds,
+            values=self.values,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLayer:
-    """One parameter of a model, rows first; ``sparse`` where its gradient is row-sparse."""
+    """One parameter of a model, rows first; ``sparse`` where its gradient is row-sparse.
+
+    ``multiply_adds`` and ``values`` are those of its layer in forward, for one sample: what is multiplied and added,
+    and the activations that kernels without products read or write.
+    """
 
     name: str
     shape: tuple[int, ...]
     sparse: bool
+    multiply_adds: int = 0
+    values: int = 0
 
     @property
     def size(self) -> int:
@@ -99,7 +122,12 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class LayerTable:
-    """The layer table of one model, as its file has it: how sure the shapes are, what they rest on, and the layers."""
+    """The layer table of one model, as its file has it: how sure the shapes are, what they rest on, and the layers.
+
+    Layers stand in the order of forward. Lines that follow each other and number the same thing, such as
+    ``layer.{}.weight`` and ``layer.{}.bias``, are one block that is repeated. ``sample`` is what operations are counted
+    for, such as ``image of 224 x 224``; without it nobody has counted them.
+    """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
@@ -108,9 +136,10 @@ class LayerTable:
     source: str
     layers: tuple[LayerGroup, ...]
     published: Published
+    sample: str | None = None
 
     def __post_init__(self) -> None:
-        names = [layer.name for group in self.layers for layer in group.layers()]
+        names = [layer.name for layer in self.each()]
         if not names or len(set(names)) != len(names):
             raise ValueError("there must be at least one layer and no two of one name")
         counted = sum(group.size for group in self.layers if group.name not in self.published.tied)
@@ -119,6 +148,11 @@ class LayerTable:
                 f"the layers have {counted} parameters, {self.published.parameters} are published "
                 f"(within {self.published.within}): correct a shape or the published number"
             )
+
+    def each(self) -> tuple[ModelLayer, ...]:
+        """Return all layers, one by one, in the order of forward."""
+        blocks = [list(block) for _, block in groupby(self.layers, key=_block)]
+        return tuple(group.layer(place) for block in blocks for place in range(block[0].count) for group in block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +165,7 @@ class Model:
     @property
     def layers(self) -> tuple[ModelLayer, ...]:
         """All layers, one by one."""
-        return tuple(layer for group in self.table.layers for layer in group.layers())
+        return self.table.each()
 
     @property
     def parameters(self) -> int:
@@ -150,6 +184,11 @@ def load_model(name: str) -> Model:
     return _read(path, path.stem)
 
 
+def model_names() -> list[str]:
+    """Return the names of all shipped models."""
+    return list(_shipped())
+
+
 def list_models() -> list[tuple[str, str, str]]:
     """Return (name, one-line summary, source) of every shipped model."""
     rows = []
@@ -162,6 +201,11 @@ def list_models() -> list[tuple[str, str, str]]:
         estimated = "; some shapes are estimated" if "estimated" in kinds else ""
         rows.append((name, f"{model.table.description}; {size}{estimated}", model.table.source))
     return rows
+
+
+def _block(group: LayerGroup) -> tuple[str, int, int]:
+    """Return what layers of one repeated block have in common."""
+    return (group.name if group.count == 1 else group.name.partition("{}")[0], group.first, group.count)
 
 
 def _shipped() -> dict[str, Path]:

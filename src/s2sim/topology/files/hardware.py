@@ -26,6 +26,8 @@ _QUANTITIES = (
 )
 # What is asked for only where there is such work.
 _OPTIONAL = ("fp32_flops", "flops_efficiency", "host_step")
+# Peaks of matrix products by the type of what is multiplied; only fp32 is not on tensor or matrix cores.
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _SHARES = ("memory_efficiency", "flops_efficiency")
 _MULTIPROCESSORS = "sms"
 
@@ -54,6 +56,8 @@ class Gpu:
         products reach, in (0, 1].
     host_step_ps : int or None
         Picoseconds that one core of the host's CPU takes for a value or bit of a code, one after the other.
+    peak_flop_per_s : tuple of (str, float)
+        Operations per second of matrix products by precision, of those of `PRECISIONS` that are known.
     """
 
     name: str
@@ -68,12 +72,24 @@ class Gpu:
     fp32_flop_per_s: float | None
     flops_efficiency: float | None
     host_step_ps: int | None
+    peak_flop_per_s: tuple[tuple[str, float], ...]
     quantities: tuple[Quantity, ...]
 
     @property
     def stream_Bps(self) -> float:
         """Bytes per second that a streaming kernel reaches."""
         return self.memory_bandwidth_Bps * self.memory_efficiency
+
+    def peak(self, precision: str) -> float:
+        """Return the operations per second of matrix products in a precision of `PRECISIONS`."""
+        peaks = dict(self.peak_flop_per_s)
+        if precision not in peaks:
+            known = ", ".join(peaks) or "none"
+            raise TopologyError(
+                f"gpu {self.name} has no peak for {precision} in the catalogue (known: {known}): take one of these, or "
+                f"a TOML file with {precision}_flops"
+            )
+        return peaks[precision]
 
     def flops_s(self, flops: int) -> float:
         """Return the seconds that matrix products take for float32 operations."""
@@ -140,6 +156,11 @@ def _read_gpu(part: Part, where: str) -> Gpu:
         fp32_flop_per_s=fields.required_work_rate("fp32_flops") if "fp32_flops" in given else None,
         flops_efficiency=shares.get("flops_efficiency"),
         host_step_ps=fields.latency("host_step") if "host_step" in given else None,
+        peak_flop_per_s=tuple(
+            (precision, fields.required_work_rate(f"{precision}_flops"))
+            for precision in PRECISIONS
+            if f"{precision}_flops" in given
+        ),
         quantities=tuple(given[key] for key in (*known, _MULTIPROCESSORS) if key in given),
     )
 

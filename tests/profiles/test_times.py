@@ -1,0 +1,109 @@
+"""Times that are computed or scaled follow operations, bytes, mini-batch and GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from s2sim.errors import S2SimError, TopologyError
+from s2sim.gradients.extrapolation.models import (
+    LayerGroup,
+    LayerTable,
+    Model,
+    Published,
+    load_model,
+)
+from s2sim.profiles.computed import computed_profile
+from s2sim.profiles.read import load_profile
+from s2sim.topology.files.hardware import load_gpu
+from s2sim.units import PS_PER_S
+
+V100 = load_gpu("v100")
+
+
+def model_of(*groups, sample="row"):
+    parameters = sum(group.size for group in groups)
+    published = Published(parameters, 0.0, "user", "this test")
+    return Model("mine", LayerTable("mine", "user", "this test", groups, published, sample))
+
+
+def test_a_matrix_takes_its_operations_and_its_activations():
+    profile = computed_profile(
+        model_of(LayerGroup("weight", (1000, 500), positions=64, values=30_000)), V100, 8, efficiency=0.5
+    )
+    products_s = 2 * 1000 * 500 * 64 * 8 / (15.7e12 * 0.5)
+    values_s = 30_000 * 8 * 4 / (900e9 * 0.88)
+    (tensor,) = profile.tensors
+    assert tensor.forward_ps == pytest.approx((products_s + values_s) * PS_PER_S, abs=1)
+    assert tensor.backward_ps == pytest.approx(2 * (products_s + values_s) * PS_PER_S, abs=1)
+    assert profile.memory_bound == pytest.approx(values_s / (products_s + values_s))
+    assert profile.optimizer_ps == pytest.approx(500_000 * 20 / (900e9 * 0.88) * PS_PER_S, abs=1)
+
+
+def test_a_large_matrix_of_few_rows_takes_as_long_as_it_is_read():
+    profile = computed_profile(model_of(LayerGroup("weight", (4096, 4096), positions=1)), V100, 1, efficiency=0.8)
+    assert profile.forward_ps == pytest.approx(4096**2 * 4 / (900e9 * 0.88) * PS_PER_S, abs=1)
+    assert profile.memory_bound == 1
+
+
+def test_of_a_row_sparse_table_only_rows_of_the_batch_count():
+    table = LayerGroup("table", (10**6, 64), sparse=True, values=3 * 64)
+    profile = computed_profile(model_of(table), V100, 4096, efficiency=0.8)
+    rows_ps = 4096 * 3 * 64 * 4 / (900e9 * 0.88) * PS_PER_S
+    assert profile.forward_ps == pytest.approx(max(rows_ps, V100.kernel_launch_ps), abs=1)
+    assert profile.optimizer_ps == pytest.approx(5 * rows_ps, rel=1e-6)
+
+
+def test_no_pass_takes_less_than_a_launch():
+    profile = computed_profile(model_of(LayerGroup("bias", (10,))), V100, 1, efficiency=0.8)
+    assert profile.backward_ps == V100.kernel_launch_ps
+
+
+def test_gradients_are_ready_in_the_reverse_order_of_forward():
+    profile = computed_profile(load_model("bert-base"), V100, 1, efficiency=0.8)
+    names = [tensor.name for tensor in profile.tensors]
+    assert names[:2] == ["pooler.dense.bias", "pooler.dense.weight"]
+    assert names.index("encoder.layer.11.output.dense.weight") < names.index("encoder.layer.10.output.LayerNorm.bias")
+    assert names[-1] == "embeddings.word_embeddings.weight"
+
+
+def test_precision_halves_bytes_and_raises_the_peak():
+    model = load_model("bert-base")
+    full = computed_profile(model, load_gpu("a100"), 8, 0.5)
+    half = computed_profile(model, load_gpu("a100"), 8, 0.5, precision="bf16")
+    assert 4 < full.backward_ps / half.backward_ps < 312 / 19.5
+    with pytest.raises(TopologyError, match=r"v100 has no peak for bf16 .*known: fp32, fp16"):
+        computed_profile(model, V100, 8, 0.5, precision="bf16")
+
+
+def test_a_table_without_operations_is_refused_in_one_line():
+    with pytest.raises(S2SimError, match="mine counts no operations: add sample"):
+        computed_profile(model_of(LayerGroup("weight", (3, 3)), sample=None), V100, 1, 0.5)
+    for batch, efficiency in ((0, 0.5), (1, 0.0), (1, float("nan")), (1, float("inf"))):
+        with pytest.raises(S2SimError, match="a batch is at least 1"):
+            computed_profile(load_model("resnet-50"), V100, batch, efficiency)
+
+
+def test_a_measured_profile_grows_with_the_batch_and_is_then_estimated():
+    once, twice = load_profile("resnet-50"), load_profile("resnet-50", batch=64)
+    assert (once.batch, once.kind) == (32, "measured")
+    assert (twice.batch, twice.kind) == (64, "estimated")
+    assert twice.backward_ps == pytest.approx(2 * once.backward_ps, rel=1e-6)
+    assert twice.optimizer_ps == once.optimizer_ps
+    assert "scaled from a mini-batch of 32" in twice.source
+    assert load_profile("resnet-50", batch=32, gpu="v100") == once
+    with pytest.raises(S2SimError, match="at least 1"):
+        load_profile("resnet-50", batch=0)
+
+
+def test_a_measured_profile_goes_to_another_gpu_by_peaks_and_bandwidths():
+    here, there = load_profile("resnet-50"), load_profile("resnet-50", gpu="a100")
+    a100 = load_gpu("a100")
+    by_memory = V100.stream_Bps / a100.stream_Bps
+    factor = here.memory_bound * by_memory + (1 - here.memory_bound) * 15.7 / 19.5
+    assert (there.gpu, there.kind) == ("a100", "estimated")
+    assert there.backward_ps == pytest.approx(factor * here.backward_ps, rel=1e-6)
+    assert there.optimizer_ps == pytest.approx(by_memory * here.optimizer_ps, rel=1e-6)
+    assert there.memory_bound == pytest.approx(here.memory_bound * by_memory / factor)
+    assert "carried from v100 to a100" in there.source
+    with pytest.raises(S2SimError, match="unknown GPU"):
+        load_profile("resnet-50", gpu="v1000")
