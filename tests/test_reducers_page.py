@@ -41,6 +41,7 @@ def test_all_that_is_known_stands_in_json(facts):
         "host_syncs": 1,
     }
     assert found["topk"]["feedback"] == "needed"
+    assert (found["topk"]["scope"], found["qsgd"]["scope"]) == ("gradient", "bucket")
     assert found["gtopk"]["measured"]["rounds_grow"]
     assert not found["owner-reduce"]["measured"]["linear"]
     assert found["mem-sgd"]["stands_for"] == "topk:ef=true"

@@ -25,6 +25,8 @@ Held: TypeAlias = Literal["fp32", "bf16"]
 
 Conserves: TypeAlias = Literal["sum", "gradient", "nothing"]
 
+Scope: TypeAlias = Literal["bucket", "gradient"]
+
 Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recalled", "ours"]
 """How a system is known, by the least certain thing that its bytes or values rest on; ours: published nowhere."""
 
@@ -201,6 +203,9 @@ class Traits:
     conserves : {"sum", "gradient", "nothing"}
         What is sent and what is held back are together: the gradient and what was held back before; the gradient alone,
         where all that has ever been sent counts; or neither, where some is forgotten or gathers momentum.
+    scope : {"bucket", "gradient"}
+        What it is defined over. Where training exchanges gradients in buckets, one of a bucket runs on the layers of
+        each by themselves, with a state for each; one of the gradient waits for all of it.
     """
 
     name: str
@@ -221,6 +226,7 @@ class Traits:
     adds_up: bool = True
     conserves: Conserves = "sum"
     assumes: str = ""
+    scope: Scope = "bucket"
 
 
 @dataclass(slots=True)
@@ -261,6 +267,13 @@ class Reducer(ABC):
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return the indices of the layers that do not travel as plain float32; none unless a reducer says so."""
         return ()
+
+    def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Return a number for each layer by its name; those of one number are treated alike, whatever they are called.
+
+        It is one for all, unless names matter to a reducer.
+        """
+        return (0,) * len(names)
 
     def fresh(self) -> Self:
         """Return an instance with the same options and without state."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from s2sim.errors import S2SimWarning
+from s2sim.reducers.group.member import Progress, World
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.scripts.join import join
@@ -62,6 +63,12 @@ def start(
             warnings.simplefilter("ignore", S2SimWarning)
             run_group([_Learning(instance) for instance in instances], others(1) if others else gradients, seed=seed)
     return instances
+
+
+def begin(reducer: Reducer, gradient: Gradient, ranks: int, *, seed: int = 0) -> None:
+    """Let rank 0 of so many begin a reduction, until it waits: what there is to warn of gradients like this is said."""
+    world = World(ranks)
+    next(reducer.fresh().reduce(Progress(0).member(world.all, 0, seed), gradient), None)
 
 
 def run_reducer(

@@ -20,7 +20,7 @@ from s2sim.errors import OptionError, TraceError
 from s2sim.gradients.gradient import Gradient, RowSparse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from s2sim.arrays import Ints
     from s2sim.gradients.extrapolation.models import Model, ModelLayer
@@ -107,41 +107,85 @@ def scale_to(parameters: int, like: Gradient) -> Scaling:
 
 
 def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
-    """Return the scaling to the layers of ``model`` with the statistics of ``like``.
+    """Return the scaling to the layers of ``model`` with the statistics of ``like``, see `scale_to_layers`."""
+    return scale_to_layers(model.name, model.layers, like, workers)
+
+
+def scale_to_layers(name: str, layers: Sequence[ModelLayer], like: Gradient, workers: int) -> Scaling:
+    """Return the scaling to the layers of a model with the statistics of ``like``.
 
     Each row-sparse table of the model takes its rows from one of the trace's, in turn, and at most the model's width of
     it; dense layers run as small copies of the model's, filled with the values of the trace's dense layers. The more
     ``workers`` run, the smaller these copies are.
     """
-    sources = [index for index, layer in enumerate(like.layers) if isinstance(layer, RowSparse)]
-    dense = [index for index, layer in enumerate(like.layers) if not isinstance(layer, RowSparse)]
-    tables = [layer for layer in model.layers if layer.sparse]
-    for what, needed, found in (("row-sparse", tables, sources), ("dense", len(tables) < len(model.layers), dense)):
-        if needed and not found:
-            raise TraceError(f"model {model.name} has {what} layers and the trace has none to take after: use another")
-    taken = tables_after(model, sources)
-    small = _small_rows([layer for layer in model.layers if not layer.sparse], workers)
-    make = partial(_like_model, model=model, taken=taken, small=small, dense=dense)
-    runs = make(like)
+    tables = tables_like(name, layers, like)
+    dense = [layer for layer in layers if not layer.sparse]
+    small = _small_rows(dense, workers)
     note = (
-        f"scaled to the layers of {model.name}: {_KEPT}; "
+        f"scaled to the layers of {name}: {_KEPT}; "
         "errors are those of the trace's values, weighted by the model's sizes"
     )
     notes = [note]
-    if taken:
-        pairs = ", ".join(f"{name} after {like.names[source]}" for name, source in taken.items())
-        notes.append(f"tables of {model.name}: {pairs}")
-    weights = tuple(layer.size / ran.size for layer, ran in zip(model.layers, runs.layers, strict=True))
-    return Scaling(model.parameters, make, _growths(model, runs, taken), weights, tuple(notes))
+    if tables:
+        pairs = ", ".join(f"{table} after {like.names[source]}" for table, source in tables.items())
+        notes.append(f"tables of {name}: {pairs}")
+    return _scaling(layers, like, tables, small, {layer.name for layer in dense}, notes)
 
 
-def tables_after(model: Model, tables: Sequence[_Table]) -> dict[str, _Table]:
+def scale_to_part(layers: Sequence[ModelLayer], like: Gradient, tables: Mapping[str, int], elements: int) -> Scaling:
+    """Return the scaling to some layers of a model, of which dense ones have about so many ``elements`` where they run.
+
+    ``tables`` has what `tables_like` says of the whole model. Small dense layers run as large as they are.
+    """
+    dense = [layer for layer in layers if not layer.sparse]
+    small = _level_rows(dense, elements)
+    shrunk = {layer.name for layer in dense if small[layer.name] < layer.shape[0]}
+    own = {layer.name: tables[layer.name] for layer in layers if layer.sparse}
+    return _scaling(layers, like, own, small, shrunk, ())
+
+
+def _scaling(
+    layers: Sequence[ModelLayer],
+    like: Gradient,
+    tables: Mapping[str, int],
+    small: Mapping[str, int],
+    shrunk: Collection[str],
+    notes: Sequence[str],
+) -> Scaling:
+    """Return the scaling to layers, of which dense ones run with ``small`` rows and those that are ``shrunk`` grow."""
+    make = partial(_like_model, layers=layers, tables=tables, small=small)
+    runs = make(like)
+    weights = tuple(layer.size / ran.size for layer, ran in zip(layers, runs.layers, strict=True))
+    growths = _growths(layers, runs, tables, shrunk)
+    return Scaling(sum(layer.size for layer in layers), make, growths, weights, tuple(notes))
+
+
+def tables_like(name: str, layers: Sequence[ModelLayer], like: Gradient) -> dict[str, int]:
+    """Return after which layer of ``like``, by index, each row-sparse table of a model takes.
+
+    `TraceError` where there is none, or none for its dense layers.
+    """
+    found = {isinstance(layer, RowSparse) for layer in like.layers}
+    for sparse, what in ((True, "row-sparse"), (False, "dense")):
+        if sparse not in found and any(layer.sparse == sparse for layer in layers):
+            raise TraceError(f"model {name} has {what} layers and the trace has none to take after: use another")
+    return tables_after(layers, [index for index, layer in enumerate(like.layers) if isinstance(layer, RowSparse)])
+
+
+def tables_after(layers: Sequence[ModelLayer], tables: Sequence[_Table]) -> dict[str, _Table]:
     """Return which of a trace's row-sparse ``tables`` each of a model's takes its statistics from: these in turn."""
-    sparse = [layer.name for layer in model.layers if layer.sparse]
+    sparse = [layer.name for layer in layers if layer.sparse]
     return {name: tables[number % len(tables)] for number, name in enumerate(sparse)}
 
 
-def _growths(model: Model, runs: Gradient, taken: dict[str, int]) -> tuple[Growth, ...]:
+def dense_elements(workers: int) -> int:
+    """Return how many elements of a model's dense layers run on each of so many ranks."""
+    return _DENSE_ELEMENTS // workers
+
+
+def _growths(
+    layers: Sequence[ModelLayer], runs: Gradient, taken: Mapping[str, int], shrunk: Collection[str]
+) -> tuple[Growth, ...]:
     """Return how the parts of ``runs`` grow to those of ``model``: tables by rows and by width, dense layers by rows.
 
     A size is a + b (rows) + c (elements) of a table. Doubling the width adds c (elements), doubling the rows adds
@@ -150,9 +194,9 @@ def _growths(model: Model, runs: Gradient, taken: dict[str, int]) -> tuple[Growt
     by_rows: dict[float, list[int]] = {}
     by_width: dict[float, list[int]] = {}
     for source in dict.fromkeys(taken.values()):
-        part = [index for index, layer in enumerate(model.layers) if taken.get(layer.name) == source]
-        rows = sum(model.layers[i].shape[0] for i in part) / sum(runs.layers[i].shape[0] for i in part)
-        elements = sum(model.layers[i].size for i in part) / sum(runs.layers[i].size for i in part)
+        part = [index for index, layer in enumerate(layers) if taken.get(layer.name) == source]
+        rows = sum(layers[i].shape[0] for i in part) / sum(runs.layers[i].shape[0] for i in part)
+        elements = sum(layers[i].size for i in part) / sum(runs.layers[i].size for i in part)
         # Tables that grow alike do so together, which takes one run less.
         by_rows.setdefault(rows - 1, []).extend(part)
         by_width.setdefault(elements - rows, []).extend(part)
@@ -160,9 +204,9 @@ def _growths(model: Model, runs: Gradient, taken: dict[str, int]) -> tuple[Growt
         *(Growth("rows of tables", partial(double_rows, layers=part), times) for times, part in by_rows.items()),
         *(Growth("width of tables", partial(double_width, layers=part), times) for times, part in by_width.items()),
     ]
-    part = [index for index, layer in enumerate(model.layers) if not layer.sparse]
+    part = [index for index, layer in enumerate(layers) if layer.name in shrunk]
     if part:
-        times = sum(model.layers[i].size for i in part) / sum(runs.layers[i].size for i in part)
+        times = sum(layers[i].size for i in part) / sum(runs.layers[i].size for i in part)
         growths.append(Growth("rows of dense layers", partial(double_rows, layers=part), times - 1))
     return tuple(growth for growth in growths if growth.times)
 
@@ -174,24 +218,34 @@ def _small_rows(layers: Sequence[ModelLayer], workers: int) -> dict[str, int]:
     return {layer.name: max(1, round(layer.shape[0] * share)) for layer in layers}
 
 
+def _level_rows(layers: Sequence[ModelLayer], elements: int) -> dict[str, int]:
+    """Return how many rows of each dense layer run: all, or as many as make up an equal share of what others leave."""
+    rows, left = {}, elements
+    for place, layer in enumerate(sorted(layers, key=lambda layer: layer.size)):
+        share = max(left // (len(layers) - place), 1)
+        rows[layer.name] = min(layer.shape[0], max(1, round(share * layer.shape[0] / layer.size)))
+        left -= rows[layer.name] * (layer.size // layer.shape[0])
+    return rows
+
+
 def _like_model(
-    gradient: Gradient, *, model: Model, taken: dict[str, int], small: dict[str, int], dense: Sequence[int]
+    gradient: Gradient, *, layers: Sequence[ModelLayer], tables: Mapping[str, int], small: Mapping[str, int]
 ) -> Gradient:
-    parts = [np.asarray(gradient.layers[index]).reshape(-1) for index in dense]
+    parts = [layer.reshape(-1) for layer in gradient.layers if not isinstance(layer, RowSparse)]
     values = np.concatenate(parts) if parts else np.empty(0, np.float32)
     start = 0
-    layers: list[Layer] = []
-    for layer in model.layers:
+    found: list[Layer] = []
+    for layer in layers:
         if layer.sparse:
-            table = gradient.layers[taken[layer.name]]
+            table = gradient.layers[tables[layer.name]]
             assert isinstance(table, RowSparse)
-            layers.append(_narrowed(table, layer.size // layer.shape[0]))
+            found.append(_narrowed(table, layer.size // layer.shape[0]))
             continue
         shape = (small[layer.name], *layer.shape[1:])
         size = layer.size // layer.shape[0] * shape[0]
-        layers.append(values[np.arange(start, start + size) % len(values)].reshape(shape))
+        found.append(values[np.arange(start, start + size) % len(values)].reshape(shape))
         start += size
-    return Gradient(tuple(layer.name for layer in model.layers), tuple(layers))
+    return Gradient(tuple(layer.name for layer in layers), tuple(found))
 
 
 def _narrowed(table: RowSparse, width: int) -> RowSparse:

@@ -59,6 +59,7 @@ class FedAvg(Reducer):
         summary="some ranks send updates to a server, which averages them by samples and sends the model back",
         source="McMahan et al., Communication-Efficient Learning from Decentralized Data, AISTATS 2017",
         formula="4n up where chosen; the server 4n for each that downloads",
+        scope="gradient",
     )
 
     def __post_init__(self) -> None:

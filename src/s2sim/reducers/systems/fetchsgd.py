@@ -66,6 +66,7 @@ class FetchSGD(HeavyHitters):
         feedback="own",
         formula="4rc to the server for r x c cells, 8k from it",
         certainty="code read",
+        scope="gradient",
     )
 
     def __post_init__(self) -> None:

@@ -49,6 +49,7 @@ class GTopK(Selecting):
         feedback="needed",
         formula="at most 16k; 16k ceil(log2 P) along the longest path",
         certainty="code read",
+        scope="gradient",
     )
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:

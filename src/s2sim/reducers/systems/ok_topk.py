@@ -81,6 +81,7 @@ class OkTopK(Selecting):
         feedback="needed",
         formula="8k(P-1)/P to 24k(P-1)/P",
         certainty="summary read",
+        scope="gradient",
     )
 
     def __post_init__(self) -> None:

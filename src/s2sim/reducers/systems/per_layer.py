@@ -135,6 +135,7 @@ class PerLayer(Reducer):
             estimates=next((name for name in ("weights", "shards", "sign") if name in estimates), "mean"),
             feedback=next((name for name in ("needed", "own") if name in feedback), "no"),
             adds_up=all(traits.adds_up for traits in each),
+            scope="gradient" if any(traits.scope == "gradient" for traits in each) else "bucket",
         )
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
@@ -147,6 +148,12 @@ class PerLayer(Reducer):
             for index in part.reducer.compresses(pick(gradient, own))
         )
         return tuple(sorted(found))
+
+    def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Return by which pattern each layer is taken; those that none fits come last."""
+        layers, rest = assign(names, [part.pattern for part in self.parts])
+        found = {index: place for place, own in enumerate([*layers, rest]) for index in own}
+        return tuple(found[index] for index in range(len(names)))
 
     def fresh(self) -> Self:
         """Return an instance with the same parts, without their states."""

@@ -48,6 +48,7 @@ class QuantizedFrankWolfe(Gathered):
         summary="random rounding to s levels of the largest magnitude, to a master and, once more, back",
         source="Zhang et al., Quantized Frank-Wolfe, AISTATS 2020",
         formula="n(ceil(log2(s+1))+1)/8 + 4 up; the master (P-1) times that",
+        scope="gradient",
     )
 
     def __post_init__(self) -> None:

@@ -56,6 +56,7 @@ class SketchedSGD(HeavyHitters):
         feedback="needed",
         formula="8rc(P-1)/P + 8Ck(P-1)/P for r x c cells",
         certainty="recalled",
+        scope="gradient",
     )
 
     @property

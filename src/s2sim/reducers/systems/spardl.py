@@ -66,6 +66,7 @@ class SparDL(Selecting):
         feedback="needed",
         formula="16k(P-1)/P; with d teams 16k(P-d)/P and up to 8k d(d-1)/P",
         certainty="code read",
+        scope="gradient",
     )
 
     def __post_init__(self) -> None:

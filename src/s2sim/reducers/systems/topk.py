@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +35,9 @@ class TopK(Selecting):
     ----------
     granularity : {"layer", "global"}
         Whether the largest are those of each layer (``TopKReducer`` of github.com/epfml/powersgd, GRACE) or of the
-        whole gradient (``GlobalTopKReducer``). The pairs of all layers are packed into one message in both.
+        whole gradient (``GlobalTopKReducer``). The pairs of all layers are packed into one message in both. Where
+        training exchanges gradients in buckets, those of a layer leave with their bucket; those of the whole gradient
+        wait for it, as no bucket by itself knows which they are.
     """
 
     density: float = 0.01
@@ -48,6 +50,7 @@ class TopK(Selecting):
         feedback="needed",
         formula="8k(P-1)",
         certainty="code read",
+        scope="gradient",
     )
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
@@ -63,6 +66,11 @@ class TopK(Selecting):
             return from_flat_vector(total / np.float32(rank.size), gradient)
 
         return Reduced(rank.replicated(mean), sent=lambda: self.sent_alone(rank, gradient, pairs))
+
+    @property
+    def traits(self) -> Traits:
+        """With what it is defined over, which the granularity decides."""
+        return self.about if self.granularity == "global" else replace(self.about, scope="bucket")
 
     def contraction(self, gradient: Gradient) -> float | None:
         """Return k/n: no k elements have a larger square (Stich et al., NeurIPS 2018, section 2)."""

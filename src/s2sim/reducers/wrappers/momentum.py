@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from s2sim.gradients.gradient import Layer
-    from s2sim.reducers.rank import Pending, Program, Rank
+    from s2sim.reducers.rank import Pending, Program, Rank, Traits
 
 
 @dataclass(slots=True)
@@ -68,6 +68,12 @@ class MomentumCorrection(Feedback):
     def momentum_within(self) -> float:
         """``momentum``."""
         return self.momentum
+
+    @property
+    def traits(self) -> Traits:
+        """Those of feedback; with a limit on the length of the whole gradient it is about all of it."""
+        traits = super(MomentumCorrection, self).traits
+        return traits if self.clip is None else replace(traits, scope="gradient")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Gather momentum, send from what has gathered, clear what was sent."""

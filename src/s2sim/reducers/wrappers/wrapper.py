@@ -130,6 +130,10 @@ class Wrapper(Reducer):
         """Return what the inner reducer compresses."""
         return self.inner.compresses(gradient)
 
+    def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Return what the inner reducer does."""
+        return self.inner.sorts(names)
+
     def notes(self) -> tuple[str, ...]:
         """Return the inner reducer's."""
         return self.inner.notes()

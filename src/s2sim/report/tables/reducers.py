@@ -34,6 +34,10 @@ _ENDS = {
     "weights": "models of their own, around the mean one",
     "shards": "their own parts of the mean",
 }
+_IN_BUCKETS = {
+    "bucket": "runs on each by itself",
+    "gradient": "waits for the whole gradient, over which it is defined",
+}
 
 
 def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:
@@ -81,6 +85,7 @@ def properties_of(facts: ReducerFacts) -> list[tuple[str, str]]:
         ("ranks end with", _ENDS[facts.estimates] + ("" if facts.agrees else ", not all with the same")),
         ("loses", "nothing but rounding" if facts.lossless else "more than rounding"),
         ("feedback", facts.feedback),
+        ("in buckets", _IN_BUCKETS[facts.scope]),
         ("bytes", facts.formula),
         ("linear", _linear(facts)),
         ("collectives", _collectives(facts)),

@@ -75,6 +75,8 @@ class ReducerFacts(JsonForm):
         What ranks end with.
     agrees : bool
         Whether all ranks end with the same.
+    scope : {"bucket", "gradient"}
+        Whether it runs on every bucket of gradients by itself, or waits for the whole gradient.
     measured : Measured or None
         What its first step is made of; None where it refuses the gradients.
     paragraphs : tuple of str
@@ -93,6 +95,7 @@ class ReducerFacts(JsonForm):
     lossless: bool
     estimates: str
     agrees: bool
+    scope: str
     measured: Measured | None
     paragraphs: tuple[str, ...]
     options: tuple[OptionDoc, ...]
@@ -120,6 +123,7 @@ def facts_of(name: str, gradients: Sequence[Gradient]) -> ReducerFacts:
         lossless=traits.lossless,
         estimates=traits.estimates,
         agrees=traits.agrees,
+        scope=traits.scope,
         measured=_measure(name, gradients),
         paragraphs=paragraphs_of(cls),
         options=options_of(cls),

@@ -49,6 +49,24 @@ def record_scaled(
     makes other calls at another size, so that its scripts cannot be scaled, refuses: an optional one as in `record`,
     and `S2SimError` for others.
     """
+    scaled, refused, ran = record_copies(reducers, gradients, scaling, seed=seed, on_reducer=on_reducer)
+    if scaling.weights is None:
+        return scaled, refused
+    squares = squares_at(scaling.weights, ran)
+    return [
+        replace(item, errors=weighted_errors(item.errors, squares, item.reducer.compresses(ran[0]))) for item in scaled
+    ], refused
+
+
+def record_copies(
+    reducers: Sequence[AskedReducer],
+    gradients: Sequence[Gradient],
+    scaling: Scaling,
+    *,
+    seed: int,
+    on_reducer: Callable[[], None] = lambda: None,
+) -> tuple[list[Recorded], list[Refused], list[Gradient]]:
+    """Return what `record_scaled` does, with errors of the gradients that ran, and these."""
     ran = [scaling.run(gradient) for gradient in gradients]
     records, refused = record(reducers, ran, seed=seed, on_reducer=on_reducer)
     optional = {item.option_string for item in reducers if item.optional}
@@ -62,16 +80,13 @@ def record_scaled(
             scaled.append(replace(item, recording=script, bound=None, errors=without_largest(item.errors)))
         else:
             refused.append(Refused(item.option_string, len(gradients), str(script)))
-    if scaling.weights is None:
-        return scaled, refused
+    return scaled, refused, ran
+
+
+def squares_at(weights: Sequence[float], ran: Sequence[Gradient]) -> list[float]:
+    """Return the squared L2 norm of each layer's exact mean, times its weight, of the gradients that ran."""
     exact = mean_float64(ran)
-    squares = [
-        weight * float(np.square(stored(layer)).sum())
-        for weight, layer in zip(scaling.weights, exact.layers, strict=True)
-    ]
-    return [
-        replace(item, errors=weighted_errors(item.errors, squares, item.reducer.compresses(ran[0]))) for item in scaled
-    ], refused
+    return [weight * float(np.square(stored(layer)).sum()) for weight, layer in zip(weights, exact.layers, strict=True)]
 
 
 def relative_error(predicted: int, recorded: int) -> float:

@@ -65,7 +65,7 @@ def _densities(manifest: Manifest, statistics: Statistics, target: Model | int |
     density = {name: spread.density for name, spread in statistics.layers.items()}
     layers = [(layer.size, layer.shape[0], layer.sparse, density[layer.name]) for layer in manifest.layers]
     if isinstance(target, Model):
-        after = tables_after(target, [layer.name for layer in manifest.layers if layer.sparse])
+        after = tables_after(target.layers, [layer.name for layer in manifest.layers if layer.sparse])
         dense = _mean((size, share) for size, _, sparse, share in layers if not sparse) or 0.0
         layers = [
             (layer.size, layer.shape[0], layer.sparse, density[after[layer.name]] if layer.sparse else dense)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from math import hypot
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.error_bound import ErrorBound
     from s2sim.reducers.measure import Errors
     from s2sim.reducers.rank import Reducer
-    from s2sim.reducers.run import OtherSteps, Ran
+    from s2sim.reducers.run import OtherSteps
     from s2sim.reducers.scripts.script import Recording
     from s2sim.study.scenario.asked import AskedReducer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +88,27 @@ def record(
     A warm one carries over what it knows from another step, one with a period takes those that follow as well; where
     there are none, all steps have the same gradients.
     """
-    exact = _Exact(gradients, others)
+    exact = ExactMeans(gradients, others)
+    return unless_refused(
+        reducers, len(gradients), lambda asked: _record_one(asked, gradients, exact, seed, others), on_reducer
+    )
+
+
+def unless_refused(
+    reducers: Sequence[AskedReducer],
+    ranks: int,
+    record_one: Callable[[AskedReducer], T],
+    on_reducer: Callable[[], None],
+) -> tuple[list[T], list[Refused]]:
+    """Return what is recorded of each reducer, and which optional ones refuse the gradients of so many ranks."""
     found, refused = [], []
     for asked in reducers:
         try:
-            found.append(_record_one(asked, gradients, exact, seed, others))
+            found.append(record_one(asked))
         except S2SimError as error:
             text = asked.option_string
             if asked.optional:
-                refused.append(Refused(text, len(gradients), str(error)))
+                refused.append(Refused(text, ranks, str(error)))
             elif isinstance(error, CodecError):
                 raise CodecError(f"{text} cannot take these gradients: {error}; leave it out with --reducer") from None
             else:
@@ -102,7 +117,7 @@ def record(
     return found, refused
 
 
-class _Exact:
+class ExactMeans:
     """Exact means over ranks, summed over periods of steps; each is computed once."""
 
     def __init__(self, gradients: Sequence[Gradient], others: OtherSteps | None) -> None:
@@ -122,7 +137,7 @@ class _Exact:
 
 
 def _record_one(
-    asked: AskedReducer, gradients: Sequence[Gradient], means: _Exact, seed: int, others: OtherSteps | None
+    asked: AskedReducer, gradients: Sequence[Gradient], means: ExactMeans, seed: int, others: OtherSteps | None
 ) -> Recorded:
     reducer = asked.reducer.fitted(gradients, seed)
     exact = means.over(reducer.period)
@@ -130,30 +145,41 @@ def _record_one(
     compressed = reducer.compresses(gradients[0])
     results = ended(ran.results, reducer.traits)
     errors = worst_error(results, exact, compressed)
-    bound = _checked_bound(ran, exact, compressed)
+    bound = bound_row([(ran.instances[0].error_bound(), compressed)], results[0].mean, exact)
     return Recorded(asked.option_string, reducer, ran.recording, errors, bound, consensus_distance(results))
 
 
-def _checked_bound(ran: Ran, exact: Gradient, compressed: Sequence[int]) -> BoundRow | None:
-    """Return the published bound, as a share of the norm, and for which share of the elements it holds."""
-    bound = ran.instances[0].error_bound()
-    layers = [index for index in compressed if exact.layers[index].size]
-    if bound is None or not layers:
+def bound_row(
+    parts: Sequence[tuple[ErrorBound | None, Sequence[int]]], mean: Gradient, exact: Gradient
+) -> BoundRow | None:
+    """Return the published bound, as a share of the norm, and for which share of the elements it holds.
+
+    ``parts`` are the bounds of layers that ran together, with those of them that are compressed; None where one of them
+    has none.
+    """
+    limits, lengths, laws, told = {}, [], [], []
+    for bound, compressed in parts:
+        layers = [index for index in compressed if exact.layers[index].size]
+        if not layers:
+            continue
+        if bound is None:
+            return None
+        own = [norm(exact, [index]) for index in layers]
+        for index, length, element in zip(layers, own, bound.element, strict=True):
+            # A sum and its quotient are rounded to float32.
+            rounding = _FLOAT32_ROUNDING * float(np.abs(stored(exact.layers[index])).max(initial=0.0))
+            limits[index] = (element * length if bound.relative else element) + rounding
+        if bound.relative_l2 is not None:
+            laws += [each * length for each, length in zip(bound.relative_l2, own, strict=True)]
+        lengths += own
+        told.append(bound)
+    if not told:
         return None
-    lengths = [norm(exact, [index]) for index in layers]
     whole = hypot(*lengths)
-    limits = {}
-    for index, length, element in zip(layers, lengths, bound.element, strict=True):
-        # A sum and its quotient are rounded to float32.
-        rounding = _FLOAT32_ROUNDING * float(np.abs(stored(exact.layers[index])).max(initial=0.0))
-        limits[index] = (element * length if bound.relative else element) + rounding
-    law = None
-    if bound.relative_l2 is not None and whole:
-        law = hypot(*(each * length for each, length in zip(bound.relative_l2, lengths, strict=True))) / whole
     return BoundRow(
         element=max(limits.values()) / whole if whole else 0.0,
-        share=bound.share,
-        share_found=share_within(ran.results[0].mean, exact, limits),
-        relative_l2=law,
-        source=bound.source,
+        share=min(bound.share for bound in told),
+        share_found=share_within(mean, exact, limits),
+        relative_l2=hypot(*laws) / whole if whole and len(laws) == len(lengths) else None,
+        source=told[0].source,
     )
