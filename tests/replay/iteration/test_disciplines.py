@@ -15,7 +15,13 @@ from s2sim.replay.iteration.disciplines.registry import DISCIPLINES, make_discip
 from s2sim.testing.disciplines import check_discipline
 
 MIB = 2**20
-EXAMPLES = ("mg-wfbp", "topka2a", "topka2a:least=2MB,tolerance=1MB,steps=3", "two-priorities:bucket=1MiB")
+EXAMPLES = (
+    "mg-wfbp",
+    "mg-wfbp:latency=908us",
+    "topka2a",
+    "topka2a:least=2MB,tolerance=1MB,steps=3",
+    "two-priorities:bucket=1MiB",
+)
 
 
 def ready(sizes, at=None, sparse=None):

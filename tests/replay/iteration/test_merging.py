@@ -88,6 +88,13 @@ def test_the_rule_goes_on_waiting_where_each_next_gradient_is_near():
     assert least_ps(tensors, exchange_ps) == 1029  # the first by itself, then all others
 
 
+def test_the_rule_goes_by_the_latency_that_it_is_told():
+    tensors, exchange_ps = ready([(20, 0), (1, 9), (1, 11)]), line(10, 1)
+    for latency, buckets in (("9ps", [(0,), (1, 2)]), ("10ps", [(0, 1), (2,)]), ("12ps", [(0, 1, 2)])):
+        found = make_discipline(f"mg-wfbp:latency={latency}").buckets(tensors, exchange_ps)
+        assert [item.tensors for item in found] == buckets
+
+
 def test_times_that_are_no_line_are_taken_for_one():
     """From 1 MiB on a byte takes a tenth of the time, so that the line is far above small exchanges."""
     tensors = ready([(2**14, 10**6)] * 10)
