@@ -300,7 +300,9 @@ def test_a_collective_of_the_study_is_told_with_the_profile(cluster_file, switch
         found = result_of(replace(planned, timed=timed))
         assert found.time_s == pytest.approx((RING_PS + late_ps) / 1e12, rel=1e-12)
         assert found.closed_form_s == (None if faults else pytest.approx(RING_PS / 1e12, rel=1e-12))
-        assert found.rank_finish_s == (found.time_s,) * WORKERS
+        # Clocked rounds end for all at once; ranks that wait for their own messages alone may end sooner.
+        assert max(found.rank_finish_s) == found.time_s
+        assert faults or found.rank_finish_s == (found.time_s,) * WORKERS
         assert found.lower_bound_s == lower_bound([ALL_REDUCE], planned.cluster.cuts()).seconds < found.time_s
         # The port between nodes is busy with 12 megabytes, and they are what it is asked to carry.
         assert found.bottlenecks[0].bytes == pytest.approx(12e6)

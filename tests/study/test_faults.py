@@ -28,7 +28,7 @@ EVERYTHING = (
     "fail-link:link=leaf0.up1",
     "slow-link:link=node0.*,factor=0.5,at=20us,until=200us",
     "fail-link:link=leaf1.up0,at=10us",
-    "slow-rank:rank=3,delay=5us",
+    "slow-rank:rank=3,delay=50us",
     "jitter:latency=2us",
     "background:load=0.2,size=64KiB",
 )
@@ -110,23 +110,34 @@ def test_a_rank_that_comes_late(cluster_file):
     topology = cluster_file(SWITCH)
     late = collective(topology, "slow-rank:rank=3,delay=1ms")
     assert late.time_s == pytest.approx(collective(topology).time_s + 1e-3, abs=1e-12)
+    assert late.effects[0].did == "rank 3 came 1ms late: 4 ranks ended later, the last one by 1 ms"
     rows = [(0.0, 0, 1, SIZE), (0.0, 0, 1, SIZE), (0.0, 2, 3, SIZE)]
     result = flows(topology, rows, "slow-rank:rank=2,delay=1ms")
     assert result.finish_s == pytest.approx(LATENCY_S + np.array([2, 2, 1]) * ALONE_S + np.array([0, 0, 1e-3]))
     assert result.effects[0].did == "1 transfers start later"
 
 
-def test_jitter_delays_every_round_by_its_latest_message(cluster_file):
+@pytest.mark.parametrize("workers", [2, 5, 16, 64, pytest.param(256, marks=pytest.mark.slow)])
+def test_jitter_reaches_others_as_messages_take_it_there(cluster_file, workers):
     topology, fault = cluster_file(SWITCH), "jitter:latency=5us"
-    planned = planned_collective(topology, workers=5)
+    planned = planned_collective(topology, workers=workers)
     drawn = Disturbance(simpy.Environment(initial_time=0), planned.cluster, make_faults([fault]), 0)
-    steps = planned.timed.schedule.steps
-    rounds = [(index, time) for index, step in enumerate(steps) for time in range(step.times)]
-    latest_ps = sum(int(drawn.late_ps(0, *each, 5).max()) for each in rounds)
-    assert len(rounds) == 8
-    result = collective(topology, fault, workers=5)
-    assert round(result.time_s * 1e12) == planned.timed.duration_ps + latest_ps
+    rounds = [(index, time) for index, step in enumerate(planned.timed.schedule.steps) for time in range(step.times)]
+    assert len(rounds) == 2 * (workers - 1)
+    hop_ps = planned.timed.duration_ps // len(rounds)
+    # Last passage: a rank sends once its own last message and that of the one before it have been delivered.
+    ends_ps, latest_ps = np.zeros(workers, np.int64), 0
+    for each in rounds:
+        late_ps = drawn.late_ps(0, *each, workers)
+        latest_ps += int(late_ps.max())
+        ends_ps = np.maximum(ends_ps, np.roll(ends_ps, 1)) + hop_ps + late_ps
+    result = collective(topology, fault, workers=workers)
+    assert round(result.time_s * 1e12) == ends_ps.max()
+    assert np.rint(np.array(result.rank_finish_s) * 1e12).tolist() == np.maximum(ends_ps, np.roll(ends_ps, 1)).tolist()
     assert result.effects == (drawn.effects()[0],)
+    # In rounds all would wait for the latest of all.
+    added_ps = ends_ps.max() - planned.timed.duration_ps
+    assert added_ps <= latest_ps * (1 if workers < 16 else 0.7)
 
 
 def test_jitter_delays_transfers_alike_on_any_traffic(cluster_file):
@@ -186,6 +197,9 @@ def test_a_slow_rank_that_nobody_waits_for_is_a_warning(cluster_file):
     topology = cluster_file(SWITCH)
     with pytest.warns(S2SimWarning, match="delay=1us changes nothing here"):
         collective(topology, "slow-rank:rank=1,delay=1us", "slow-rank:rank=2,delay=2us")
+    # A leaf that comes before what it is sent.
+    with pytest.warns(S2SimWarning, match="rank 3 came 1us late, and nobody ended later"):
+        collective(topology, "slow-rank:rank=3,delay=1us", kind="broadcast", algorithm="chain:chunks=1")
     with pytest.warns(S2SimWarning, match="0 transfers start later"):
         flows(topology, [(0.0, 0, 1, SIZE)], "slow-rank:rank=1,delay=1us")
 
@@ -228,5 +242,7 @@ def test_a_timeline_shows_what_happens(cluster_file):
         return [(span.start_us, span.end_us) for span in timeline_of(planned).spans]
 
     slow = spans("slow-rank:rank=1,delay=10us", "slow-link:link=node0.nic0.in,factor=0.5,at=1ms")
-    assert min(start for start, _ in slow) == 10
+    # Rank 0 waits for rank 1, to which it sends; ranks 2 and 3 begin.
+    assert sorted({start for start, _ in slow})[:2] == [0, 10]
+    assert sum(start == 0 for start, _ in slow) == sum(start == 10 for start, _ in slow) == 2
     assert max(end for _, end in slow) > max(end for _, end in spans()) + 10

@@ -26,7 +26,7 @@ def _message_rows(schedule: Schedule, index: int, time: int, ran: RanRound | Non
     for message, size_bytes in enumerate(sent.bytes.tolist()):
         own = np.flatnonzero(pieces.message == message)
         spans = tuple(zip(pieces.start[own].tolist(), pieces.stop[own].tolist(), strict=True))
-        start_s = None if ran is None else ran.start_ps / PS_PER_S
+        start_s = None if ran is None else int(ran.sent_ps[message]) / PS_PER_S
         end_s = None if ran is None else int(ran.end_ps[message]) / PS_PER_S
         adds = bool(pieces.adds[own].any())
         ends: list[tuple[int | None, int | None, bool]]

@@ -250,4 +250,4 @@ def _of_first(ran: RanRound, ranks: int) -> RanRound:
     own = np.flatnonzero(pattern.src < ranks)
     sent = np.zeros(min(len(own), 1), np.int64) if pattern.through_switch else own
     named = Pattern(pattern.src[own], pattern.dst[own], through_switch=pattern.through_switch)
-    return replace(ran, round=Round(named, ran.round.bytes[sent]), end_ps=ran.end_ps[sent])
+    return replace(ran, round=Round(named, ran.round.bytes[sent]), end_ps=ran.end_ps[sent], sent_ps=ran.sent_ps[sent])

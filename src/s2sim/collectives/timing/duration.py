@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.timing.by_message import RunningByMessage
 from s2sim.collectives.timing.running import Running
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def simulate_ps(
     cluster: Cluster,
     on_round: Callable[[RanRound], None] | None = None,
     on_loads: OnLoads | None = None,
+    *,
+    by_message: bool = False,
 ) -> int:
     """Return the duration by the fluid network as it runs beside others: the plain path, no round reused.
 
@@ -90,13 +93,17 @@ def simulate_ps(
         Told of every round when all of it has been delivered.
     on_loads : callable, optional
         Told of the loads of all links whenever they change.
+    by_message : bool
+        Whether every rank waits for its own messages alone, instead of for rounds.
     """
     import simpy
 
     from s2sim.network.fluid import FluidNetwork
 
     env = simpy.Environment(initial_time=0)
-    Running(FluidNetwork(env, cluster.fabric, on_loads), schedule, cluster, lambda: None, on_round=on_round).start()
+    network = FluidNetwork(env, cluster.fabric, on_loads)
+    runs = RunningByMessage if by_message else Running
+    runs(network, schedule, cluster, lambda: None, on_round=on_round).start()
     env.run()
     return int(env.now)
 

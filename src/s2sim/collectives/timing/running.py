@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.timing.ways import find_routes
+from s2sim.collectives.timing.route_numbers import RouteNumbers
 from s2sim.network.instant import at_end_of_instant
 
 if TYPE_CHECKING:
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule, Step
+    from s2sim.collectives.schedules.schedule import Round, Schedule, Step
     from s2sim.collectives.timing.rounds import RoundTimes
+    from s2sim.collectives.timing.route_numbers import OnRoutes
     from s2sim.network.models import Network, PassableNetwork
     from s2sim.topology.cluster import Cluster
 
@@ -68,21 +69,19 @@ class Running:
         passing: Passing | None = None,
         on_round: Callable[[RanRound], None] | None = None,
         late_ps: Callable[[int, int, int], NDArray[np.int64]] | None = None,
-        on_routes: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], None] | None = None,
+        on_routes: OnRoutes | None = None,
     ) -> None:
         self._network = network
         self._schedule = schedule
-        self._cluster = cluster
         self._on_complete = on_complete
         self._passing = passing if schedule.stage.chain else None
         self._on_round = on_round
         self._late_ps = late_ps
-        self._on_routes = on_routes
+        self._numbers = RouteNumbers(network, schedule, cluster, on_routes)
         self._owner = network.add_owner(self._arrived)
-        self._numbers: dict[bytes, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self._flying: dict[int, _Flying] = {}
         self._open = len(schedule.steps)
-        self._missing, self._dependents = _dependencies(schedule)
+        self._missing, self._dependents = dependencies(schedule)
 
     def start(self) -> None:
         """Launch it now, and then send all rounds that wait for nothing."""
@@ -150,20 +149,6 @@ class Running:
         self._open = len(self._schedule.steps) - index - step
         self._send(index + step, done + (0 if step else time), partial(network.send_at, start_ps))
 
-    def _routes_of(self, pattern: Pattern) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the network's numbers of a pattern's routes, and the latency that passes after their bytes."""
-        if pattern.key not in self._numbers:
-            routes = find_routes(self._cluster, pattern)
-            nothing = np.zeros_like(routes.latency_ps)
-            if self._schedule.release == "sent":
-                numbers, after_ps = self._network.add_routes(replace(routes, latency_ps=nothing)), routes.latency_ps
-            else:
-                numbers, after_ps = self._network.add_routes(routes), nothing
-            self._numbers[pattern.key] = numbers, after_ps
-            if self._on_routes is not None:
-                self._on_routes(numbers, pattern.src[: len(numbers)], pattern.dst[: len(numbers)])
-        return self._numbers[pattern.key]
-
     def _send(self, index: int, time: int, send: Callable[..., None] | None = None) -> None:
         """Send a round, now or as of a time that has passed."""
         step = self._schedule.steps[index]
@@ -176,7 +161,7 @@ class Running:
             self._release(index, by_sending=True)
             self._finish(index)
             return
-        numbers, flying.after_ps = self._routes_of(step.round.pattern)
+        numbers, flying.after_ps = self._numbers.of(step.round.pattern)
         if self._late_ps is not None:
             flying.after_ps = flying.after_ps + self._late_ps(index, time, messages)
         tags = (index << _STEP_SHIFT) + np.arange(messages)
@@ -215,7 +200,8 @@ class Running:
         """Go on after a round has been delivered everywhere."""
         flying = self._flying.pop(index)
         if self._on_round is not None:
-            self._on_round(RanRound(index, flying.time, flying.step.round, flying.start_ps, flying.end_ps))
+            sent_ps = np.full_like(flying.end_ps, flying.start_ps)
+            self._on_round(RanRound(index, flying.time, flying.step.round, flying.start_ps, flying.end_ps, sent_ps))
         if flying.time + 1 < flying.step.times:
             if self._schedule.stage.chain:
                 self._go_on(index, flying.time + 1)
@@ -252,9 +238,9 @@ class RanRound:
     round : Round
         What was sent.
     start_ps : int
-        When.
-    end_ps : int64 array, shape (m,)
-        When each message had been delivered.
+        When its first message was sent.
+    end_ps, sent_ps : int64 array, shape (m,)
+        When each message had been delivered, and when it was sent.
     """
 
     step: int
@@ -262,6 +248,7 @@ class RanRound:
     round: Round
     start_ps: int
     end_ps: NDArray[np.int64]
+    sent_ps: NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -277,7 +264,7 @@ class _Flying:
     arriving: int
 
 
-def _dependencies(schedule: Schedule) -> tuple[NDArray[np.int64], list[list[tuple[int, bool]]]]:
+def dependencies(schedule: Schedule) -> tuple[NDArray[np.int64], list[list[tuple[int, bool]]]]:
     """Return for how many steps each one waits, and which steps wait for each one, by its sending or its delivery."""
     if schedule.stage.chain:
         return np.zeros(0, np.int64), []

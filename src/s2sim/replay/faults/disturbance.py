@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.timing.running import Running
+from s2sim.collectives.timing.by_message import RunningByMessage
 from s2sim.network.changing import ChangingNetwork
 
 if TYPE_CHECKING:
@@ -52,8 +52,12 @@ class Disturbance:
         on_complete: Callable[[], None],
         on_round: Callable[[RanRound], None] | None = None,
         ranks: Sequence[int] = (),
-    ) -> Running:
-        """Return a collective of some ranks, or all, ready to start on the disturbed network, message by message."""
+        on_rank_done: Callable[[int], None] | None = None,
+    ) -> RunningByMessage:
+        """Return a collective of some ranks, or all, ready to be posted on the disturbed network.
+
+        Every rank waits for its own messages alone, so that a delay reaches others as messages take it there.
+        """
         number = self._started
         self._started += 1
         members = np.asarray(ranks, np.int64)
@@ -61,11 +65,12 @@ class Disturbance:
         def join(numbers: Ints, src: Ints, dst: Ints) -> None:
             self.network.join(numbers, members[src] if len(members) else src, members[dst] if len(members) else dst)
 
-        return Running(
+        return RunningByMessage(
             self.network,
             schedule,
             self._cluster.within(ranks) if ranks else self._cluster,
             on_complete,
+            on_rank_done=on_rank_done,
             on_round=on_round,
             late_ps=partial(self.late_ps, number) if self._delays else None,
             on_routes=join,

@@ -119,8 +119,8 @@ class Fault:
     def effect_on_work(self, *, works: bool) -> Effect | None:
         """Return what it did to ranks that run scripts, by whether those that it slows have any work."""
 
-    def effect_on_collective(self, late_ps: Ints) -> Effect | None:
-        """Return what it did to the ranks of one collective, by how late each of them came."""
+    def effect_on_collective(self, ends_ps: Ints, without_ps: Ints) -> Effect | None:
+        """Return what it did to the ranks of one collective, by when each of them ended, and would have without it."""
 
     def effect_on_transfers(self, src: Ints) -> Effect | None:
         """Return what it did to ranks that send transfers, one a rank in ``src``."""

@@ -10,6 +10,7 @@ import numpy as np
 from s2sim.errors import OptionError
 from s2sim.options import Time
 from s2sim.replay.faults.fault import Effect, Fault
+from s2sim.units import PS_PER_S, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats, Ints
@@ -57,9 +58,14 @@ class SlowRank(Fault):
         did = f"its work took {self.factor:g} times as long" if works else "it has no work"
         return Effect(self.text, did, nothing=not works)
 
-    def effect_on_collective(self, late_ps: Ints) -> Effect:
-        """Return that all wait for it, unless another comes later still."""
-        return Effect(self.text, f"all wait for rank {self.rank}", bool(late_ps[self.rank] < late_ps.max()))
+    def effect_on_collective(self, ends_ps: Ints, without_ps: Ints) -> Effect:
+        """Return by how much later the last rank ended: one that nobody waits for changes nothing."""
+        if np.array_equal(ends_ps, without_ps):
+            return Effect(self.text, f"rank {self.rank} came {self.delay} late, and nobody ended later", nothing=True)
+        later = format_seconds((int(ends_ps.max()) - int(without_ps.max())) / PS_PER_S)
+        others = int(np.count_nonzero(ends_ps > without_ps))
+        did = f"rank {self.rank} came {self.delay} late: {others:,} ranks ended later, the last one by {later}"
+        return Effect(self.text, did, nothing=False)
 
     def effect_on_transfers(self, src: Ints) -> Effect:
         """Return how many transfers it starts."""

@@ -47,33 +47,49 @@ def disturb_collective(
 ) -> Disturbed:
     """Run a collective in the fluid network, message by message, while faults happen.
 
-    It starts when the last rank has come, on a cluster with those faults that last from the start on. ``on_round`` is
-    told of every round when all of it has been delivered, ``on_loads`` of the loads of all links whenever they change.
+    Each rank takes part from when it has come, on a cluster with those faults that last from the start on. What one
+    does that holds a rank back is told by what the others come to without it. ``on_round`` is told of every round when
+    all of it has been delivered, ``on_loads`` of the loads of all links whenever they change.
     """
+    ends_ps, disturbance = _run(schedule, cluster, faults, on_round, on_loads)
+    effects = disturbance.effects()
+    for fault in faults:
+        if not fault.on_network:
+            without_ps, _ = _run(schedule, cluster, [other for other in faults if other is not fault])
+            effect = fault.effect_on_collective(ends_ps, without_ps)
+            effects += [] if effect is None else [effect]
+    return Disturbed(ends_ps, effects, Sent(*disturbance.network.sent()))
+
+
+def _run(
+    schedule: Schedule,
+    cluster: Cluster,
+    faults: Sequence[Fault],
+    on_round: Callable[[RanRound], None] | None = None,
+    on_loads: OnLoads | None = None,
+) -> tuple[Ints, Disturbance]:
+    """Return when each rank's part is done, int64 picoseconds of shape (places,), and what it ran on."""
     import simpy
 
     env = simpy.Environment(initial_time=0)
-    late_ps = arrivals_ps(faults, cluster.workers, "a collective")
+    late_ps = arrivals_ps(faults, cluster.workers, "a collective")[: schedule.places]
     disturbance = Disturbance(env, cluster, faults, cluster.seed, on_loads)
-    ends_ps = late_ps[: schedule.places].copy()
+    ends_ps = np.zeros(schedule.places, np.int64)
     over = env.event()
 
-    def note(ran: RanRound) -> None:
-        for side in (ran.round.pattern.src, ran.round.pattern.dst):
-            # What passes a switch is for all of its group.
-            np.maximum.at(ends_ps, side, np.resize(ran.end_ps, len(side)))
-        if on_round is not None:
-            on_round(ran)
+    def end(rank: int) -> None:
+        ends_ps[rank] = env.now
 
     def finish() -> None:
         over.succeed()
 
-    def start() -> Generator[simpy.Event, None, None]:
-        yield env.timeout(int(late_ps.max()))
-        disturbance.running(schedule, finish, note).start()
+    running = disturbance.running(schedule, finish, on_round, on_rank_done=end)
 
-    env.process(start())
+    def arrive() -> Generator[simpy.Event, None, None]:
+        for moment_ps in np.unique(late_ps).tolist():
+            yield env.timeout(moment_ps - int(env.now))
+            running.post(np.flatnonzero(late_ps == moment_ps).tolist())
+
+    env.process(arrive())
     env.run(until=over)
-    slow = [fault.effect_on_collective(late_ps) for fault in faults]
-    effects = [*disturbance.effects(), *(effect for effect in slow if effect is not None)]
-    return Disturbed(ends_ps, effects, Sent(*disturbance.network.sent()))
+    return ends_ps, disturbance

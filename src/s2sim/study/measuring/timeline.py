@@ -71,12 +71,13 @@ class Timeline:
     def add_round(self, ran: RanRound, what: str) -> None:
         """Add a span a message, on the track of the rank that sends it; ``what`` names the collective."""
         pattern = ran.round.pattern
-        for message, (size, end_ps) in enumerate(zip(ran.round.bytes.tolist(), ran.end_ps.tolist(), strict=True)):
+        columns = ran.round.bytes.tolist(), ran.sent_ps.tolist(), ran.end_ps.tolist()
+        for message, (size, sent_ps, end_ps) in enumerate(zip(*columns, strict=True)):
             src = pattern.src.tolist() if pattern.through_switch else [int(pattern.src[message])]
             to = "all through the switch" if pattern.through_switch else f"rank {pattern.dst[message]}"
             details = {"collective": what, "step": ran.step, "round": ran.time, "bytes": size}
             for rank in src:
-                self.add_work(rank, f"to {to}, {format_bytes(size)}", "message", ran.start_ps, end_ps, **details)
+                self.add_work(rank, f"to {to}, {format_bytes(size)}", "message", sent_ps, end_ps, **details)
 
     def add_work(self, rank: int, name: str, category: str, start_ps: int, end_ps: int, **details: Any) -> None:
         """Add a span on the track of a rank."""
