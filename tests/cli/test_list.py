@@ -14,7 +14,7 @@ KINDS = {
     "topologies": {"fat-tree", "leaf-spine", "single-switch", "ring", "torus", "dragonfly", "rail-optimised"},
     "traces": {"lstm-lm", "lstm-lm-steps", "ncf", "cnn"},
     "models": {"lstm", "gnmt-8", "gnmt-16", "resnet-50", "vgg-19", "bert-base", "ncf", "deeplight"},
-    "profiles": {"resnet-50", "vgg-16", "bert-base", "gpt2"},
+    "profiles": {"resnet-50", "vgg-16", "bert-base", "gpt2", "gnmt-8", "lstm", "ncf", "dlrm", "llama-70b"},
     "gpus": {"a100", "h100"},
     "nics": {"connectx-7", "cassini", "efa-v2"},
     "switches": {"quantum-2", "rosetta", "nvswitch-3"},

@@ -40,6 +40,9 @@ source = "this test"
         ("lstm", 47_714_169, 15, 28869 * 650),
         ("ncf", 178_064_769, 12, (498_975 + 427_888) * 192),
         ("deeplight", 607_957_431, 9, 60_747_983 * 10),
+        ("dlrm", 540_677_217, 40, 33_762_577 * 16),
+        ("llama-7b", 6_738_415_616, 291, 0),
+        ("llama-70b", 68_976_648_192, 723, 0),
     ],
 )
 def test_shipped_models_have_their_published_sizes(name, parameters, tensors, sparse):

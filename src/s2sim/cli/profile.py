@@ -19,6 +19,8 @@ _SHOW = (
     "s2sim profile show vgg-16 --png vgg-16.png",
 )
 _LARGEST = 5
+# From here on rates read as 38.28 k.
+_MANY = 1e4
 
 app = typer.Typer(
     help="How long a model computes on a GPU, and when each gradient is there.",
@@ -101,14 +103,15 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
     from s2sim.units import format_bytes, format_count, format_seconds
 
     rate = described["samples_per_s"]
+    rate_text = "undefined" if rate is None else f"{rate:.4g}" if rate < _MANY else format_count(round(rate))
     model = f"{described['model']}, {format_count(described['parameters'])} parameters"
     return [
         ("model", f"{model}, {format_bytes(described['gradient_bytes'])} of gradients in float32"),
         ("GPU", described["gpu"]),
-        ("mini-batch", f"{described['batch']} x {described['sample']}"),
+        ("mini-batch", f"{described['batch']:,} x {described['sample']}"),
         *((what, format_seconds(described[f"{what}_s"])) for what in ("forward", "backward", "optimizer")),
         ("all compute", format_seconds(described["compute_s"])),
-        ("rate", "undefined" if rate is None else f"{rate:.4g} samples/s, without communication"),
+        ("rate", f"{rate_text} samples/s, without communication"),
         ("memory-bound", f"{described['memory_bound']:.0%} of compute"),
     ]
 
