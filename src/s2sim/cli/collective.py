@@ -49,6 +49,7 @@ EXAMPLES = examples(
     "s2sim collective all_reduce --topology single-switch --workers 1024 --size 100MiB --algorithm ring --json -",
     "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 1MiB --library nccl",
     "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 64MiB --library nccl --terms",
+    "s2sim collective all_reduce --topology dgx-h100 --workers 64 --size 1GiB --groups tp=4,pp=2,dp=rest",
     "s2sim collective all_gather --topology leaf-spine --workers 32 --size 1GiB --placement round-robin",
     "s2sim collective all_to_all --topology fat-tree --workers 32 --size 64MiB --timeline all_to_all.json",
     "s2sim collective reduce_scatter --topology ring --workers 4 --size 4KiB --algorithm ring --show",
@@ -107,6 +108,15 @@ def collective_command(
             help="Add what a library's launches, hops and protocols take: nccl, or nccl:launch=node where one process "
             "drives all GPUs of a node. Needs a topology that says nic.transport.",
             show_default="the wire alone",
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tp=N,pp=N,dp=rest",
+            help="Let every data-parallel group do it at once: tp ranks share a layer, dp replicas hold the same, pp "
+            "stages follow each other, and ranks are numbered in that order (or order=tp-pp-dp).",
+            show_default="one group of all workers",
         ),
     ] = None,
     overrides: SetOption = None,
@@ -171,6 +181,9 @@ def collective_command(
     }
     if form is not None:
         refuse_views_of_one("--format", **of_one, json=json)
+    if groups is not None:
+        of_groups = {"show": show, "png": png, "goal": goal, "timeline": timeline, "format": form, "against": against}
+        refuse_views_of_one("--groups", **of_groups)
     if against is not None:
         refuse_views_of_one("--against", **of_one, size=size, format=form)
     log = None if against is None else tables_of_log(against, kind, workers)
@@ -195,6 +208,7 @@ def collective_command(
             seed=seed,
             root=root,
             library=library,
+            groups=groups,
             network=network,
             packet_bytes=parse_size("--packet-bytes", packet_bytes),
             buffer_bytes=parse_size("--buffer", buffer),

@@ -42,13 +42,18 @@ def duration_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> int:
 
 
 def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDArray[np.int64]:
-    """Return when each rank's last message has been delivered, from it or to it, int64 of shape (places,)."""
-    ends = np.full(schedule.places, schedule.launch_ps)
+    """Return when each rank's last message has been delivered, from it or to it, int64 picoseconds.
+
+    It has the shape of ranks and helpers; of groups beside each other there are those of the first.
+    """
+    own = schedule.places - schedule.beside
+    ends = np.full(own, schedule.launch_ps)
 
     def note(sent: Round, delivered_ps: NDArray[np.int64]) -> None:
         for side in (sent.pattern.src, sent.pattern.dst):
             # What passes a switch is for all of its group.
-            np.maximum.at(ends, side, np.resize(delivered_ps, len(side)))
+            counts = side < own
+            np.maximum.at(ends, side[counts], np.resize(delivered_ps, len(side))[counts])
 
     steps_ps = step_ends_ps(schedule, cluster, times)
     if steps_ps is None:
@@ -59,7 +64,8 @@ def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDA
         if ends.min() >= steps_ps[index]:
             break
         sent = schedule.steps[index].round
-        note(sent, steps_ps[index] - times.time_ps(sent) + times.message_ps(sent)[1])
+        wanted = sent.pattern.src[: sent.pattern.messages] < own if schedule.beside else None
+        note(sent, steps_ps[index] - times.time_ps(sent) + times.message_ps(sent, wanted)[1])
     return ends
 
 

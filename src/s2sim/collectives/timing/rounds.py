@@ -91,11 +91,16 @@ class RoundTimes:
             return self._capacity
         return np.concatenate([self._capacity, way.limits_Bps / PS_PER_S])
 
-    def message_ps(self, sent: Round) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return when each message has left and when it is delivered, int64 picoseconds from the round's start."""
+    def message_ps(
+        self, sent: Round, wanted: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return when each message has left and when it is delivered, int64 picoseconds from the round's start.
+
+        With ``wanted``, bool of shape (m,), nobody asks for the others, of which no time may be right.
+        """
         way = self._ways.of(sent.pattern)
         leaving = whole_ps(sent.bytes / way.routes.narrowest(self._capacity_of(way)))
-        shared = np.flatnonzero(~way.alone)
+        shared = np.flatnonzero(~way.alone if wanted is None else ~way.alone & way.sharing_with(wanted))
         if len(shared):
             leaving[shared] = self._solve(way, sent, shared)
             if self._release == "delivered":

@@ -58,7 +58,10 @@ def lowering_lines(result: Result) -> list[str]:
 
 
 def _asked(result: CollectiveResult) -> str:
-    return f"{result.kind} of {format_bytes(result.size_bytes)} over {workers_text(result.workers)}"
+    what, beside = f"{result.kind} of {format_bytes(result.size_bytes)} over", result.beside
+    if beside is None:
+        return f"{what} {workers_text(result.workers)}"
+    return f"{what} {workers_text(beside.dp)} in each of {beside.groups} groups (tp={beside.tp}, pp={beside.pp})"
 
 
 def collective_summary(result: CollectiveResult) -> str:
@@ -90,6 +93,14 @@ def _cross_check(result: CollectiveResult) -> list[tuple[str, str]]:
     return [("cross-check", f"{format_seconds(check.time_s)} by {model}: {difference}")]
 
 
+def _beside(result: CollectiveResult) -> list[tuple[str, str]]:
+    beside = result.beside
+    if beside is None:
+        return []
+    factor = "no time" if beside.contention is None else factor_text(beside.contention)
+    return [("one group alone", f"{format_seconds(beside.alone_s)}: all {beside.groups} at once take {factor}")]
+
+
 def collective_lines(result: CollectiveResult) -> list[str]:
     """Return the answer with everything that explains it, a line a figure."""
     over = factor_text(result.time_s / result.lower_bound_s) if result.lower_bound_s else "undefined"
@@ -99,6 +110,7 @@ def collective_lines(result: CollectiveResult) -> list[str]:
             [
                 ("time", _time(result)),
                 *_cross_check(result),
+                *_beside(result),
                 ("algbw", f"{rates_text(result.algbw_Bps)}: size over time"),
                 ("busbw", f"{rates_text(result.busbw_Bps)}: as nccl-tests defines it"),
                 ("lower bound", f"{format_seconds(result.lower_bound_s)}: {result.lower_bound_why}"),

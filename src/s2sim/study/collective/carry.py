@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from s2sim.collectives.timing.duration import rank_ends_ps
 from s2sim.collectives.timing.timer import sent_by_pattern
 from s2sim.replay.faults.permanent import permanent_effects
@@ -42,9 +44,12 @@ def carry(planned: PlannedCollective, progress: Progress = SILENT) -> Carried:
     schedule, check = timed.schedule, None
     effects = permanent_effects(scenario.faults, planned.healthy, sent_both_ways(schedule, planned.healthy, cluster))
 
+    workers = np.arange(cluster.workers) if planned.beside is None else planned.beside.workers
+
     def sent(wanted: Wanted | None) -> Iterable[Sent]:
-        for pattern, sizes_bytes in sent_by_pattern(schedule, wanted):
-            yield Sent(timed.times.routes(pattern), pattern.src, pattern.dst, sizes_bytes)
+        chosen = None if wanted is None else lambda src, dst: wanted(workers[src], workers[dst])
+        for pattern, sizes_bytes in sent_by_pattern(schedule, chosen):
+            yield Sent(timed.times.routes(pattern), workers[pattern.src], workers[pattern.dst], sizes_bytes)
 
     if spec.as_packets:
         packets_ps, packet_ends_ps = run_as_packets(schedule, cluster, spec, progress)

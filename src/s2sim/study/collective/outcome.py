@@ -32,7 +32,11 @@ def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> Collec
         closed = None if planned.scenario.disturbed else closed_form_s(timed.schedule, cluster, timed.times)
     except ContendedError:
         closed = None
-    bound = lower_bound([demand], cluster.cuts(), assisted=timed.schedule.assisted)
+    assisted, beside = timed.schedule.assisted, planned.beside
+    if beside is None:
+        bound = lower_bound([demand], cluster.cuts(), assisted=assisted)
+    else:
+        bound = beside.bound(demand, assisted=assisted)
     size_bytes = counted_bytes(demand)
     algbw = size_bytes / time_s if time_s else None
     return CollectiveResult(
@@ -57,7 +61,8 @@ def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> Collec
         cross_check=carried.check,
         effects=carried.effects,
         band=None
-        if planned.scenario.disturbed
+        if planned.scenario.disturbed or beside is not None
         else band_around(time_s, cluster, planned.profile, demand.kind, size_bytes),
+        beside=None if beside is None else beside.row(demand, time_s),
         notes=tuple(outside_notes(planned.library, planned.scenario, demand.ranks, [(demand.kind, size_bytes)])),
     )

@@ -10,6 +10,7 @@ from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
 from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.collectives.libraries.tables import IDEAL, choose_library
 from s2sim.errors import S2SimWarning
+from s2sim.study.collective.beside import groups_beside
 from s2sim.study.collective.sizes import make_demand
 from s2sim.study.scenario.content import profile_content
 from s2sim.study.scenario.faults import draws
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.libraries.library import Library
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.timing.timer import Timed
+    from s2sim.study.collective.beside import Beside
     from s2sim.study.collective.spec import CollectiveSpec
     from s2sim.study.scenario.cluster import Scenario
     from s2sim.topology.cluster import Cluster
@@ -30,7 +32,8 @@ class PlannedCollective:
     """A collective on a cluster, ready to be looked at from any side.
 
     ``library`` is what runs it, None for the wire alone, and ``profile`` what that adds. ``timed`` is by the fluid
-    network, with nothing else in flight; ``cluster`` has those faults that last.
+    network, with nothing else in flight; ``cluster`` has those faults that last. With groups ``beside`` each other
+    both clusters have their ranks group after group.
     """
 
     spec: CollectiveSpec
@@ -41,18 +44,24 @@ class PlannedCollective:
     healthy: Cluster
     cluster: Cluster
     library: Library | None
+    beside: Beside | None = None
 
     def spec_sha256(self) -> str:
         """Return the hash of what is computed."""
         demand = self.demand
         asked = [demand.kind, self.spec.size_bytes, demand.root, profile_content(self.profile)]
-        return traffic_sha256(self.spec, self.scenario, self.cluster.workers, *asked)
+        groups = [] if self.beside is None else [self.beside.groups.text]
+        return traffic_sha256(self.spec, self.scenario, self.cluster.workers, *asked, *groups)
 
 
 def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
     """Return the schedule of one collective on a cluster, and its time."""
-    demand = make_demand(spec.kind, spec.size_bytes, spec.workers, spec.root)
     scenario = resolve_traffic(spec, spec.algorithm)
+    library = None if spec.library is None else _library(spec.library, scenario.shape)
+    profile = PLAIN if library is None else library.profile
+    beside = None if spec.groups is None else groups_beside(spec.groups, spec.workers, scenario, profile)
+    ranks = spec.workers if beside is None else beside.groups.dp
+    demand = make_demand(spec.kind, spec.size_bytes, ranks, spec.root)
     places = spec.workers
     if not isinstance(scenario.algorithm, str):
         places += helpers_of(make_algorithm(scenario.algorithm, spec.kind), places, scenario.shape.gpus_per_node)
@@ -61,10 +70,11 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
         warnings.warn(text, S2SimWarning, stacklevel=2)
     scenario.warn_of_idle_overrides(places)
-    library = None if spec.library is None else _library(spec.library, scenario.shape)
-    profile = PLAIN if library is None else library.profile
-    timed = scenario.timer(places).with_profile(profile).time(demand)
-    return PlannedCollective(spec, scenario, demand, profile, timed, healthy, scenario.cluster(places), library)
+    timer = scenario.timer(places).with_profile(profile)
+    if beside is not None:
+        timer, healthy = beside.timer, healthy.within(beside.workers.tolist())
+    timed = timer.time(demand)
+    return PlannedCollective(spec, scenario, demand, profile, timed, healthy, timer.cluster, library, beside)
 
 
 def _library(library: str, shape: ClusterShape) -> Library:

@@ -10,6 +10,7 @@ from s2sim.study.result_form import FaultedForm
 
 if TYPE_CHECKING:
     from s2sim.replay.faults.fault import Effect
+    from s2sim.study.collective.beside import BesideRow
     from s2sim.study.collective.both_networks import CollectiveCheck
     from s2sim.study.collective.link_loads import LinkLoad
     from s2sim.study.collective.spec import CollectiveSpec
@@ -24,6 +25,7 @@ class _More(TypedDict):
     terms: NotRequired[tuple[TermRow, ...]]
     band: NotRequired[Band]
     notes: NotRequired[tuple[str, ...]]
+    groups: NotRequired[BesideRow]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,7 +37,7 @@ class CollectiveResult(FaultedForm):
     kind, algorithm, why, headline : str
         What ran, why that algorithm, and where.
     workers, size_bytes : int
-        Ranks, and the size as nccl-tests counts it.
+        Ranks, with groups beside each other those of one, and the size as nccl-tests counts it.
     network : str
         ``"fluid"`` or ``"packet"``.
     time_s : float
@@ -62,6 +64,8 @@ class CollectiveResult(FaultedForm):
         Where nine of ten measured times lie that are predicted so; None where no library's measured constants made it.
     notes : tuple of str
         Where constants are used outside of what they were fitted to.
+    beside : BesideRow or None
+        The groups that did the same at once, ``groups`` in JSON; None for one group of all ranks.
     """
 
     answers: ClassVar[str] = "collective"
@@ -89,6 +93,7 @@ class CollectiveResult(FaultedForm):
     terms: tuple[TermRow, ...] = field(default=(), metadata=LEFT_OUT)
     band: Band | None = field(default=None, metadata=LEFT_OUT)
     notes: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
+    beside: BesideRow | None = field(default=None, metadata=LEFT_OUT)
 
     def more_json(self) -> _More:
         """Return what is not always there: the other network, terms, the band, notes and faults."""
@@ -101,6 +106,8 @@ class CollectiveResult(FaultedForm):
             more["band"] = self.band
         if self.notes:
             more["notes"] = self.notes
+        if self.beside is not None:
+            more["groups"] = self.beside
         if self.effects:
             more["faults"], more["fault_effects"] = self.faults, self.fault_effects
         return more

@@ -29,6 +29,9 @@ class CollectiveSpec(NetworkSpec):
     library : str or None
         Option string of the library whose launches, hops and protocols are added, as ``nccl``; None for
         the wire alone.
+    groups : str or None
+        Groups of ranks beside each other, as ``tp=8,pp=4,dp=rest``: every data-parallel one does it at once; None for
+        one group of all.
     """
 
     what: ClassVar[str] = "collective"
@@ -39,6 +42,7 @@ class CollectiveSpec(NetworkSpec):
     algorithm: str = AUTO
     root: int = 0
     library: str | None = None
+    groups: str | None = None
 
     def __post_init__(self) -> None:
         NetworkSpec.__post_init__(self)

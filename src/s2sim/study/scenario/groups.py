@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.libraries.profile import PLAIN
 from s2sim.collectives.timing.groups import GroupsTimer
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import OptionError, nearest
@@ -128,7 +129,7 @@ def timer_of_groups(
     groups: Groups,
     algorithm: str | Algorithm = AUTO,
     ways: Ways | None = None,
-    profile: Profile | None = None,
+    profile: Profile = PLAIN,
 ) -> Timer:
     """Return what times a data-parallel group's collectives while all such groups do the same.
 
@@ -136,5 +137,6 @@ def timer_of_groups(
     ``ways`` are known routes of ``cluster``.
     """
     own = groups.dp_groups
-    found = Timer(cluster, algorithm, ways) if len(own) == 1 else GroupsTimer(cluster, own, algorithm, ways)
-    return found if profile is None else found.with_profile(profile)
+    if len(own) == 1:
+        return Timer(cluster, algorithm, ways, profile)
+    return GroupsTimer(cluster, own, algorithm, ways, profile)

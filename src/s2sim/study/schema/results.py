@@ -28,6 +28,7 @@ _NAMING = (
     "s2sim.reducers.measure",
     "s2sim.replay.faults.fault",
     "s2sim.study.calibrate.spec",
+    "s2sim.study.collective.beside",
     "s2sim.study.collective.both_networks",
     "s2sim.study.collective.link_loads",
     "s2sim.study.collective.spec",
