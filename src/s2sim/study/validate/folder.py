@@ -16,7 +16,7 @@ from s2sim.text_files import read_text, user_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
 INDEX = "index.csv"
 # What a row cannot do without; others may be missing.
@@ -63,7 +63,7 @@ def read_folder(folder: Path) -> tuple[Curve, ...]:
 
     if not folder.is_dir():
         raise S2SimError(f"{folder} is no directory: give one with an {INDEX}, or none for the public curves")
-    rows = _table(folder / INDEX, _NEEDED)
+    rows = read_table(folder / INDEX, _NEEDED)
     if not rows:
         raise S2SimError(f"{folder / INDEX} has no row: write one for each curve")
     if len(rows) > _MOST_CURVES:
@@ -90,20 +90,24 @@ def _curve(folder: Path, name: str, number: int, cells: dict[str, str], adapter:
         machine = adapter.validate_python(cells)
         return Curve(name, machine, _points(folder / f"{name}.csv"))
     except ValidationError as error:
-        first = error.errors()[0]
-        column = str(first["loc"][0]) if first["loc"] else ""
-        found = first["msg"]
-        shown = cells.get(column, "")[:_SHOWN]
-        problem = f"{INDEX}, row {number}, column {column}: {shown!r}: {found[0].lower()}{found[1:]}"
+        problem = problem_of(error, f"{INDEX}, row {number}", cells)
     except S2SimError as error:
         problem = str(error)
     return Curve(name, machine, (), problem)
 
 
+def problem_of(error: ValidationError, where: str, cells: dict[str, str]) -> str:
+    """Return in one line what is wrong with a row of a table."""
+    first = error.errors()[0]
+    column = str(first["loc"][0]) if first["loc"] else ""
+    found = first["msg"]
+    return f"{where}, column {column}: {cells.get(column, '')[:_SHOWN]!r}: {found[0].lower()}{found[1:]}"
+
+
 def _points(path: Path) -> tuple[MeasuredPoint, ...]:
     """Return the sizes and times of a table by size; rows of no bytes are left out."""
     points = []
-    for number, cells in _table(path, _POINT_COLUMNS, _MOST_CURVE_BYTES):
+    for number, cells in read_table(path, _POINT_COLUMNS, _MOST_CURVE_BYTES):
         size, time_us = (
             _number(cells[column], f"{path.name}, row {number}, column {column}") for column in _POINT_COLUMNS
         )
@@ -129,8 +133,8 @@ def _number(text: str, where: str) -> float:
     return value
 
 
-def _table(path: Path, needed: Sequence[str], most_bytes: int | None = None) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows of a CSV file, each with the number of its line as editors count them and its cells by column."""
+def read_table(path: Path, needed: Sequence[str], most_bytes: int | None = None) -> list[tuple[int, dict[str, str]]]:
+    """Return the rows of a CSV file with the columns that are ``needed``, each with the number of its line as editors count them and its cells by column."""
     limits: dict[str, Any] = {} if most_bytes is None else {"most_bytes": most_bytes}
     reader = csv.reader(io.StringIO(read_text(path, **limits)), strict=True)
     found: list[tuple[int, list[str]]] = []

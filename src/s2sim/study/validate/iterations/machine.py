@@ -1,0 +1,68 @@
+"""The machine that a measured iteration ran on, as rows of curves describe theirs."""
+
+from __future__ import annotations
+
+import re
+
+from s2sim.study.validate.curve import Machine
+from s2sim.study.validate.iterations.row import IterationRow
+from s2sim.study.validate.not_predicted import NotPredictedError
+
+_NONE = "none"
+# Cards of which the driver does not let one reach another's memory over PCIe, nor an interface reach it.
+_NO_PEERS = re.compile(r"\b(rtx )?[2345]0[5-9]0\b", re.IGNORECASE)
+# Servers of so many cards have two processors, which share them.
+_TWO_SOCKETS = 4
+# Slower interfaces than this are Ethernet's, and their transport is the kernel's where nobody says.
+_ETHERNET_GBPS = 25
+_REMARK = re.compile(r"\([^)]*\)")
+
+
+def machine_of(row: IterationRow) -> Machine:
+    """Return the machine of a row; `NotPredictedError` where it does not say enough."""
+    gpus = min(row.gpus_per_node, row.workers)
+    if row.workers > row.nodes * row.gpus_per_node:
+        raise NotPredictedError(
+            f"{row.workers} workers do not fit on {row.nodes} nodes of {row.gpus_per_node} GPUs"
+        )
+    several = row.workers > gpus
+    peers = _NO_PEERS.search(row.gpu) is None
+    transport = _transport(row) if several else _NONE
+    return Machine(
+        id=row.id,
+        gpu_model=_REMARK.sub("", row.gpu).strip(),
+        gpus_per_node=gpus,
+        nodes=-(-row.workers // gpus),
+        ranks=row.workers,
+        intra_interconnect=_inside(row, gpus),
+        nics_per_node=1 if several else 0,
+        nic_rate_gbps=(row.nic_rate_gbps or 0.0) if several else 0.0,
+        collective="all_reduce",
+        outlier_sizes_bytes=(),
+        quality="good",
+        system=row.system or row.source,
+        launch="gpu",
+        algorithm="",
+        nvlink_domain_gpus=None,
+        transport=transport,
+        doubt="",
+        # The kernel's sockets read and write host memory.
+        path="staged" if several and (transport == "tcp" or not peers) else "",
+        p2p="" if peers else "no",
+    )
+
+
+def _transport(row: IterationRow) -> str:
+    if row.transport not in ("", _NONE):
+        return row.transport
+    if row.nic_rate_gbps is None:
+        raise NotPredictedError("several nodes, and neither transport nor nic_rate_gbps is given")
+    return "tcp" if row.nic_rate_gbps <= _ETHERNET_GBPS else "ib-verbs"
+
+
+def _inside(row: IterationRow, gpus: int) -> str:
+    """Return what joins the GPUs of a node, with the processors that share them."""
+    text = row.intra_interconnect
+    if gpus >= _TWO_SOCKETS and "pcie" in text.lower() and "socket" not in text.lower():
+        return f"{text}, two sockets"
+    return text
