@@ -1,4 +1,4 @@
-"""``s2sim validate``: how far predictions are from measured curves."""
+"""``s2sim validate``: how far predictions are from measured curves and training iterations."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import JsonOption, QuietOption, examples
 
 if TYPE_CHECKING:
+    from s2sim.report.tables.screens import Screen
+    from s2sim.study.validate.iterations.result import IterationsResult
     from s2sim.study.validate.result import ValidationResult
 
-EXAMPLES = examples("s2sim validate", "s2sim validate my-curves --html my-curves.html --json -")
+EXAMPLES = examples(
+    "s2sim validate", "s2sim validate --iterations", "s2sim validate my-curves --html my-curves.html --json -"
+)
 
 
 def validate_command(
@@ -21,10 +25,14 @@ def validate_command(
         typer.Argument(
             metavar="DIR",
             help="Folder with an index.csv, a row a curve, and a table of sizes and times for each (measured/README.md "
-            "has the columns).",
+            "has the columns), or with an iterations.csv, a row a training iteration (measured_iterations/README.md).",
             show_default="the public curves that are shipped",
         ),
     ] = None,
+    iterations: Annotated[
+        bool,
+        typer.Option("--iterations", help="Predict training iterations: the public ones, or those of the folder."),
+    ] = False,
     html: Annotated[
         str | None,
         typer.Option(
@@ -49,7 +57,7 @@ def validate_command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Predict measured curves from what is written on their machines, and show how far off that is.
+    """Predict measured curves or iterations from what is written on their machines, and show how far off that is.
 
     Machine and demand come from the index alone, by the hardware catalogue; what that does not know is not predicted.
     What NCCL adds is partly fitted to the public curves; what is predicted of sources that were left out of the fit
@@ -68,6 +76,9 @@ def validate_command(
     if write:
         _write(quiet=quiet)
         return
+    if iterations or _holds_iterations(folder):
+        _of_iterations(folder, json=json, html=html, quiet=quiet)
+        return
     from s2sim.report.tables.screens import validate_screen
     from s2sim.study.validate.run import run_validation
 
@@ -85,6 +96,42 @@ def validate_command(
         raise typer.Exit(INTERRUPTED)
 
 
+def _holds_iterations(folder: str | None) -> bool:
+    from s2sim.errors import S2SimError
+    from s2sim.study.validate.iterations.folder import has_iterations
+    from s2sim.text_files import user_path
+
+    return folder is not None and has_iterations(user_path(folder, S2SimError))
+
+
+def _of_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
+    from s2sim.cli.output import STDOUT, show_lines, write_json
+    from s2sim.cli.progress import watching
+    from s2sim.errors import OptionError
+    from s2sim.report.tables.iterations import iterations_lines
+    from s2sim.study.validate.iterations.run import validate_iterations
+
+    if html is not None:
+        raise OptionError(f"--html {html} draws curves, and these are iterations: leave it out, or take --json")
+    with watching(quiet=quiet) as progress:
+        result = validate_iterations(folder, progress)
+    if json is not None:
+        write_json(result.to_json(), json)
+    if json != STDOUT:
+        if quiet:
+            show_lines(iterations_lines(result))
+        else:
+            _show_iterations(result)
+    if not result.complete:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _show_iterations(result: IterationsResult) -> None:
+    from s2sim.report.tables.screens import iterations_screen
+
+    _show(iterations_screen(result))
+
+
 def _write(*, quiet: bool) -> None:
     from s2sim.cli.output import show_lines
     from s2sim.cli.progress import watching
@@ -96,14 +143,19 @@ def _write(*, quiet: bool) -> None:
 
 
 def _print(result: ValidationResult, *, quiet: bool) -> None:
-    from s2sim.cli.output import show_grids, show_lines, show_paragraph
+    from s2sim.cli.output import show_lines
     from s2sim.report.tables.screens import validate_screen
     from s2sim.report.tables.validate import answer_lines
 
     if quiet:
         show_lines(answer_lines(result))
         return
-    screen = validate_screen(result)
+    _show(validate_screen(result))
+
+
+def _show(screen: Screen) -> None:
+    from s2sim.cli.output import show_grids, show_paragraph
+
     for line in screen.before:
         show_paragraph(line)
     show_grids(screen.grids)

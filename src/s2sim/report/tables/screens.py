@@ -10,6 +10,13 @@ from s2sim.report.tables.explained import difference_grid, scales_grid
 from s2sim.report.tables.faults import fault_lines
 from s2sim.report.tables.flows import flows_grid, flows_lines
 from s2sim.report.tables.html import lines_html
+from s2sim.report.tables.iterations import (
+    ITERATIONS_LEGEND,
+    iterations_grids,
+    iterations_lines,
+    unpredicted_iteration_lines,
+    worst_iteration_lines,
+)
 from s2sim.report.tables.regimes import names_line, regime_grids
 from s2sim.report.tables.rows import links_grid
 from s2sim.report.tables.screen import lines_text
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from s2sim.study.flows.result import FlowsResult
     from s2sim.study.regimes.map import RegimeMap
     from s2sim.study.result_form import ResultForm
+    from s2sim.study.validate.iterations.result import IterationsResult
     from s2sim.study.validate.result import ValidationResult
 
 
@@ -84,6 +92,17 @@ def validate_screen(result: ValidationResult) -> Screen:
     )
 
 
+def iterations_screen(result: IterationsResult) -> Screen:
+    """Return how far off predictions of iterations are: by source, right calls, a line a row, and the worst."""
+    notes = [f"Note: {note}." for note in result.notes]
+    more = [*worst_iteration_lines(result), *unpredicted_iteration_lines(result)]
+    return Screen(
+        [result.headline, *iterations_lines(result)],
+        iterations_grids(result),
+        ["", ITERATIONS_LEGEND, "", *more, "", *notes],
+    )
+
+
 def calibrate_screen(result: CalibrationResult) -> Screen:
     """Return the constants that were fitted, what they make of predictions, and what to measure next."""
     notes = [f"Note: {note}." for note in result.notes]
@@ -97,6 +116,7 @@ _SCREENS: dict[str, Callable[[Any], Screen]] = {
     "calibrate": calibrate_screen,
     "collective": collective_screen,
     "flows": flows_screen,
+    "iterations": iterations_screen,
     "regimes": regimes_screen,
     "validate": validate_screen,
 }

@@ -18,6 +18,7 @@ RESULTS = Registry(
         "against": "s2sim.study.collective.against_result:AgainstResult",
         "calibrate": "s2sim.study.calibrate.result:CalibrationResult",
         "flows": "s2sim.study.flows.result:FlowsResult",
+        "iterations": "s2sim.study.validate.iterations.result:IterationsResult",
         "regimes": "s2sim.study.regimes.map:RegimeMap",
         "validate": "s2sim.study.validate.result:ValidationResult",
     },

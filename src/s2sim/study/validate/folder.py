@@ -134,7 +134,10 @@ def _number(text: str, where: str) -> float:
 
 
 def read_table(path: Path, needed: Sequence[str], most_bytes: int | None = None) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows of a CSV file with the columns that are ``needed``, each with the number of its line as editors count them and its cells by column."""
+    """Return the rows of a CSV file that has all columns that are ``needed``.
+
+    Each stands with the number of its line as editors count them, and its cells by column.
+    """
     limits: dict[str, Any] = {} if most_bytes is None else {"most_bytes": most_bytes}
     reader = csv.reader(io.StringIO(read_text(path, **limits)), strict=True)
     found: list[tuple[int, list[str]]] = []

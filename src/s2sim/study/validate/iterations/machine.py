@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from s2sim.study.validate.curve import Machine
-from s2sim.study.validate.iterations.row import IterationRow
 from s2sim.study.validate.not_predicted import NotPredictedError
+
+if TYPE_CHECKING:
+    from s2sim.study.validate.iterations.row import IterationRow
 
 _NONE = "none"
 # Cards of which the driver does not let one reach another's memory over PCIe, nor an interface reach it.
@@ -22,9 +25,7 @@ def machine_of(row: IterationRow) -> Machine:
     """Return the machine of a row; `NotPredictedError` where it does not say enough."""
     gpus = min(row.gpus_per_node, row.workers)
     if row.workers > row.nodes * row.gpus_per_node:
-        raise NotPredictedError(
-            f"{row.workers} workers do not fit on {row.nodes} nodes of {row.gpus_per_node} GPUs"
-        )
+        raise NotPredictedError(f"{row.workers} workers do not fit on {row.nodes} nodes of {row.gpus_per_node} GPUs")
     several = row.workers > gpus
     peers = _NO_PEERS.search(row.gpu) is None
     transport = _transport(row) if several else _NONE

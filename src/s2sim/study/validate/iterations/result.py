@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import log
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
-from s2sim.study.json_form import key
+from s2sim.study.json_form import JsonForm, key
 from s2sim.study.result_form import ResultForm
 
 
+class RowErrors(TypedDict):
+    """What stands beside the fields of a row: ln(predicted/measured) of its iteration and of its communication."""
+
+    log_error: float | None
+    communication_log_error: float | None
+
+
 @dataclass(frozen=True, slots=True)
-class IterationError:
+class IterationError(JsonForm):
     """One measured iteration.
 
     Attributes
@@ -73,7 +80,7 @@ class IterationError:
         """Whether it was rightly called faster or slower than dense."""
         return None if self.wins is None or self.measured_wins is None else self.wins == self.measured_wins
 
-    def more_json(self) -> dict[str, Any]:
+    def more_json(self) -> RowErrors:
         """Return the errors."""
         return {"log_error": self.log_error, "communication_log_error": self.communication_log_error}
 

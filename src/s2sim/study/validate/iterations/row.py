@@ -24,9 +24,7 @@ def _none_if_empty(value: Any) -> Any:
 _Count = Annotated[int, Field(ge=1, le=_MOST)]
 _Word = Annotated[str, Field(max_length=200)]
 _Known = Annotated[_Word, Field(min_length=1)]
-_Ms = Annotated[
-    Annotated[float, Field(ge=0, le=_MOST_MS, allow_inf_nan=False)] | None, BeforeValidator(_none_if_empty)
-]
+_Ms = Annotated[Annotated[float, Field(ge=0, le=_MOST_MS, allow_inf_nan=False)] | None, BeforeValidator(_none_if_empty)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +66,7 @@ class IterationRow:
     nic_rate_gbps: Annotated[
         Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None, BeforeValidator(_none_if_empty)
     ] = None
-    n_params: Annotated[
-        Annotated[int, Field(ge=1, le=_MOST_PARAMETERS)] | None, BeforeValidator(_none_if_empty)
-    ] = None
+    n_params: Annotated[Annotated[int, Field(ge=1, le=_MOST_PARAMETERS)] | None, BeforeValidator(_none_if_empty)] = None
     n_tensors: Annotated[_Count | None, BeforeValidator(_none_if_empty)] = None
     batch_per_gpu: Annotated[_Count | None, BeforeValidator(_none_if_empty)] = None
     reducer_params: _Word = ""
@@ -112,8 +108,13 @@ class IterationRow:
         return self.reducer == "dense"
 
     @property
+    def packs(self) -> bool:
+        """Whether gradients are copied into one buffer and back: where they leave together after backward."""
+        return self.overlap_kind == "none"
+
+    @property
     def contradiction(self) -> str:
-        """Why the row cannot be judged: its parts do not sum to the whole; empty where they do, or are not all given."""
+        """Why the row cannot be judged: its parts do not sum to the whole; empty where they do or are not given."""
         if self.computing_ms is None or self.comm_ms is None or not self.exposed:
             return ""
         own = (self.computing_ms, self.encode_ms, self.comm_ms, self.decode_ms, self.step_ms, self.first_message_ms)

@@ -55,9 +55,7 @@ def _errors(found: Iterable[float | None]) -> TimeErrors | None:
     if not signed:
         return None
     sizes = np.abs(signed)
-    return TimeErrors(
-        len(signed), float(np.median(sizes)), float(np.quantile(sizes, _HIGH)), float(np.median(signed))
-    )
+    return TimeErrors(len(signed), float(np.median(sizes)), float(np.quantile(sizes, _HIGH)), float(np.median(signed)))
 
 
 def _one_voice(sources: Iterable[TimeErrors | None]) -> TimeErrors | None:

@@ -1,0 +1,146 @@
+"""What published implementations send and compute, as option strings of reducers and counts of kernels.
+
+A paper's reducer and the code that was measured are at times not the same: code that frameworks run operation by
+operation passes over the whole array in each, and starts several kernels a tensor from a loop of the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import TYPE_CHECKING
+
+from s2sim.errors import nearest
+from s2sim.study.validate.iterations.row import params_of
+from s2sim.study.validate.not_predicted import NotPredictedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from s2sim.study.validate.iterations.row import IterationRow
+
+_MOST_COLUMNS = 2**16
+
+OPERATION_PS = 10 * 10**6
+"""What a framework's host takes to start one operation on a tensor: 7 to 12 us in published loops over tensors, see the
+page on fidelity; kernels of the catalogue cost 5 us each on the GPU."""
+
+PACKING_OPERATIONS = 9
+"""Operations a tensor where gradients are copied into one buffer and back: a slice, a copy, a view and a sum each way
+(vineeths96/Gradient-Compression, trainer.py and reducer.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """How a published reducer stands for one of the registry.
+
+    Attributes
+    ----------
+    template : str
+        Option string of the registry's reducer, in which density, rank or bits of the row have their places.
+    operations : int
+        Of encode, feedback and decode together on each tensor, or on the whole gradient where that is one buffer.
+    encode_passes, decode_passes : float or None
+        Passes over the float32 values; None where they are those of the registry's reducer.
+    operations_a_column : int
+        More of them for each column of a low-rank approximation.
+    origin : str
+        What that was read from.
+    """
+
+    template: str
+    operations: int
+    origin: str
+    encode_passes: float | None = None
+    decode_passes: float | None = None
+    operations_a_column: int = 0
+
+
+def implementation_of(row: IterationRow) -> Implementation:
+    """Return what stands for a row's reducer; `NotPredictedError` where nothing does."""
+    found = IMPLEMENTATIONS.get(row.reducer)
+    if found is None:
+        raise NotPredictedError(
+            f"the reducer {row.reducer!r} has no counterpart{nearest(row.reducer, IMPLEMENTATIONS)}"
+        )
+    return found
+
+
+def option_string_of(row: IterationRow, elements: int) -> str:
+    """Return the option string of the registry's reducer that stands for a row's, on so many elements."""
+    template = implementation_of(row).template
+    params = params_of(row.reducer_params)
+    if "{density}" in template:
+        return template.format(density=f"{_density(params, elements):.9g}")
+    if "{rank}" in template:
+        return template.format(rank=_rank(params))
+    if "{bits}" in template:
+        return template.format(bits=int(min(max(_number(params.get("bits", "8")), 2), 16)))
+    return template
+
+
+def host_loop_ps(row: IterationRow) -> int:
+    """Return what the host takes to start one tensor's operations in each of both phases, encode and decode."""
+    if row.packs:
+        return PACKING_OPERATIONS * OPERATION_PS // 2
+    implementation = implementation_of(row)
+    columns = _rank(params_of(row.reducer_params)) if implementation.operations_a_column else 0
+    return (implementation.operations + implementation.operations_a_column * columns) * OPERATION_PS // 2
+
+
+def _density(params: Mapping[str, str], elements: int) -> float:
+    """Return the share of elements that is kept: of ``k``, of a ratio, or one per cent."""
+    density = _number(params["k"]) / elements if "k" in params else 0.01
+    for name in ("ratio", "density", "compression", "compress_ratio"):
+        if name in params:
+            density = _number(params[name])
+    if not 0 < density <= 1:
+        raise NotPredictedError(f"reducer_params keep a share of {density:.3g} of the elements")
+    return density
+
+
+def _rank(params: Mapping[str, str]) -> int:
+    rank = _number(params.get("rank", "2"))
+    if rank != int(rank) or not 1 <= rank <= _MOST_COLUMNS:
+        raise NotPredictedError(f"reducer_params: {rank:g} is no rank of a matrix")
+    return int(rank)
+
+
+def _number(text: str) -> float:
+    """Return a number, or a share in per cent.
+
+    >>> _number("1%"), _number("10000")
+    (0.01, 10000.0)
+    """
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = nan
+    if not isfinite(value):
+        raise NotPredictedError(f"reducer_params: {text[:40]!r} is not a number")
+    return value
+
+
+_CUPCAKE = "zhuangwang93/Cupcake, mergeComp_dl/torch: compressor, memory and communicator, read in code"
+_VINEETHS = "vineeths96/Gradient-Compression, reducer.py and compressors.py, read in code"
+_HOOK = "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook; recalled"
+_LIKE = "as what its paper says; operations as of those of its kind"
+
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    "dense": Implementation("dense", 0, "one all-reduce"),
+    "fp16": Implementation("fp16", 4, _LIKE),
+    "randomk-shared-quantised": Implementation("random-k:granularity=global,density={density}", 16, _VINEETHS),
+    # Levels of all ranks are added as int8, after the norm's largest was agreed on.
+    "qsgd-maxnorm": Implementation("int8", 16, _VINEETHS, encode_passes=25, decode_passes=3),
+    "randomk": Implementation("random-k:seed=own,density={density}", 24, _CUPCAKE),
+    "topk": Implementation("topk:granularity=layer,density={density}", 26, _CUPCAKE),
+    "dgc": Implementation("dgc-select:density={density}", 34, _CUPCAKE),
+    "ef-signsgd": Implementation("ef-signsgd", 40, _CUPCAKE),
+    "onebit": Implementation("onebit-sgd:aggregate=gather", 48, _CUPCAKE),
+    "powersgd": Implementation("powersgd:rank={rank}", 8, _HOOK, operations_a_column=10),
+    "qsgd": Implementation("qsgd:bits={bits}", 24, _LIKE),
+    "terngrad": Implementation("terngrad", 24, _LIKE),
+    "signsgd": Implementation("signsgd-vote", 24, _LIKE),
+    "natural": Implementation("natural", 16, _LIKE),
+    "deepreduce": Implementation("deepreduce:density={density}", 40, _LIKE),
+}

@@ -1,0 +1,118 @@
+"""Predicts measured iterations: cluster, model, reducer and discipline of each row, replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.timing.timer import AUTO, Timer
+from s2sim.collectives.timing.ways import Ways
+from s2sim.errors import S2SimError
+from s2sim.replay.iteration.run import Conditions, replay_iterations
+from s2sim.study.validate.iterations.exchange import discipline_of, exchange_of
+from s2sim.study.validate.iterations.implementations import host_loop_ps, option_string_of
+from s2sim.study.validate.iterations.machine import machine_of
+from s2sim.study.validate.iterations.tensors import compute_of, profile_of
+from s2sim.study.validate.machine import shape_of_machine
+from s2sim.study.validate.not_predicted import NotPredictedError
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.hardware import load_gpu
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from s2sim.replay.iteration.run import Iterations
+    from s2sim.study.validate.iterations.row import IterationRow
+    from s2sim.topology.files.links import LinkCatalogue
+
+_LIBRARY = "nccl:timing=measured"
+# A message that a row books apart from the rest of its communication has fewer bytes than this.
+_FEW_BYTES = 2**10
+# The second iteration is like all that follow.
+_ITERATIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What an iteration takes in seconds, and option strings of what stands for the row's reducer and discipline.
+
+    Communication is as the row counts it: what no compute hides where the row says so, and without a first message of
+    few bytes where that is told apart.
+    """
+
+    iteration_s: float
+    communication_s: float
+    codec_s: float
+    ran_as: str
+
+
+class IterationPredictor:
+    """Predicts rows one after the other; clusters that are alike are laid out once."""
+
+    def __init__(self, catalogue: LinkCatalogue) -> None:
+        self._catalogue = catalogue
+        self._timers: dict[object, Timer] = {}
+
+    def predict(self, row: IterationRow) -> Prediction:
+        """Return the prediction of a row; `NotPredictedError` says why there is none."""
+        try:
+            return self._predict(row)
+        except S2SimError as error:
+            raise NotPredictedError(str(error)) from None
+
+    def _predict(self, row: IterationRow) -> Prediction:
+        timer, gpu_name = self._cluster(row)
+        profile = profile_of(row, gpu_name)
+        discipline = discipline_of(row)
+        option_string = option_string_of(row, profile.parameters)
+        compute = compute_of(row, profile)
+        iterations = replay_iterations(
+            exchange_of(row, profile.tensors, compute, discipline, option_string, timer),
+            compute,
+            timer,
+            load_gpu(gpu_name),
+            choose_library(_LIBRARY),
+            Conditions(
+                slower=np.ones((_ITERATIONS, row.workers)),
+                waits_for_all=discipline.waits_for_all,
+                host_loop_ps=host_loop_ps(row),
+            ),
+        )
+        parts = iterations.typical
+        communication_ps = parts.exposed_communication + parts.waiting
+        if not row.exposed:
+            communication_ps += parts.hidden_communication
+        if row.first_message_ms is not None:
+            communication_ps -= _first_message_ps(iterations)
+        return Prediction(
+            iteration_s=parts.iteration / PS_PER_S,
+            communication_s=max(0, communication_ps) / PS_PER_S,
+            codec_s=parts.codec / PS_PER_S,
+            ran_as=f"{option_string} {discipline.text}",
+        )
+
+    def _cluster(self, row: IterationRow) -> tuple[Timer, str]:
+        """Return what times collectives on a row's cluster, and the name of its GPU in the catalogue."""
+        machine = machine_of(row)
+        shape = shape_of_machine(machine, self._catalogue)
+        name = self._catalogue.gpu_name(machine.gpu_model)
+        if name is None:
+            raise NotPredictedError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
+        key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), row.workers
+        if key not in self._timers:
+            cluster = build_cluster(shape, row.workers)
+            self._timers[key] = Timer(cluster, AUTO, Ways(cluster), choose_library(_LIBRARY).profile)
+        return self._timers[key], name
+
+
+def _first_message_ps(iterations: Iterations) -> int:
+    """Return what the last iteration's messages of few bytes took."""
+    begun_ps = iterations.spent.begun_ps[-2]
+    small = [
+        launch
+        for launch in iterations.launches
+        if launch.start_ps >= begun_ps and launch.timed.schedule.demand.buffer_bytes <= _FEW_BYTES
+    ]
+    return sum(launch.timed.duration_ps for launch in small)
