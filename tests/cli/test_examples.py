@@ -42,6 +42,7 @@ COMMANDS = [name for name in EXAMPLES if name not in {RECORD, NOTEBOOK}]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {
     "s2sim validate",
+    "s2sim validate --iterations",
     "s2sim run --topology fat-tree --workers 64",
     "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",

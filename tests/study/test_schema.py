@@ -23,8 +23,10 @@ from s2sim.study.regimes.run import run_regimes
 from s2sim.study.regimes.spec import RegimeSpec
 from s2sim.study.result_form import SCHEMA_VERSION, ResultForm
 from s2sim.study.schema.results import RESULTS, schema_of
+from s2sim.study.validate.iterations.run import validate_iterations
 from s2sim.study.validate.run import run_validation
 
+from .iterations_folder import iteration, write_iterations
 from .validation_folder import row, write_folder
 
 # A line a key and type; those of another version are another file.
@@ -42,6 +44,7 @@ COMMANDS = [
     ("flows", TRANSFERS),
     ("regimes", f"{REGIMES} --density 0.05,0.2 --reducer fp16"),
     ("validate", "validate curves --no-fit"),
+    ("iterations", "validate iterations"),
 ]
 MORE_COMMANDS = [
     ("validate", "validate curves"),
@@ -72,6 +75,7 @@ def transfers(tmp_path, monkeypatch):
         (row(id="pair"), [(2**20, 100), (2**10, 5)]),
         (row(id="alone", nodes="1", ranks="1"), [(2**20, 100)]),
     )
+    write_iterations(tmp_path / "iterations", iteration(), iteration(id="sparse", reducer="topk", dense_pair="dense"))
     return "transfers.csv"
 
 
@@ -160,6 +164,9 @@ def test_what_other_programs_rely_on_is_there():
         "flows flows[].finish_s number",
         "regimes cells[].winner string",
         "validate curves[].median_abs_log_error_large number",
+        "iterations iterations[].iteration_s number",
+        "iterations iterations[].communication_s number",
+        "iterations iterations[].wins boolean",
     } <= {line for name in RESULTS.names() for line in lines(name)}
 
 
@@ -189,6 +196,7 @@ def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
         s2sim.run_flows(transfers, "fat-tree", faults=["jitter:latency=5us"]),
         run_regimes(RegimeSpec("fat-tree", 8, (0.05,), (0.5,), ("1Gbps",), ("1us",), rows=600, width=4)),
         run_validation("curves", fit=False),
+        validate_iterations("iterations"),
         run_calibration(CalibrateSpec("dgx-h100", logs=("measured.log",), suggest=True)),
     )
     assert {type(result) for result in results} == {RESULTS.get(name) for name in RESULTS.names()}

@@ -57,7 +57,7 @@ def validate_command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Predict measured curves or iterations from what is written on their machines, and show how far off that is.
+    """Predict measured curves and iterations from their machines, and show how far off that is.
 
     Machine and demand come from the index alone, by the hardware catalogue; what that does not know is not predicted.
     What NCCL adds is partly fitted to the public curves; what is predicted of sources that were left out of the fit

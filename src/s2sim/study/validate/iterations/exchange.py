@@ -45,7 +45,12 @@ def discipline_of(row: IterationRow) -> Discipline:
 
 
 def exchange_of(
-    row: IterationRow, tensors: Sequence[Ready], compute: Compute, discipline: Discipline, option_string: str, timer: Timer
+    row: IterationRow,
+    tensors: Sequence[Ready],
+    compute: Compute,
+    discipline: Discipline,
+    option_string: str,
+    timer: Timer,
 ) -> tuple[Leaving, ...]:
     """Return the buckets of a row's gradients in the order in which they leave, with what its reducer does."""
     ready = ReadyTensors(

@@ -11,7 +11,6 @@ import numpy as np
 from s2sim.errors import nearest
 from s2sim.gradients.extrapolation.models import load_model, model_names
 from s2sim.profiles.computed import computed_profile
-from s2sim.profiles.profile import Profile, Ready
 from s2sim.profiles.read import load_profile, profile_names
 from s2sim.replay.iteration.compute import Compute
 from s2sim.study.validate.not_predicted import NotPredictedError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.arrays import Ints
+    from s2sim.profiles.profile import Profile, Ready
     from s2sim.study.validate.iterations.row import IterationRow
 
 _PS_PER_MS = 10**9

@@ -1,0 +1,41 @@
+"""Folders of measured iterations made for tests."""
+
+from __future__ import annotations
+
+import csv
+
+from s2sim.data import data_directory
+
+with (data_directory("measured_iterations") / "iterations.csv").open(newline="", encoding="utf-8") as shipped:
+    COLUMNS = tuple(next(csv.reader(shipped)))
+ROW = dict.fromkeys(COLUMNS, "") | {
+    "id": "dense",
+    "source": "here",
+    "gpu": "V100",
+    "nodes": "2",
+    "gpus_per_node": "1",
+    "workers": "2",
+    "nic_rate_gbps": "10",
+    "model": "ResNet-50",
+    "n_params": "25557032",
+    "batch_per_gpu": "64",
+    "reducer": "dense",
+    "forward_ms": "30",
+    "backward_ms": "60",
+    "iteration_ms": "200",
+    "transport": "tcp",
+    "overlap_kind": "none",
+}
+
+
+def iteration(**cells):
+    return ROW | cells
+
+
+def write_iterations(folder, *rows):
+    folder.mkdir(exist_ok=True)
+    with (folder / "iterations.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder

@@ -1,0 +1,291 @@
+"""Predictions of measured iterations: computed by hand on made-up rows, and of the public ones."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+
+import pytest
+
+from s2sim.cli.main import main
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.timing.timer import AUTO, Timer
+from s2sim.data import data_directory
+from s2sim.errors import S2SimError
+from s2sim.study.collective.sizes import make_demand
+from s2sim.study.validate.iterations.folder import read_iterations
+from s2sim.study.validate.iterations.implementations import (
+    IMPLEMENTATIONS,
+    OPERATION_PS,
+    PACKING_OPERATIONS,
+    host_loop_ps,
+    option_string_of,
+)
+from s2sim.study.validate.iterations.machine import machine_of
+from s2sim.study.validate.iterations.result import IterationError
+from s2sim.study.validate.iterations.run import validate_iterations
+from s2sim.study.validate.iterations.score import by_source, over_sources
+from s2sim.study.validate.machine import shape_of_machine
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.links import load_links
+from s2sim.units import PS_PER_S
+
+from .iterations_folder import COLUMNS, ROW, iteration, write_iterations
+
+MS = 1e-3
+
+
+def only_row(tmp_path, **cells):
+    (found,) = read_iterations(write_iterations(tmp_path / "one", iteration(**cells)))
+    assert found.problem == ""
+    return found.row
+
+
+def all_reduce_s(row, size_bytes):
+    cluster = build_cluster(shape_of_machine(machine_of(row), load_links()), row.workers)
+    timer = Timer(cluster, AUTO, profile=choose_library("nccl:timing=measured").profile)
+    return timer.time(make_demand("all_reduce", size_bytes, row.workers)).duration_ps / PS_PER_S
+
+
+def test_without_overlap_an_iteration_is_compute_packing_and_exchange(tmp_path):
+    row = only_row(tmp_path, notes="x; step_ms=7.5; y")
+    (found,) = validate_iterations(str(tmp_path / "one")).iterations
+    exchange_s = all_reduce_s(row, 4 * 25557032)
+    assert found.predicted
+    assert found.communication_s == pytest.approx(exchange_s, rel=1e-9)
+    assert found.iteration_s == pytest.approx((30 + 60 + 7.5) * MS + found.codec_s + exchange_s, rel=1e-9)
+    # 161 tensors are copied into one buffer and back by a loop of the host.
+    loops_s = 161 * PACKING_OPERATIONS * OPERATION_PS / PS_PER_S
+    assert loops_s < found.codec_s < loops_s + 3 * MS
+
+
+def test_each_tensor_by_itself_hides_behind_backward(tmp_path):
+    folder = write_iterations(
+        tmp_path / "folder",
+        iteration(id="alone", overlap_kind="none"),
+        iteration(id="each", overlap_kind="wfbp"),
+        iteration(id="merged", overlap_kind="mg-wfbp"),
+        iteration(id="ddp", overlap_kind="ddp"),
+    )
+    alone, each, merged, ddp = validate_iterations(str(folder)).iterations
+    assert all(found.predicted for found in (alone, each, merged, ddp))
+    assert merged.iteration_s <= each.iteration_s < alone.iteration_s
+    assert ddp.iteration_s < alone.iteration_s
+    # What hides counts as communication all the same, where the row does not say that it is the exposed part.
+    assert each.communication_s > each.iteration_s - 90 * MS
+
+
+def test_errors_and_calls_are_those_computed_by_hand():
+    def row(source, predicted_s, measured_s, wins=None, measured_wins=None, *, scored=True):
+        return IterationError(
+            id="x",
+            source=source,
+            model="",
+            gpu="",
+            reducer="",
+            workers=2,
+            predicted=True,
+            reason=None,
+            scored=scored,
+            iteration_s=predicted_s,
+            measured_iteration_s=measured_s,
+            wins=wins,
+            measured_wins=measured_wins,
+        )
+
+    rows = [
+        row("a", 2, 1),
+        row("a", 1, 4, True, True),
+        row("a", 1, 1, True, False),
+        row("b", 1, 8, False, True),
+        row("b", 1, 100, False, False, scored=False),
+    ]
+    sources = by_source(rows)
+    a, b = sources
+    assert (a.rows, a.scored, b.rows, b.scored) == (3, 3, 2, 1)
+    assert a.iteration.median == pytest.approx(math.log(2))
+    assert a.iteration.p90 == pytest.approx(math.log(2) + 0.8 * math.log(2))
+    assert a.iteration.bias == pytest.approx(0)
+    assert b.iteration.median == pytest.approx(math.log(8))
+    assert (a.calls.right_share, b.calls.right_share) == (0.5, 0)
+    overall = over_sources(rows, sources)
+    # One voice a source, however many rows it has.
+    assert overall.iteration.median == pytest.approx((math.log(2) + math.log(8)) / 2)
+    assert overall.calls_right_share == 0.25
+    calls = overall.calls
+    assert (calls.wins_as_predicted, calls.losses_as_predicted, calls.missed_wins, calls.false_wins) == (1, 0, 1, 1)
+    assert overall.communication is None
+
+
+def test_rows_that_contradict_themselves_are_shown_and_not_scored(tmp_path):
+    folder = write_iterations(
+        tmp_path / "folder",
+        iteration(id="fits", comm_ms="95", iteration_ms="200"),
+        iteration(id="does-not", comm_ms="93", iteration_ms="200"),
+    )
+    fits, odd = validate_iterations(str(folder)).iterations
+    assert (fits.scored, fits.reason) == (True, None)
+    assert (odd.predicted, odd.scored) == (True, False)
+    assert odd.reason == "its parts sum to 183 ms, the whole is 200 ms"
+
+
+def test_a_reducer_is_called_faster_or_slower_than_its_dense_row(tmp_path):
+    slow = {"nic_rate_gbps": "1", "iteration_ms": "900"}
+    few = {"reducer": "topk", "reducer_params": "ratio=0.1%", "dense_pair": "dense"}
+    folder = write_iterations(
+        tmp_path / "folder",
+        iteration(**slow),
+        iteration(**slow | few | {"id": "sparse", "iteration_ms": "200"}),
+        iteration(**slow | few | {"id": "lost", "iteration_ms": "1000"}),
+        iteration(**slow | few | {"id": "alone", "dense_pair": "nobody"}),
+    )
+    result = validate_iterations(str(folder))
+    dense, sparse, lost, alone = result.iterations
+    assert [row.wins for row in (dense, sparse, lost, alone)] == [None, True, True, None]
+    assert [row.right_call for row in (sparse, lost)] == [True, False]
+    assert result.by_source[0].calls.right_share == 0.5
+
+
+@pytest.mark.parametrize(
+    ("cells", "option_string"),
+    [
+        (
+            {"reducer": "randomk-shared-quantised", "reducer_params": "K=10000"},
+            "random-k:granularity=global,density=0.1",
+        ),
+        ({"reducer": "dgc", "reducer_params": "ratio=1%"}, "dgc-select:density=0.01"),
+        ({"reducer": "topk", "reducer_params": ""}, "topk:granularity=layer,density=0.01"),
+        ({"reducer": "powersgd", "reducer_params": "rank=64"}, "powersgd:rank=64"),
+        ({"reducer": "qsgd", "reducer_params": "bits=4"}, "qsgd:bits=4"),
+        ({"reducer": "onebit", "reducer_params": "1 bit"}, "onebit-sgd:aggregate=gather"),
+    ],
+)
+def test_published_reducers_stand_for_registered_ones(tmp_path, cells, option_string):
+    assert option_string_of(only_row(tmp_path, **cells), 100_000) == option_string
+
+
+def test_low_rank_code_starts_more_kernels_for_more_columns(tmp_path):
+    one, more = (
+        only_row(tmp_path, reducer="powersgd", reducer_params=f"rank={rank}", overlap_kind="ddp") for rank in (1, 9)
+    )
+    per_column = IMPLEMENTATIONS["powersgd"].operations_a_column
+    assert host_loop_ps(more) - host_loop_ps(one) == 8 * per_column * OPERATION_PS // 2
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"gpu": "abacus"}, "the GPU 'abacus' is not in the hardware catalogue"),
+        ({"model": "ResNet-5"}, "the model 'ResNet-5' is not known"),
+        ({"model": "ResNet-50", "n_params": "99000000"}, "the row says 99000000 parameters"),
+        ({"reducer": "magic"}, "the reducer 'magic' has no counterpart"),
+        ({"overlap_kind": "unknown"}, "how communication overlaps is not known"),
+        ({"workers": "3"}, "3 workers do not fit on 2 nodes of 1 GPUs"),
+        ({"workers": "1"}, "one rank has nothing to send"),
+        ({"transport": "pigeons"}, "several nodes over the transport 'pigeons'"),
+        ({"transport": "", "nic_rate_gbps": ""}, "neither transport nor nic_rate_gbps"),
+        ({"iteration_ms": "fast"}, "row 2, column iteration_ms: 'fast'"),
+        ({"iteration_ms": "0"}, "row 2, column iteration_ms: '0'"),
+        ({"forward_ms": "-1"}, "row 2, column forward_ms: '-1'"),
+        ({"forward_ms": "nan"}, "row 2, column forward_ms: 'nan'"),
+        ({"workers": "2.5"}, "row 2, column workers: '2.5'"),
+        ({"reducer": "topk", "reducer_params": "ratio=all"}, "'all' is not a number"),
+        ({"reducer": "topk", "reducer_params": "ratio=200%"}, "keep a share of 2"),
+        ({"reducer": "powersgd", "reducer_params": "rank=1.5"}, "1.5 is no rank"),
+    ],
+)
+def test_what_cannot_be_predicted_says_why(tmp_path, cells, reason):
+    (found,) = validate_iterations(str(write_iterations(tmp_path / "one", iteration(**cells)))).iterations
+    assert (found.predicted, found.scored) == (False, False)
+    assert reason in found.reason
+    assert "\n" not in found.reason
+
+
+def test_a_model_for_other_data_differs_in_its_fully_connected_layers(tmp_path):
+    small, large = (only_row(tmp_path, n_params=count) for count in ("23520842", "25557032"))
+    times_s = []
+    for row in (small, large):
+        write_iterations(tmp_path / "one", iteration(n_params=str(row.n_params)))
+        times_s.append(validate_iterations(str(tmp_path / "one")).iterations[0].communication_s)
+    assert times_s[0] / times_s[1] == pytest.approx(23520842 / 25557032, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("id,source\na,b\n", "has no column 'gpu'"),
+        (",".join(COLUMNS) + "\n", "has no row"),
+        (",".join(COLUMNS) + "\na\n", "row 2: it has 1 cells"),
+        (",".join([*COLUMNS, "id"]) + "\n", "has the column 'id' twice"),
+        (
+            "\n".join(",".join(row.values()) for row in (dict(zip(COLUMNS, COLUMNS, strict=True)), ROW, ROW)),
+            "row 2 too",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, capsys, text, message):
+    (tmp_path / "iterations.csv").write_text(text)
+    assert main(["validate", str(tmp_path)]) == 2
+    written = capsys.readouterr().err
+    assert message in written
+    assert written.count("\n") == 1
+
+
+def test_mutated_files_never_end_in_a_traceback(tmp_path):
+    text = (data_directory("measured_iterations") / "iterations.csv").read_text("utf-8").splitlines()
+    draw = random.Random(7)
+    for _ in range(25):
+        lines = [text[0], draw.choice(text[1:])]
+        line = draw.randrange(2) if draw.random() < 0.2 else 1
+        letters = list(lines[line])
+        for _ in range(draw.randrange(1, 4)):
+            letters[draw.randrange(len(letters))] = draw.choice(
+                ['"', ",", "-", "0", "9", "e", "\x00", "", " ", "\n", "é"]
+            )
+        lines[line] = "".join(letters)
+        (tmp_path / "iterations.csv").write_text("\n".join(lines), "utf-8")
+        try:
+            said = [row.reason or "" for row in validate_iterations(str(tmp_path)).iterations if not row.predicted]
+            assert all(said)
+        except S2SimError as error:
+            said = [str(error)]
+        assert not any("\n" in each for each in said)
+
+
+def test_the_command_writes_json_and_a_screen(tmp_path, capsys):
+    folder = write_iterations(tmp_path / "folder", iteration(), iteration(id="odd", gpu="abacus"))
+    assert main(["validate", str(folder), "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["id"] for row in found["iterations"]] == ["dense", "odd"]
+    assert set(found["iterations"][0]) >= {"id", "predicted", "reason", "iteration_s", "communication_s", "wins"}
+    assert (found["iterations"][1]["predicted"], found["iterations"][1]["iteration_s"]) == (False, None)
+    assert (found["overall"]["sources"], found["by_source"][0]["name"]) == (1, "here")
+    assert main(["validate", str(folder)]) == 0
+    screen = capsys.readouterr().out
+    assert "2 iterations of 1 sources in folder" in screen
+    assert "Not predicted: odd: the GPU 'abacus'" in " ".join(screen.split())
+    assert main(["validate", str(folder), "--html", "page.html"]) == 2
+
+
+@pytest.fixture(scope="module")
+def public():
+    return validate_iterations()
+
+
+def test_public_iterations_are_predicted_as_well_as_the_page_says(public):
+    with (data_directory("measured_iterations") / "iterations.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [found.id for found in public.iterations] == [row["id"] for row in rows]
+    assert public.overall.iteration.median <= 0.10
+    not_told = {row["id"] for row in rows if row["overlap_kind"] == "unknown"}
+    assert {found.id for found in public.iterations if not found.predicted} == not_told
+
+
+def test_merging_is_ordered_as_its_authors_measured(public):
+    times_s = {found.id: found.iteration_s for found in public.iterations}
+    for workers in range(4):
+        alone, each, merged = (times_s[f"hkbu_{first + workers:03}"] for first in (1, 5, 9))
+        assert merged <= each * 1.001 < alone
