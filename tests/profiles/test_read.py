@@ -177,7 +177,14 @@ def test_shipped_profiles_are_those_of_their_models(name):
 
 def test_spans_are_those_that_were_measured():
     # The head of the file that they come from: the span from the first gradient to the last.
-    spans_ms = {"vgg-16": 85.31, "resnet-50": 63.533, "resnet-101": 120.391, "bert-base": 66.335, "bert-large": 204.171}
+    spans_ms = {
+        "vgg-16": 85.31,
+        "resnet-50": 63.533,
+        "resnet-101": 120.391,
+        "bert-base": 66.335,
+        "bert-large": 204.171,
+        "ugatit": 434.241,
+    }
     for name, span_ms in spans_ms.items():
         assert load_profile(name).backward_ps == pytest.approx(span_ms * 1e9, abs=1)
     gpt2 = load_profile("gpt2")

@@ -93,6 +93,9 @@ def test_a_measured_profile_grows_with_the_batch_and_is_then_estimated():
     assert load_profile("resnet-50", batch=32, gpu="v100") == once
     with pytest.raises(S2SimError, match="at least 1"):
         load_profile("resnet-50", batch=0)
+    for name in ("resnet-50", "resnet-152"):
+        with pytest.raises(S2SimError, match=r"more than 1e\+06 s .*smaller"):
+            load_profile(name, batch=10**20)
 
 
 def test_a_measured_profile_goes_to_another_gpu_by_peaks_and_bandwidths():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING
 
 from s2sim.data import data_directory
@@ -18,12 +19,15 @@ from s2sim.units import PS_PER_S, format_seconds
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pydantic import TypeAdapter
+
     from s2sim.profiles.form import ProfileFile
     from s2sim.profiles.profile import Profile
 
 _SUFFIX = ".toml"
 # Problems that one line still tells.
 _MOST_PROBLEMS = 3
+_MOST_PS = 10**6 * PS_PER_S
 
 
 def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None = None) -> Profile:
@@ -49,6 +53,23 @@ def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None
         In one line, where there is no such profile or its file is none. `UnknownNameError` names the nearest.
     """
     name, file = read_profile_file(name_or_path)
+    try:
+        return _checked(_profile(name, file, gpu, batch))
+    except S2SimError as error:
+        raise type(error)(f"profile {name_or_path}: {error}") from None
+
+
+def _checked(profile: Profile) -> Profile:
+    """Return a profile unless it takes longer than any iteration does, so that times overflow nowhere."""
+    if profile.forward_ps + profile.backward_ps + profile.optimizer_ps > _MOST_PS:
+        raise S2SimError(
+            f"a mini-batch of {profile.batch} computes for more than {format_seconds(_MOST_PS / PS_PER_S)} on "
+            f"{profile.gpu}: ask for a smaller one"
+        )
+    return profile
+
+
+def _profile(name: str, file: ProfileFile, gpu: str | None, batch: int | None) -> Profile:
     if batch is not None and batch < 1:
         raise S2SimError(f"a mini-batch of {batch} is none: ask for at least 1")
     if file.efficiency is not None:
@@ -61,10 +82,7 @@ def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None
             rule=file.optimizer.rule or "sgd-momentum",
             name=name,
         )
-    try:
-        profile = measured_profile(name, file)
-    except S2SimError as error:
-        raise type(error)(f"profile {name_or_path}: {error}") from None
+    profile = measured_profile(name, file)
     if batch is not None:
         profile = with_batch(profile, batch)
     return profile if gpu is None else on_gpu(profile, load_gpu(file.gpu), load_gpu(gpu), file.precision)
@@ -89,9 +107,9 @@ def profile_names() -> list[str]:
 def list_profiles() -> list[tuple[str, str, str]]:
     """Return (name, one-line summary with units, source) of every shipped profile."""
     rows = []
-    for name in _shipped():
-        profile = load_profile(name)
-        _, file = read_profile_file(name)
+    for name, path in _shipped().items():
+        file = _read(path)
+        profile = _profile(name, file, None, None)
         times = ", ".join(
             f"{what} {format_seconds(time_ps / PS_PER_S)}"
             for what, time_ps in (("forward", profile.forward_ps), ("backward", profile.backward_ps))
@@ -105,17 +123,24 @@ def _shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(data_directory("profiles").glob(f"*{_SUFFIX}"))}
 
 
-def _read(path: Path) -> ProfileFile:
-    from pydantic import TypeAdapter, ValidationError
+@cache
+def _form() -> TypeAdapter[ProfileFile]:
+    from pydantic import TypeAdapter
 
     from s2sim.profiles.form import ProfileFile
+
+    return TypeAdapter(ProfileFile)
+
+
+def _read(path: Path) -> ProfileFile:
+    from pydantic import ValidationError
 
     content = read_toml(path, S2SimError)
     if not content:
         raise S2SimError(f"{path} is empty: a profile says model, gpu, batch and times (s2sim profile show --help)")
     try:
         # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
-        return TypeAdapter(ProfileFile).validate_json(json.dumps(content, default=str), strict=True)
+        return _form().validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
         found = problems_of(error.errors(include_url=False), "profile", _MOST_PROBLEMS)
         raise S2SimError(f"{path} is not a compute profile: {found}") from None

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from s2sim.data import data_directory
 from s2sim.errors import S2SimError, problems_of, unknown_name
 from s2sim.text_files import read_toml
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 Kind: TypeAlias = Literal["published", "estimated", "user"]
 
@@ -212,13 +216,20 @@ def _shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(data_directory("models").glob(f"*{_SUFFIX}"))}
 
 
+@cache
+def _form() -> TypeAdapter[LayerTable]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(LayerTable)
+
+
 def _read(path: Path, name: str) -> Model:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     content = read_toml(path, S2SimError)
     try:
         # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
-        table = TypeAdapter(LayerTable).validate_json(json.dumps(content, default=str), strict=True)
+        table = _form().validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
         found = problems_of(error.errors(include_url=False), "table")
         raise S2SimError(f"{path} is not a layer table: {found}") from None
