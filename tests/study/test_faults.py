@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import simpy
 
-from s2sim.errors import OptionError, S2SimWarning, TopologyError
+from s2sim.errors import OptionError, S2SimWarning, TopologyError, UnknownNameError
 from s2sim.replay.faults.disturbance import Disturbance
 from s2sim.replay.faults.registry import make_faults
 from s2sim.study.collective.outcome import result_of
@@ -138,6 +138,37 @@ def test_jitter_reaches_others_as_messages_take_it_there(cluster_file, workers):
     # In rounds all would wait for the latest of all.
     added_ps = ends_ps.max() - planned.timed.duration_ps
     assert added_ps <= latest_ps * (1 if workers < 16 else 0.7)
+
+
+def test_messages_may_be_waited_for_alone_without_any_fault(cluster_file):
+    topology = cluster_file('kind = "fat-tree"\nhosts_per_leaf = 4\nuplinks_per_leaf = 2')
+    asked = {"workers": 16, "algorithm": "pairwise", "kind": "all_to_all", "placement": "random", "seed": 1}
+    clocked, by_message = collective(topology, **asked), collective(topology, **asked, execution="by-message")
+    assert by_message.clocked_s == clocked.time_s > by_message.time_s >= by_message.lower_bound_s
+    assert by_message.to_json()["clocked_s"] == clocked.time_s
+    assert "where all ranks wait for whole rounds: by message it takes -" in " ".join(str(by_message).split())
+    assert by_message.spec_sha256 != clocked.spec_sha256
+    assert clocked.clocked_s is None
+    assert "clocked_s" not in clocked.to_json()
+    assert sum(item.bytes for item in by_message.bottlenecks) == pytest.approx(
+        sum(item.bytes for item in clocked.bottlenecks)
+    )
+    # Where links are not shared nothing changes.
+    alone = collective(topology, execution="by-message")
+    assert alone.clocked_s == alone.time_s
+    assert "it takes the same" in " ".join(str(alone).split())
+
+
+def test_executions_that_cannot_be_are_refused(cluster_file):
+    topology = cluster_file(SWITCH)
+    with pytest.raises(UnknownNameError, match="did you mean 'by-message'"):
+        collective(topology, execution="by-mesage")
+    with pytest.raises(OptionError, match="under jitter:latency=1us ranks wait for their own messages alone"):
+        collective(topology, "jitter:latency=1us", execution="clocked")
+    with pytest.raises(OptionError, match="leave it out, or --groups, --network packet"):
+        collective(topology, execution="by-message", cross_check=True)
+    with pytest.raises(OptionError, match="of one group of ranks"):
+        collective(topology, execution="by-message", groups="tp=2,dp=rest")
 
 
 def test_jitter_delays_transfers_alike_on_any_traffic(cluster_file):

@@ -119,6 +119,14 @@ def collective_command(
             show_default="one group of all workers",
         ),
     ] = None,
+    execution: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="clocked: all ranks wait for whole rounds; by-message: each for its own messages alone, with the time "
+            "of clocked rounds beside it; auto: by message where faults make ranks or messages unequal.",
+        ),
+    ] = "auto",
     overrides: SetOption = None,
     seed: SeedOption = 0,
     network: NetworkOption = "fluid",
@@ -209,6 +217,7 @@ def collective_command(
             root=root,
             library=library,
             groups=groups,
+            execution=execution,
             network=network,
             packet_bytes=parse_size("--packet-bytes", packet_bytes),
             buffer_bytes=parse_size("--buffer", buffer),

@@ -81,6 +81,14 @@ def _time(result: CollectiveResult) -> str:
     return text if result.band is None else f"{text} ({band_text(result.band.low_s, result.band.high_s)})"
 
 
+def _clocked(result: CollectiveResult) -> list[tuple[str, str]]:
+    if result.clocked_s is None:
+        return []
+    difference = (result.time_s - result.clocked_s) / (result.clocked_s or 1)
+    waiting = f"by message it takes {difference:+.1%}" if difference else "by message it takes the same"
+    return [("in rounds", f"{format_seconds(result.clocked_s)} where all ranks wait for whole rounds: {waiting}")]
+
+
 def _cross_check(result: CollectiveResult) -> list[tuple[str, str]]:
     check = result.cross_check
     if check is None:
@@ -109,6 +117,7 @@ def collective_lines(result: CollectiveResult) -> list[str]:
         *aligned(
             [
                 ("time", _time(result)),
+                *_clocked(result),
                 *_cross_check(result),
                 *_beside(result),
                 ("algbw", f"{rates_text(result.algbw_Bps)}: size over time"),

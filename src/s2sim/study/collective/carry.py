@@ -57,7 +57,7 @@ def carry(planned: PlannedCollective, progress: Progress = SILENT) -> Carried:
             check = compare(schedule, cluster, spec, fluid_ps=timed.duration_ps, packets_ps=packets_ps)
     if spec.network == "packet":
         return Carried(packets_ps, packet_ends_ps, sent, check, in_order(effects, scenario.faults))
-    if scenario.disturbed:
+    if planned.by_message:
         disturbed = disturb_collective(schedule, cluster, scenario.faults)
         both = in_order([*effects, *disturbed.effects], scenario.faults)
         return Carried(disturbed.duration_ps, disturbed.ends_ps, lambda _: [disturbed.sent], check, both)

@@ -50,6 +50,9 @@ def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> Collec
         size_bytes=size_bytes,
         network=spec.network,
         time_s=time_s,
+        clocked_s=None
+        if spec.execution != "by-message" or planned.scenario.disturbed
+        else timed.duration_ps / PS_PER_S,
         lower_bound_s=bound.seconds,
         lower_bound_why=bound.derivation,
         closed_form_s=closed,
@@ -61,7 +64,7 @@ def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> Collec
         cross_check=carried.check,
         effects=carried.effects,
         band=None
-        if planned.scenario.disturbed or beside is not None
+        if planned.by_message or beside is not None
         else band_around(time_s, cluster, planned.profile, demand.kind, size_bytes),
         beside=None if beside is None else beside.row(demand, time_s),
         notes=tuple(outside_notes(planned.library, planned.scenario, demand.ranks, [(demand.kind, size_bytes)])),

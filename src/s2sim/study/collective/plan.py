@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
 from s2sim.collectives.libraries.profile import PLAIN, Profile
 from s2sim.collectives.libraries.tables import IDEAL, choose_library
-from s2sim.errors import S2SimWarning
+from s2sim.errors import OptionError, S2SimWarning
 from s2sim.study.collective.beside import groups_beside
 from s2sim.study.collective.sizes import make_demand
 from s2sim.study.scenario.content import profile_content
@@ -46,17 +46,29 @@ class PlannedCollective:
     library: Library | None
     beside: Beside | None = None
 
+    @property
+    def by_message(self) -> bool:
+        """Whether every rank waits for its own messages alone."""
+        return self.scenario.disturbed or self.spec.execution == "by-message"
+
     def spec_sha256(self) -> str:
         """Return the hash of what is computed."""
         demand = self.demand
         asked = [demand.kind, self.spec.size_bytes, demand.root, profile_content(self.profile)]
         groups = [] if self.beside is None else [self.beside.groups.text]
-        return traffic_sha256(self.spec, self.scenario, self.cluster.workers, *asked, *groups)
+        how = [self.spec.execution] if self.by_message and not self.scenario.disturbed else []
+        return traffic_sha256(self.spec, self.scenario, self.cluster.workers, *asked, *groups, *how)
 
 
 def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
     """Return the schedule of one collective on a cluster, and its time."""
     scenario = resolve_traffic(spec, spec.algorithm)
+    if spec.execution == "clocked" and scenario.disturbed:
+        fault = next(fault.text for fault in scenario.faults if not fault.permanent)
+        raise OptionError(
+            f"execution clocked: under {fault} ranks wait for their own messages alone, and rounds have no clock: "
+            "leave it out"
+        )
     library = None if spec.library is None else _library(spec.library, scenario.shape)
     profile = PLAIN if library is None else library.profile
     beside = None if spec.groups is None else groups_beside(spec.groups, spec.workers, scenario, profile)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class _More(TypedDict):
     faults: NotRequired[list[str]]
     fault_effects: NotRequired[list[str]]
+    clocked_s: NotRequired[float]
     cross_check: NotRequired[CollectiveCheck]
     terms: NotRequired[tuple[TermRow, ...]]
     band: NotRequired[Band]
@@ -54,6 +55,8 @@ class CollectiveResult(FaultedForm):
         The busiest links.
     rank_finish_s : tuple of float
         When the last message from or to each rank has been delivered.
+    clocked_s : float or None
+        The time where rounds are clocked for all ranks, where it was asked for without that.
     cross_check : CollectiveCheck or None
         What the other network makes of it, where that was asked for.
     effects : tuple of Effect
@@ -88,6 +91,7 @@ class CollectiveResult(FaultedForm):
     bytes_per_rank: int
     bottlenecks: tuple[LinkLoad, ...]
     rank_finish_s: tuple[float, ...]
+    clocked_s: float | None = field(default=None, metadata=LEFT_OUT)
     cross_check: CollectiveCheck | None = field(default=None, metadata=LEFT_OUT)
     effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
     terms: tuple[TermRow, ...] = field(default=(), metadata=LEFT_OUT)
@@ -96,8 +100,10 @@ class CollectiveResult(FaultedForm):
     beside: BesideRow | None = field(default=None, metadata=LEFT_OUT)
 
     def more_json(self) -> _More:
-        """Return what is not always there: the other network, terms, the band, notes and faults."""
+        """Return what is not always there: clocked rounds, the other network, terms, the band, notes and faults."""
         more: _More = {}
+        if self.clocked_s is not None:
+            more["clocked_s"] = self.clocked_s
         if self.cross_check is not None:
             more["cross_check"] = self.cross_check
         if self.terms:

@@ -31,7 +31,8 @@ def run_collective(
         As nccl-tests counts it, or what each rank contributes.
     **options
         The other fields of `s2sim.study.collective.spec.CollectiveSpec`: ``algorithm``, ``placement``, ``overrides``,
-        ``seed``, ``root``, ``groups``, ``faults``, ``network``, ``packet_bytes``, ``buffer_bytes``, ``cross_check``.
+        ``seed``, ``root``, ``library``, ``groups``, ``execution``, ``faults``, ``network``, ``packet_bytes``,
+        ``buffer_bytes``, ``cross_check``.
 
     Raises
     ------

@@ -48,7 +48,7 @@ def simulate_rows(
     """
     planned = plan_collective(spec)
     cluster, sizes = planned.cluster, [each.row.size_bytes for each in found]
-    if spec.network != "fluid" or planned.scenario.disturbed:
+    if spec.network != "fluid" or planned.by_message:
         timed, _, notes = time_sizes(spec, sizes, progress)
         return [SimulatedRow(size.size_bytes, size.time_s, size.algorithm, "", ()) for size in timed], cluster, notes
     notes = outside_notes(planned.library, planned.scenario, spec.workers, [(spec.kind, size) for size in sizes])

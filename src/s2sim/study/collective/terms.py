@@ -47,9 +47,9 @@ def term_rows(terms: Iterable[Term]) -> tuple[TermRow, ...]:
 
 def terms_of_planned(planned: PlannedCollective) -> tuple[TermRow, ...]:
     """Return the terms of a planned collective; `OptionError` where other things decide its time."""
-    if planned.spec.network != "fluid" or planned.scenario.disturbed:
+    if planned.spec.network != "fluid" or planned.by_message:
         raise OptionError(
-            "--terms is of the fluid network with nothing else in flight: leave --network packet, and faults that "
-            "begin later, out"
+            "--terms is of clocked rounds on the fluid network with nothing else in flight: leave --network packet, "
+            "--execution by-message, and faults that begin later, out"
         )
     return term_rows(terms_of(planned.timed, planned.cluster))

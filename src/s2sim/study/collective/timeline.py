@@ -22,7 +22,7 @@ def timeline_of(planned: PlannedCollective) -> Timeline:
     def note(ran: RanRound) -> None:
         timeline.add_round(ran, schedule.demand.kind)
 
-    if planned.scenario.disturbed:
+    if planned.by_message:
         disturb_collective(schedule, planned.cluster, planned.scenario.faults, note, timeline.add_loads)
     else:
         simulate_ps(schedule, planned.cluster, note, timeline.add_loads)
