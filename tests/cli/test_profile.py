@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from s2sim.profiles.read import load_profile, profile_names
+from s2sim.profiles.opened import profile_names
+from s2sim.profiles.read import load_profile
 
 
 def test_a_profile_is_shown_with_units_and_origins(s2sim):

@@ -17,9 +17,9 @@ def per_s(profile):
     return profile.batch * 1e12 / (profile.forward_ps + profile.backward_ps + profile.optimizer_ps)
 
 
-# github.com/NVIDIA/DeepLearningExamples, one GPU: PyTorch/Classification/ConvNets/resnet50v1.5 (V100 of 16 and 32 GB,
-# FP32), PyTorch/LanguageModeling/BERT (7 sequences of 384 on a V100 of 32 GB, FP32, DGX-1 and DGX-2) and
-# PyTorch/Translation/GNMT (V100, FP32, 128 pairs, words of both languages).
+# github.com/NVIDIA/DeepLearningExamples, one GPU, in FP32 and mixed precision:
+# PyTorch/Classification/ConvNets/resnet50v1.5 (V100 of 16 and 32 GB), PyTorch/LanguageModeling/BERT (7 or 14 sequences
+# of 384 on a V100 of 32 GB, DGX-1 and DGX-2) and PyTorch/Translation/GNMT (V100, 128 pairs, words of both languages).
 @pytest.mark.parametrize(
     ("name", "batch", "items", "published", "within"),
     [
@@ -28,10 +28,21 @@ def per_s(profile):
         ("bert-large", 7, 512, 7.56 * 384, 0.2),
         ("bert-large", 7, 512, 8.47 * 384, 0.2),
         ("gnmt-8", 128, 54, 21_424, 0.05),
+        ("resnet-50:precision=fp16", 256, 1, 1200, 0.25),
+        ("bert-large:precision=fp16", 14, 512, 26.04 * 384, 0.25),
+        ("bert-large:precision=fp16", 14, 512, 28.28 * 384, 0.25),
+        ("gnmt-8:precision=fp16", 128, 54, 68_312, 0.15),
     ],
 )
-def test_throughput_of_one_gpu(name, batch, items, published, within):
+def test_throughput_of_a_v100(name, batch, items, published, within):
     assert items * per_s(load_profile(name, gpu="v100", batch=batch)) == pytest.approx(published, rel=within)
+
+
+# The same, A100 of 80 GB.
+@pytest.mark.parametrize(("precision", "published"), [("tf32", 938), ("fp16", 2470)])
+def test_throughput_of_an_a100(precision, published):
+    profile = load_profile(f"resnet-50:precision={precision}", gpu="a100-80gb", batch=256)
+    assert per_s(profile) == pytest.approx(published, rel=0.25)
 
 
 # Llama 2, arXiv:2307.09288, table 2: GPU hours of A100 80 GB for 2.0T tokens, in which they communicate too.
@@ -74,9 +85,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "profiles.md"
 
 def test_the_page_says_what_profiles_give():
     llamas = [round(4096 * per_s(load_profile(name))) for name in ("llama-7b", "llama-70b")]
+    rates = [
+        per_s(load_profile(f"resnet-50:precision={precision}", gpu=gpu, batch=128))
+        for precision, gpu in (("fp16", "v100"), ("fp16", "a100-80gb"), ("tf32", "a100-80gb"))
+    ]
     gnmt = load_profile("gnmt-8")
     for text in (
         f"| {per_s(load_profile('resnet-50')):.0f} images/s |",
+        f"| {rates[0]:.0f} and {rates[1]:,.0f} images/s |",
+        f"| {rates[2]:,.0f} images/s |",
         f"| {round(512 * per_s(load_profile('bert-large')), -1):,.0f} tokens/s |",
         f"| {54 * per_s(load_profile('gnmt-8', batch=128)):,.0f} words/s |",
         f"| {gnmt.forward_ps / 1e9:.0f} and {gnmt.backward_ps / 1e9:.0f} ms |",

@@ -9,7 +9,8 @@ import pytest
 
 from s2sim.errors import S2SimError, UnknownNameError
 from s2sim.gradients.extrapolation.models import load_model
-from s2sim.profiles.read import list_profiles, load_profile, profile_names, read_profile_file
+from s2sim.profiles.opened import open_profile, profile_names
+from s2sim.profiles.read import list_profiles, load_profile
 
 TABLE = """
 description = "two layers"
@@ -170,7 +171,7 @@ def test_shipped_profiles_are_those_of_their_models(name):
     assert profile.optimizer_ps > 0
     assert 0 < profile.memory_bound < 1
     assert profile.source
-    _, file = read_profile_file(name)
+    file = open_profile(name)[0].file
     for stated in (file.batch, file.efficiency, file.forward, file.memory_bound, file.optimizer):
         assert stated is None or stated.source
 

@@ -107,6 +107,45 @@ def test_a_measured_profile_goes_to_another_gpu_by_peaks_and_bandwidths():
     assert there.backward_ps == pytest.approx(factor * here.backward_ps, rel=1e-6)
     assert there.optimizer_ps == pytest.approx(by_memory * here.optimizer_ps, rel=1e-6)
     assert there.memory_bound == pytest.approx(here.memory_bound * by_memory / factor)
-    assert "carried from v100 to a100" in there.source
+    assert "carried from fp32 on v100 to fp32 on a100" in there.source
     with pytest.raises(S2SimError, match="unknown GPU"):
         load_profile("resnet-50", gpu="v1000")
+
+
+def test_a_precision_behind_the_name_changes_peak_and_bytes():
+    full, half = load_profile("resnet-50"), load_profile("resnet-50:precision=fp16")
+    memory = full.memory_bound / 2
+    products = (1 - full.memory_bound) * 15.7 / (125 * 0.5)
+    assert (half.gpu, half.kind) == ("v100", "estimated")
+    assert half.backward_ps == pytest.approx((memory + products) * full.backward_ps, rel=1e-6)
+    assert half.memory_bound == pytest.approx(memory / (memory + products))
+    assert half.optimizer_ps == full.optimizer_ps
+    assert "from fp32 on v100 to fp16 on v100" in half.source
+    assert load_profile("resnet-50:precision=fp32") == full
+
+
+def test_a_computed_profile_is_computed_in_another_precision():
+    model, gpu = load_model("resnet-152"), load_gpu("a100")
+    found = load_profile("resnet-152:precision=bf16", gpu="a100")
+    expected = computed_profile(model, gpu, 32, 0.74 * 0.5, precision="bf16")
+    assert (found.backward_ps, found.memory_bound) == (expected.backward_ps, expected.memory_bound)
+    stated = load_profile("resnet-152:precision=bf16,efficiency=0.3", gpu="a100")
+    assert stated.backward_ps == computed_profile(model, gpu, 32, 0.3, precision="bf16").backward_ps
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("resnet-50:precision=fp8", "precision=fp8"),
+        ("resnet-50:precison=fp16", "did you mean 'precision'"),
+        ("resnet-50:efficiency=0.5", "an efficiency changes nothing"),
+        ("resnet-152:efficiency=0", "an efficiency above 0"),
+        ("resnet-152:efficiency=nan", "an efficiency above 0"),
+        ("resnet-50:precision=tf32", "v100 has no peak for tf32"),
+        ("resnet-50:fp16", "is not key=value"),
+    ],
+)
+def test_wrong_options_are_told_in_one_line(asked, message):
+    with pytest.raises(S2SimError, match=message) as caught:
+        load_profile(asked)
+    assert "\n" not in str(caught.value)

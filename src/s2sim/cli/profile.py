@@ -15,7 +15,8 @@ _LIST = ("s2sim profile list", "s2sim profile list --json -")
 _SHOW = (
     "s2sim profile show resnet-50",
     "s2sim profile show gpt2 --batch 8",
-    "s2sim profile show bert-base --gpu a100 --json bert-on-a100.json",
+    "s2sim profile show resnet-50:precision=tf32 --gpu a100",
+    "s2sim profile show llama-7b:efficiency=0.4 --gpu h100 --json llama-on-h100.json",
     "s2sim profile show vgg-16 --png vgg-16.png",
 )
 _LARGEST = 5
@@ -31,7 +32,9 @@ app = typer.Typer(
 ProfileArgument = Annotated[
     str,
     typer.Argument(
-        metavar="PROFILE", help="Name of a shipped profile (see s2sim list profiles) or path of a TOML file."
+        metavar="PROFILE[:KEY=VALUE,...]",
+        help="Name of a shipped profile (see s2sim list profiles) or path of a TOML file; behind it may stand "
+        "precision=fp32, tf32, fp16 or bf16, and efficiency=0.4 where it is computed.",
     ),
 ]
 
@@ -75,9 +78,11 @@ def show_command(
     check_targets(json=json, png=png)
 
     from s2sim.profiles.describe import describe, stated_numbers
-    from s2sim.profiles.read import load_profile, read_profile_file
+    from s2sim.profiles.opened import open_profile
+    from s2sim.profiles.read import load_profile
 
-    _, file = read_profile_file(profile)
+    opened, _ = open_profile(profile)
+    file = opened.file
     described = describe(load_profile(profile, gpu=gpu, batch=batch))
     numbers = stated_numbers(file)
     if png is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimError
 from s2sim.profiles.optimizer import optimizer_ps
+from s2sim.profiles.precision import VALUE_BYTES
 from s2sim.profiles.profile import Profile, Ready
 from s2sim.units import PS_PER_S
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
 BACKWARD = 2
 """Backward of a layer over its forward: the gradient of its input, and that of its weights."""
-
-VALUE_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
-"""Of an activation or a weight, by the precision of matrix products."""
 
 
 def computed_profile(
@@ -94,7 +92,7 @@ def computed_profile(
     )
 
 
-def _seconds(layer: ModelLayer, gpu: Gpu, batch: int, rate_per_s: float, precision: str) -> tuple[float, float]:
+def _seconds(layer: ModelLayer, gpu: Gpu, batch: int, rate_per_s: float, precision: Precision) -> tuple[float, float]:
     """Return what a layer's forward takes, and how long of that the memory is what takes it."""
     products_s = 2 * layer.multiply_adds * batch / rate_per_s
     # Of a row-sparse table only the rows of the mini-batch are read, which its values count.

@@ -1,9 +1,11 @@
-"""What another mini-batch or GPU makes of a measured profile: an estimate, told in words."""
+"""What another mini-batch, GPU or precision makes of a measured profile: an estimate, told in words."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from s2sim.profiles.precision import VALUE_BYTES, reached
 
 if TYPE_CHECKING:
     from s2sim.profiles.form import Precision
@@ -21,22 +23,28 @@ def with_batch(profile: Profile, batch: int) -> Profile:
     )
 
 
-def on_gpu(profile: Profile, measured: Gpu, gpu: Gpu, precision: Precision) -> Profile:
-    """Return a profile on another GPU: what is bound by memory goes with its bandwidth, the rest with its peak."""
-    if gpu.name == measured.name:
+def on_gpu(profile: Profile, measured: tuple[Gpu, Precision], asked: tuple[Gpu, Precision]) -> Profile:
+    """Return a profile on another GPU or in another precision.
+
+    What is bound by memory goes with its bandwidth and the bytes of a value, the rest with the peak and the share of it
+    that products reach.
+    """
+    (here, held), (gpu, precision) = measured, asked
+    if gpu.name == here.name and precision == held:
         return profile
-    by_memory = measured.stream_Bps / gpu.stream_Bps
-    by_peak = measured.peak(precision) / gpu.peak(precision)
+    by_bandwidth = here.stream_Bps / gpu.stream_Bps
+    by_memory = by_bandwidth * VALUE_BYTES[precision] / VALUE_BYTES[held]
+    by_peak = here.peak(held) / (gpu.peak(precision) * reached(precision, held))
     memory = profile.memory_bound * by_memory
     whole = memory + (1 - profile.memory_bound) * by_peak
     scaled = _scaled(profile, whole)
     return replace(
         scaled,
         gpu=gpu.name,
-        optimizer_ps=round(profile.optimizer_ps * by_memory),
+        optimizer_ps=round(profile.optimizer_ps * by_bandwidth),
         memory_bound=memory / whole,
-        source=f"{profile.source}; carried from {measured.name} to {gpu.name} by their {precision} peaks (times "
-        f"{by_peak:.3g}) and memory bandwidths (times {by_memory:.3g})",
+        source=f"{profile.source}; carried from {held} on {here.name} to {precision} on {gpu.name}: matrix products by "
+        f"what they reach of the peak (times {by_peak:.3g}), the rest by memory (times {by_memory:.3g})",
     )
 
 

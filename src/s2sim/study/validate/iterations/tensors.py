@@ -11,7 +11,8 @@ import numpy as np
 from s2sim.errors import nearest
 from s2sim.gradients.extrapolation.models import load_model, model_names
 from s2sim.profiles.computed import computed_profile
-from s2sim.profiles.read import load_profile, profile_names
+from s2sim.profiles.opened import profile_names
+from s2sim.profiles.read import load_profile
 from s2sim.replay.iteration.compute import Compute
 from s2sim.study.validate.not_predicted import NotPredictedError
 from s2sim.topology.files.hardware import load_gpu
