@@ -59,3 +59,48 @@ def fair_rates():
     from .network.oracle import fair_rates
 
     return fair_rates
+
+
+def _event(name, start, duration, category="cpu_op", **arguments):
+    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "args": arguments}
+
+
+def _operation(name, start, duration, number, **more):
+    return _event(name, start, duration, **{"Sequence number": number, "Fwd thread id": 0}, **more)
+
+
+def _function(name, start, duration, number):
+    name = f"autograd::engine::evaluate_function: {name}Backward0"
+    return _event(name, start, duration, **{"Sequence number": number, "Fwd thread id": 1})
+
+
+def _accumulated(start, shape):
+    return _event("torch::autograd::AccumulateGrad", start, 10, **({} if shape is None else {"Input Dims": [shape]}))
+
+
+@pytest.fixture
+def profiler_step():
+    """Return what makes the events of one step in PyTorch's profiler: a table of 90 rows, then a linear layer.
+
+    Forward begins 100 us after the step, backward 300 us; gradients are there at 360, 440 and 570 us, all of them
+    ``later``.
+    """
+
+    def step(number, later=0, shapes=((7,), (7, 3), (90, 3))):
+        at, first = 1e9 + 10_000 * number, 3 * number
+        return [
+            _event(f"ProfilerStep#{number}", at, 1000 + later, category="user_annotation"),
+            _event("aten::randint", at + 10, 5),
+            _operation("aten::embedding", at + 100, 20, first, **{"Input Dims": [[90, 3], [4, 2]]}),
+            _operation("aten::t", at + 150, 5, first + 1),
+            _operation("aten::addmm", at + 160, 30, first + 2),
+            _function("Addmm", at + 300, 40, first + 2),
+            _accumulated(at + 350 + later, shapes[0]),
+            _function("T", at + 420 + later, 5, first + 1),
+            _accumulated(at + 430 + later, shapes[1]),
+            _function("Embedding", at + 450 + later, 100, first),
+            _accumulated(at + 560 + later, shapes[2]),
+            _event("Optimizer.step#SGD.step", at + 700 + later, 80, category="user_annotation"),
+        ]
+
+    return step

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
 import shlex
 from shutil import copy
 
@@ -26,6 +28,7 @@ def examples(command, name="s2sim"):
 EXAMPLES = dict(examples(get_command(app)))
 # Training takes its time and an extra.
 RECORD = "s2sim trace record"
+RECORD_PROFILE = "s2sim profile record"
 # It serves until somebody stops it; tests/notebooks runs what it serves.
 NOTEBOOK = "s2sim notebook"
 # Seconds each, even without those that are slow one by one.
@@ -38,7 +41,7 @@ HEAVY = {
     "s2sim codec regimes",
     "s2sim collective",
 }
-COMMANDS = [name for name in EXAMPLES if name not in {RECORD, NOTEBOOK}]
+COMMANDS = [name for name in EXAMPLES if name not in {RECORD, RECORD_PROFILE, NOTEBOOK}]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {
     "s2sim validate",
@@ -62,16 +65,21 @@ SLOW = {
 def lines_of_its_own(name):
     """Return a command's examples; a group's help repeats some of those of its commands."""
     below = {line for other in EXAMPLES if other.startswith(f"{name} ") for line in EXAMPLES[other]}
-    return [line for line in EXAMPLES[name] if line not in below and not line.startswith((RECORD, NOTEBOOK))]
+    return [
+        line for line in EXAMPLES[name] if line not in below and not line.startswith((RECORD, RECORD_PROFILE, NOTEBOOK))
+    ]
 
 
 @pytest.fixture
-def own_files(tmp_path, monkeypatch):
+def own_files(tmp_path, monkeypatch, profiler_step):
     """Change to a directory with the files of their own that users are told to name."""
     monkeypatch.chdir(tmp_path)
     for rank in range(2):
         for name in (f"rank{rank}", f"step0-rank{rank}", f"step1-rank{rank}"):
             np.save(tmp_path / f"{name}.npy", np.arange(6, dtype=np.float32) + rank)
+    steps = json.dumps({"traceEvents": [event for number in range(3) for event in profiler_step(number)]})
+    (tmp_path / "trace.json").write_text(steps)
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(steps.encode()))
     (tmp_path / "measured.log").write_text(
         "# Collective test starting: all_reduce_perf\n"
         "#   Rank  0 Pid 1 on a device  0 [0x18] H100\n#   Rank  1 Pid 2 on a device  1 [0x2a] H100\n"
@@ -117,3 +125,22 @@ def test_the_examples_of_record_are_understood(s2sim, monkeypatch):
     for line in EXAMPLES[RECORD]:
         assert s2sim(*shlex.split(line)[1:])[0] == 130
     assert seen == [("lstm", 64, ["my-text.txt"], "my-trace"), ("ncf", 8, [], "clicks")]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
+def test_the_examples_of_recording_profiles_are_understood(s2sim, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def record(*, name, model, module, batch, device, text, **_):
+        seen.append((name, model, module, batch, device, text))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("s2sim.bridge.timing.record.record_profile", record)
+    for line in EXAMPLES[RECORD_PROFILE]:
+        assert s2sim(*shlex.split(line)[1:])[0] == 130
+    assert seen == [
+        ("cnn", "cnn", None, None, "cpu", []),
+        ("lstm", "lstm:width=512", None, 64, "cuda", ["book.txt"]),
+        ("mine", None, "train.py:make", 32, "cuda", []),
+    ]

@@ -54,10 +54,11 @@ class Model(ABC):
     """A model's settings, filled from an option string, and the way to a task; numbers must be above zero.
 
     There may be no ``warmup_steps`` before the first recorded one. The optimizer moves the weights along the mean
-    gradient.
+    gradient. ``samples`` names the setting with the samples of one rank's mini-batch, empty where there is none.
     """
 
     needs_text: ClassVar[bool] = False
+    samples: ClassVar[str] = ""
 
     warmup_steps: int = 0
     optimizer: Literal["sgd", "adam"] = "adam"
@@ -71,6 +72,11 @@ class Model(ABC):
                 raise OptionError(f"model {owner}: {field.name}={value} is not above 0")
         if self.warmup_steps < 0:
             raise OptionError(f"model {owner}: warmup_steps={self.warmup_steps} is negative")
+
+    @property
+    def sample(self) -> str:
+        """What one sample of a mini-batch is."""
+        return "sample"
 
     @abstractmethod
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
@@ -100,6 +106,11 @@ def initialise(module: torch.nn.Module, sparse: frozenset[str], seed: int, *, em
                 parameter.copy_(torch.from_numpy(drawn))
             elif "bias" in name:
                 parameter.zero_()
+
+
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Return where a module's parameters are, and its mini-batches have to be."""
+    return next(module.parameters()).device
 
 
 @contextmanager

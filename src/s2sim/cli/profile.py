@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from s2sim.cli.options import JsonOption, PngOption, examples, help_without_command
+from s2sim.cli.profile_record import IMPORT, IMPORT_EXAMPLES, RECORD, RECORD_EXAMPLES, import_command, record_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ _MANY = 1e4
 app = typer.Typer(
     help="How long a model computes on a GPU, and when each gradient is there.",
     rich_markup_mode=None,
-    epilog=examples(_LIST[0], *_SHOW),
+    epilog=examples(_LIST[0], *_SHOW, RECORD[0], IMPORT[0]),
 )
 
 ProfileArgument = Annotated[
@@ -101,6 +102,12 @@ def show_command(
     show_lines(aligned(_largest(described["tensors"]), indent="  "))
     stated = [(item["field"], str(item["value"]), item["kind"], item["source"]) for item in numbers]
     show_lines(["", "Numbers of the file (field, value, kind, source):", *aligned(stated, indent="  ")])
+
+
+app.command("record", epilog=RECORD_EXAMPLES, short_help="Record a profile of a model in training.")(record_command)
+app.command("import", epilog=IMPORT_EXAMPLES, short_help="Make a profile of a trace of PyTorch's profiler.")(
+    import_command
+)
 
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from s2sim.arrays import Ints
 
+SPARSE_BELOW = 0.5
+"""Share of rows that are not zero from which on a table is no row-sparse one, where nobody says what it is."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSparse:

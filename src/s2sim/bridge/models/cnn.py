@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from s2sim.bridge.task import DataOrigin, Model, Task, initialise
+from s2sim.bridge.task import DataOrigin, Model, Task, device_of, initialise
 from s2sim.errors import S2SimError
 from s2sim.seeds import named_generator
 
@@ -23,10 +23,17 @@ if TYPE_CHECKING:
 class Cnn(Model):
     """Settings of the convolutional network; its second convolution has twice as many output channels as the first."""
 
+    samples: ClassVar[str] = "images"
+
     channels: int = 16
     hidden: int = 64
     images: int = 32
     warmup_steps: int = 50
+
+    @property
+    def sample(self) -> str:
+        """What one sample of a mini-batch is."""
+        return "image of 8 x 8"
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Load the digits, deal them out to the ranks, and build the network."""
@@ -64,7 +71,8 @@ class Cnn(Model):
         def loss(step: int, rank: int) -> torch.Tensor:
             start = rank * per_rank + (step % batches) * self.images
             part = slice(start, start + self.images)
-            return torch.nn.functional.cross_entropy(module(inputs[part]), targets[part])
+            device = device_of(module)
+            return torch.nn.functional.cross_entropy(module(inputs[part].to(device)), targets[part].to(device))
 
         return Task(
             module=module,

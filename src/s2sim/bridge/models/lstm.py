@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from s2sim.bridge.task import Model, Task, initialise
+from s2sim.bridge.task import Model, Task, device_of, initialise
 from s2sim.bridge.texts import read_corpus, shard_windows
 from s2sim.seeds import named_generator
 
@@ -36,6 +36,7 @@ class Lstm(Model):
     """
 
     needs_text: ClassVar[bool] = True
+    samples: ClassVar[str] = "sequences"
 
     width: int = 64
     sequences: int = 16
@@ -44,6 +45,11 @@ class Lstm(Model):
     warmup_steps: int = 40
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: float = 4.0
+
+    @property
+    def sample(self) -> str:
+        """What one sample of a mini-batch is."""
+        return f"sequence of {self.length} words"
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Read the text, give each rank a contiguous shard, and build the model."""
@@ -66,7 +72,7 @@ class Lstm(Model):
         draws = self.negatives
 
         def loss(step: int, rank: int) -> torch.Tensor:
-            window = windows[rank, step % windows.shape[1]]
+            window = windows[rank, step % windows.shape[1]].to(device_of(module))
             negatives = log_uniform_sample(named_generator(seed, "negatives", step), words, draws)
             hidden, _ = module["lstm"](module["encoder"](window[:, :-1]))
             return _sampled_softmax(
@@ -123,13 +129,14 @@ def _sampled_softmax(
     """
     import torch
 
-    sampled = torch.from_numpy(negatives)
+    device = hidden.device
+    sampled = torch.from_numpy(negatives).to(device)
     rows = table(torch.cat([targets, sampled]))
     true_rows, negative_rows = rows[: len(targets)], rows[len(targets) :]
     true = (hidden * true_rows).sum(dim=1, keepdim=True)
-    true = true - _log_inclusion(targets.numpy(), words, draws)[:, None]
-    others = hidden @ negative_rows.T - _log_inclusion(negatives, words, draws)
+    true = true - _log_inclusion(targets.cpu().numpy(), words, draws).to(device)[:, None]
+    others = hidden @ negative_rows.T - _log_inclusion(negatives, words, draws).to(device)
     others = others.masked_fill(targets[:, None] == sampled, -torch.inf)
     return torch.nn.functional.cross_entropy(
-        torch.cat([true, others], dim=1), torch.zeros(len(targets), dtype=torch.int64)
+        torch.cat([true, others], dim=1), torch.zeros(len(targets), dtype=torch.int64, device=device)
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from s2sim.bridge.stdlib import standard_library_interactions
-from s2sim.bridge.task import Model, Task, initialise
+from s2sim.bridge.task import Model, Task, device_of, initialise
 from s2sim.errors import S2SimError
 from s2sim.seeds import named_generator
 
@@ -26,11 +26,18 @@ if TYPE_CHECKING:
 class Ncf(Model):
     """Settings of the recommender: observed pairs in a mini-batch, and unobserved ones for each (the paper: 4)."""
 
+    samples: ClassVar[str] = "positives"
+
     width: int = 32
     positives: int = 128
     negatives: int = 4
     warmup_steps: int = 100
     learning_rate: float = 0.003
+
+    @property
+    def sample(self) -> str:
+        """What one sample of a mini-batch is."""
+        return f"observed pair and {self.negatives} others"
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Collect the interactions, deal them out to the ranks, and build the model."""
@@ -71,9 +78,13 @@ class Ncf(Model):
             chosen = order[start : start + self.positives]
             generator = named_generator(seed, "negatives", step, rank)
             users, items, labels = self._batch(interactions, observed, chosen, generator)
-            vectors = [module["embed_user"](torch.from_numpy(users)), module["embed_item"](torch.from_numpy(items))]
+            device = device_of(module)
+            user_numbers, item_numbers, wanted = (
+                torch.from_numpy(array).to(device) for array in (users, items, labels)
+            )
+            vectors = [module["embed_user"](user_numbers), module["embed_item"](item_numbers)]
             logits = module["mlp"](torch.cat(vectors, dim=1)).squeeze(1)
-            return torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(labels))
+            return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted)
 
         return Task(
             module=module,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from s2sim.bridge.task import Model, Task, initialise
+from s2sim.bridge.task import Model, Task, device_of, initialise
 from s2sim.bridge.texts import read_corpus, shard_windows
 from s2sim.errors import OptionError
 
@@ -31,6 +31,7 @@ class Transformer(Model):
     """
 
     needs_text: ClassVar[bool] = True
+    samples: ClassVar[str] = "sequences"
 
     width: int = 64
     heads: int = 4
@@ -46,6 +47,11 @@ class Transformer(Model):
             raise OptionError(f"model transformer: width={self.width} is no multiple of heads={self.heads}")
         if self.vocabulary < 2:
             raise OptionError(f"model transformer: vocabulary={self.vocabulary} is less than 2")
+
+    @property
+    def sample(self) -> str:
+        """What one sample of a mini-batch is."""
+        return f"sequence of {self.length} words"
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Read the text, give each rank a contiguous shard, and build the model."""
@@ -76,10 +82,11 @@ class Transformer(Model):
         mask = torch.nn.Transformer.generate_square_subsequent_mask(self.length)
 
         def loss(step: int, rank: int) -> torch.Tensor:
-            window = windows[rank, step % windows.shape[1]]
+            device = device_of(module)
+            window = windows[rank, step % windows.shape[1]].to(device)
             hidden = module["encoder"](window[:, :-1]) + module["position"].weight
             for block in blocks:
-                hidden = block(hidden, src_mask=mask, is_causal=True)
+                hidden = block(hidden, src_mask=mask.to(device), is_causal=True)
             logits = module["decoder"](module["norm"](hidden))
             return torch.nn.functional.cross_entropy(logits.reshape(-1, words), window[:, 1:].reshape(-1))
 

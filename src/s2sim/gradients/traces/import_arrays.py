@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from s2sim.codecs.bfloat16 import BFLOAT16, widen
 from s2sim.errors import TraceError
-from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
+from s2sim.gradients.gradient import SPARSE_BELOW, Gradient, RowSparse, as_row_sparse, to_dense
 from s2sim.gradients.traces.array_files import read_arrays
 from s2sim.gradients.traces.file_places import by_step_and_rank
 from s2sim.gradients.traces.manifest import Origin
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from s2sim.gradients.gradient import Layer
     from s2sim.gradients.traces.read import Trace
-
-# A table is stored as rows + values when every rank leaves more than half of its rows at zero.
-_SPARSE_BELOW = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ def _scan(paths: tuple[tuple[Path, ...], ...]) -> _Files:
                     f"{path}: layer {name!r} is {found.get(name, 'missing')}, in {first} it is "
                     f"{shapes.get(name, 'missing')}; every file needs the same layers and shapes"
                 )
-        sparse = {name for name in sparse if _row_share(layers[name]) < _SPARSE_BELOW}
+        sparse = {name for name in sparse if _row_share(layers[name]) < SPARSE_BELOW}
     return _Files(paths, tuple(shapes), frozenset(sparse), "bf16" if dtypes == {BFLOAT16} else "fp32")
 
 

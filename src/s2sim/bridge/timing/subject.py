@@ -1,0 +1,172 @@
+"""What is recorded: a module with its loss and optimizer, from the recorder's models or from a user's function."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from s2sim.bridge.record import MODELS
+from s2sim.bridge.texts import check_texts
+from s2sim.errors import OptionError, S2SimError
+from s2sim.options import build, split_option_string
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+
+    import torch
+
+    from s2sim.bridge.task import Model
+
+_FORM = "package.module:function or path.py:function"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subject:
+    """A model in training on one device.
+
+    Attributes
+    ----------
+    loss : callable
+        The number of a step to the loss of its mini-batch, a scalar.
+    batch : int
+        Samples of a mini-batch.
+    sparse : frozenset of str or None
+        Parameters whose gradient has few non-zero rows; None where their gradients have to tell.
+    """
+
+    module: torch.nn.Module
+    loss: Callable[[int], torch.Tensor]
+    optimizer: torch.optim.Optimizer
+    batch: int
+    sample: str
+    model: str
+    sparse: frozenset[str] | None
+
+
+def check_model(text: str, batch: int | None, texts: Sequence[Path]) -> Model:
+    """Return the settings of one of the recorder's models with a mini-batch; the first mistake is an error."""
+    name, options = split_option_string(text)
+    settings: Model = build(MODELS.get(name), options, f"model {name}")
+    if settings.needs_text and not texts:
+        raise OptionError(f"model {name} learns from text: name a file with --text")
+    if texts and not settings.needs_text:
+        raise OptionError(f"model {name} reads no text: leave --text out")
+    check_texts(texts)
+    if batch is None:
+        return settings
+    if not settings.samples:
+        raise OptionError(f"model {name} does not say which of its settings is the mini-batch: leave --batch out")
+    if settings.samples in options:
+        raise OptionError(f"--batch and {name}:{settings.samples}= are the same: give one of them")
+    changed: dict[str, Any] = {settings.samples: batch}
+    return replace(settings, **changed)
+
+
+def model_subject(settings: Model, device: str, texts: Sequence[Path], seed: int) -> Subject:
+    """Return a model of the recorder on a device, on the whole of its data."""
+    import torch
+
+    task = settings.prepare(workers=1, seed=seed, text=texts)
+    task.module.to(device)
+    optimizers: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+    optimizer = optimizers[settings.optimizer](task.module.parameters(), lr=settings.learning_rate)
+    return Subject(
+        module=task.module,
+        loss=lambda step: task.loss(step, 0),
+        optimizer=optimizer,
+        batch=getattr(settings, settings.samples) if settings.samples else task.batch,
+        sample=settings.sample,
+        model=task.model,
+        sparse=task.sparse,
+    )
+
+
+def function_subject(text: str, device: str, batch: int) -> Subject:
+    """Return what a user's function makes: called with ``batch`` and ``device``, it returns a module and a loss.
+
+    It may return an optimizer too; without one it is plain SGD. Whatever goes wrong in it is one `S2SimError`.
+    """
+    import torch
+
+    function = _load(text)
+    try:
+        made = function(batch=batch, device=device)
+    except Exception as error:  # a user's code may raise anything
+        raise failed(text, error) from error
+    parts = made if isinstance(made, tuple) else (made,)
+    if len(parts) not in {2, 3} or not isinstance(parts[0], torch.nn.Module) or not callable(parts[1]):
+        raise S2SimError(
+            f"--module {text} returned {_kinds(parts)}: return a torch.nn.Module and a function from the number of a "
+            "step to its loss, and an optimizer if it is not plain SGD"
+        )
+    module, loss = parts[:2]
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not trained:
+        raise S2SimError(f"--module {text}: the module has no parameter that is trained")
+    places = {parameter.device.type for parameter in trained}
+    if places != {device}:
+        raise S2SimError(
+            f"--module {text}: parameters are on {', '.join(sorted(places))}, not on {device}: move the module to the "
+            "device that the function is called with"
+        )
+    optimizer = parts[2] if len(parts) == 3 else torch.optim.SGD(trained, lr=1e-3)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise S2SimError(f"--module {text}: the third value is {_kinds(parts[2:])}, not a torch.optim.Optimizer")
+    place, _, name = text.rpartition(":")
+    return Subject(module, loss, optimizer, batch, "sample", f"{Path(place).name}:{name}", None)
+
+
+def failed(text: str, error: Exception) -> S2SimError:
+    """Return the error for what was raised in a user's function."""
+    lines = str(error).strip().splitlines()
+    return S2SimError(f"--module {text} failed: {type(error).__name__}{': ' if lines else ''}{' '.join(lines[:1])}")
+
+
+def _kinds(parts: tuple[Any, ...]) -> str:
+    return ", ".join(type(part).__name__ for part in parts)
+
+
+def _load(text: str) -> Callable[..., Any]:
+    place, separator, name = text.rpartition(":")
+    if not separator or not place or not name.isidentifier():
+        raise OptionError(f"--module {text!r} names no function: write {_FORM}")
+    try:
+        module = _file(Path(place)) if place.endswith(".py") else _package(place)
+    except Exception as error:  # a user's code may raise anything while it is imported
+        if isinstance(error, S2SimError):
+            raise
+        raise failed(text, error) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise OptionError(f"--module {text}: there is no function {name} in {place}")
+    return function  # type: ignore[no-any-return]  # what a user's function takes and returns is checked when called
+
+
+def _file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise OptionError(f"--module {path}: there is no such file; write {_FORM}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # What lies beside it may be imported by it, as if it were run.
+    _find_in(path.resolve().parent)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _package(name: str) -> ModuleType:
+    # As with `python -m`: modules in the working directory are found.
+    _find_in(Path.cwd())
+    return importlib.import_module(name)
+
+
+def _find_in(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
