@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from s2sim.reducers.measure import Error
 from s2sim.study.compare.judge import judge
 from s2sim.study.compare.verdict import Known, give_verdict
 from s2sim.study.measuring.gradients import Gradients
+from s2sim.study.measuring.iteration_row import IterationRow
 from s2sim.study.measuring.result import Result, Row
 from s2sim.study.measuring.row_parts import BoundRow, CollectiveRow, LoweringRow
 from s2sim.study.spec import RunSpec
@@ -64,6 +67,53 @@ def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=
     )
 
 
+def iterating(option_string="dense", workers=64, *, codec=0.0, exposed=0.03, hidden=0.02, waiting=0.002, error=0.0):
+    """Return the row of a reducer whose iterations were simulated, beside 0.35 s of compute."""
+    iteration = IterationRow(
+        forward=0.11,
+        backward=0.24,
+        codec=codec,
+        exposed_communication=exposed,
+        hidden_communication=hidden,
+        waiting=waiting,
+        optimizer=0.006,
+        spread_s=0.004,
+        iterations=5,
+        samples_per_s=32 * workers / (0.356 + codec + exposed + waiting),
+        discipline="ddp:bucket=25MiB",
+        buckets=20,
+        streams=1,
+    )
+    dense_s = 0.356 + 0.03 + 0.002
+    return replace(
+        make_row(option_string, workers, speedup=dense_s / iteration.total_s, error=error),
+        iteration=iteration,
+        iteration_s=iteration.total_s,
+        encode_s=codec / 2,
+        decode_s=codec / 2,
+        communication_s=exposed + hidden,
+        total_s=codec + exposed + hidden,
+    )
+
+
+def iterating_rows(workers=64, longer=1.0):
+    """Return a dozen of them, of which some lose to dense; communication is so many times as long."""
+    return (
+        iterating("dense", workers, exposed=0.03 * longer),
+        iterating("fp16", workers, codec=0.002, exposed=0.012 * longer),
+        iterating("topk:density=0.01", workers, codec=0.05, exposed=0.002 * longer, hidden=0.001, error=0.64),
+        iterating("topk:density=0.01,ef=true", workers, codec=0.051, exposed=0.002 * longer, hidden=0.001, error=0.64),
+        iterating("union", workers, codec=0.0012, exposed=0.015 * longer, hidden=0.012),
+        iterating("owner-reduce", workers, codec=0.001, exposed=0.018 * longer, hidden=0.013),
+        iterating("gather-rows", workers, codec=0.003, exposed=0.05 * longer, hidden=0.031),
+        iterating("s2:rows=3,cells=2", workers, codec=0.008, exposed=0.009 * longer, hidden=0.01, error=1.2),
+        iterating("s2-exact", workers, codec=0.011, exposed=0.01 * longer, hidden=0.01),
+        iterating("powersgd:rank=4", workers, codec=0.006, exposed=0.0, hidden=0.004, error=0.31),
+        iterating("qsgd:levels=15", workers, codec=0.004, exposed=0.008 * longer, hidden=0.011, error=0.21),
+        iterating("signsgd", workers, codec=0.002, exposed=0.001 * longer, hidden=0.002, waiting=0.004, error=0.9),
+    )
+
+
 @pytest.fixture(scope="session")
 def result():
     rows = (
@@ -74,8 +124,34 @@ def result():
     )
     rows = (*judge(rows[:2], None), *judge(rows[2:], None))
     verdicts = tuple(give_verdict(rows[place : place + 2], Known("<mine>")) for place in (0, 2))
+    return result_of(rows, verdicts)
+
+
+@pytest.fixture(scope="session")
+def iterations():
+    """A result of iterations with 64 workers."""
+    return _judged(iterating_rows())
+
+
+@pytest.fixture(scope="session")
+def scaled_iterations():
+    """A result of iterations with 8, 16 and 64 workers."""
+    return _judged(*(iterating_rows(workers, longer) for workers, longer in ((8, 0.2), (16, 0.5), (64, 1.0))))
+
+
+def _judged(*groups):
+    judged = [judge(rows, None) for rows in groups]
+    verdicts = tuple(give_verdict(rows, Known("nccl")) for rows in judged)
+    return result_of(tuple(row for rows in judged for row in rows), verdicts)
+
+
+def result_of(rows, verdicts):
     return Result(
-        spec=RunSpec(topology="fat-tree", workers=(4, 8), reducers=("dense", "topk:density=0.01")),
+        spec=RunSpec(
+            topology="fat-tree",
+            workers=tuple(dict.fromkeys(row.workers for row in rows)),
+            reducers=tuple(dict.fromkeys(row.option_string for row in rows)),
+        ),
         headline="<fat-tree> & co",
         gradients=Gradients(
             trace="<mine>",

@@ -205,7 +205,7 @@ def test_a_result_is_strict_json_with_the_promised_keys(result):
     }
     for row in value["results"]:
         assert promised <= row.keys()
-        assert row["time_s"].keys() == {"encode", "communication", "decode", "total"}
+        assert row["time_s"].keys() == {"encode", "communication", "decode", "total", "iteration"}
         assert row["error"].keys() == row["error_compressed"].keys() == {"relative_l2", "cosine"}
         assert all({"kind", "algorithm", "bytes", "time_s"} <= item.keys() for item in row["collectives"])
         assert row["extrapolated"] is None

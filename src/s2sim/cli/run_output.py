@@ -8,6 +8,7 @@ from s2sim.cli.output import show_grids, show_lines, show_paragraph
 from s2sim.collectives.libraries.tables import IDEAL, LIBRARIES
 from s2sim.report.tables import rows
 from s2sim.report.tables.answer import break_even_grid
+from s2sim.report.tables.iteration_parts import iteration_grids
 from s2sim.report.tables.screen import about_lines, result_table, verdict_lines
 from s2sim.report.tables.text import bottleneck_lines, lowering_lines
 
@@ -72,6 +73,7 @@ def _show_details(result: Result, defaults: str | None) -> None:
     """Print all that the first screen leaves out."""
     if defaults:
         show_paragraph(defaults)
+    show_grids(iteration_grids(result))
     show_grids(rows.comparison_grids(result))
     show_grids(rows.mechanics_grids(result))
     show_grids(rows.errors_grids(result))

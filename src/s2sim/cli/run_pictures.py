@@ -72,6 +72,10 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Fi
         from s2sim.report.figures.scaling import scaling_figure
 
         return scaling_figure(rows, subtitle, _never_winning(result))
+    if all(row.iteration is not None for row in result.rows):
+        from s2sim.report.figures.iterations import iterations_figure
+
+        return iterations_figure(rows, subtitle)
     from s2sim.report.figures.breakdown import breakdown_figure
 
     fastest_first = {count: sorted(own, key=lambda row: row.total_s) for count, own in rows.items()}

@@ -35,6 +35,17 @@ LOOKS = {
     "s2-exact": Look("#882255", "*"),
 }
 
+PARTS = {
+    "forward": "#BBBBBB",
+    "backward": "#888888",
+    "codec": "#E69F00",
+    "exposed communication": "#0072B2",
+    "waiting": "#CC79A7",
+    "optimizer": "#555555",
+    "hidden communication": "#9CC7E4",
+}
+"""Colours of the parts of an iteration: greys compute, a blue communicates; of Okabe and Ito what is none of these."""
+
 # Tol's "muted" scheme without the wine that is taken above, lighter than the first eight or of other hues.
 _COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#AA4499")
 _MARKERS = ("<", ">", "p", "h", "d", "H", "8")

@@ -23,6 +23,7 @@ from s2sim.report.figures.colours import family_of, look_of
 from s2sim.report.figures.end_names import PALE, named, names_height, names_width, write_names
 from s2sim.report.figures.figure_file import one_look
 from s2sim.report.figures.head import head_height, head_lines, write_head
+from s2sim.report.tables.iteration_parts import iteration_of, scaling_efficiencies
 from s2sim.units import format_seconds
 
 if TYPE_CHECKING:
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
 
     from s2sim.study.measuring.result import Row
 
 # Inches: beside the axes, between them, and of them.
 _LEFT, _BETWEEN, _TOP, _BOTTOM = 0.7, 0.65, 0.3, 0.6
 _LEAST_WIDTH, _LEAST_HEIGHT = 2.3, 2.7
+# Less than that from the least to the most is shown on a linear axis.
+_NARROW = 1.5
 
 
 class _Quantity(NamedTuple):
@@ -58,8 +62,9 @@ def scaling_figure(
 ) -> Figure:
     """Return time and efficiency of each reducer against the number of workers.
 
-    Efficiency is the share of an iteration in which GPUs compute; without compute there is none, and the speed-up over
-    dense stands in its place.
+    Where iterations were simulated, efficiency is the throughput of a worker over that with the fewest workers. Where
+    compute was only added, it is the share of an iteration in which GPUs compute; without compute there is none, and
+    the speed-up over dense stands in its place.
 
     Parameters
     ----------
@@ -98,6 +103,8 @@ def scaling_figure(
 
 
 def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
+    if all(row.iteration is not None for row in rows):
+        return _Quantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds), _scaling(rows)
     time = _Quantity("time of the communication phase", lambda row: row.total_s, format_seconds)
     if rows[0].iteration_s is None:
         return time, _Quantity(
@@ -106,18 +113,40 @@ def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
     return time, _Quantity("time that GPUs compute", _efficiency, lambda value: f"{value:.0%}", mark=1.0, share=True)
 
 
+def _scaling(rows: Sequence[Row]) -> _Quantity:
+    """Return the scaling efficiency of each of the rows, among those of its reducer."""
+    names = dict.fromkeys(row.option_string for row in rows)
+    shares = {name: scaling_efficiencies(row for row in rows if row.option_string == name) for name in names}
+    fewest = min(row.workers for row in rows)
+    title = f"throughput of a worker over that of {fewest}"
+    return _Quantity(
+        title, lambda row: shares[row.option_string][row.workers], lambda value: f"{value:.0%}", mark=1.0, share=True
+    )
+
+
 def _efficiency(row: Row) -> float:
     assert row.iteration_s is not None
     return 1 - row.total_s / row.iteration_s if row.iteration_s else 1.0
 
 
+def _round_ticks() -> Locator:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(8, steps=[1, 2, 5, 10])
+
+
 def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: Mapping[str, str]) -> None:
     plain(axes)
     counts = sorted({row.workers for row in rows})
+    values = [value for value in map(quantity.shown, rows) if isfinite(value)]
     if quantity.share:
-        lowest = min(map(quantity.of, rows))
-        axes.set_ylim(max(0.0, floor(10 * lowest - 0.2) / 10), 1.02)
-        axes.yaxis.set_major_formatter(lambda value, _: quantity.text(value) if value <= 1 else "")
+        axes.set_ylim(max(0.0, floor(10 * min(values) - 0.2) / 10), max(1.02, 1.02 * max(values)))
+        axes.yaxis.set_major_locator(_round_ticks())
+        axes.yaxis.set_major_formatter(lambda value, _: quantity.text(value))
+    elif quantity.mark is None and values and max(values) < _NARROW * min(values):
+        # Round numbers of a logarithmic axis are too far from each other.
+        axes.yaxis.set_major_locator(_round_ticks())
+        axes.yaxis.set_major_formatter(lambda value, _: quantity.text(value))
     else:
         set_log(axes, "y", log_limits(map(quantity.of, rows), include=quantity.mark), quantity.text)
     set_log(axes, "x", log_limits(counts, air=0.06), lambda value: f"{value:g}")

@@ -7,27 +7,32 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Grid, figures, tabulate, words
+from s2sim.report.tables.iteration_parts import exchange_text, hidden_text, iteration_of
 from s2sim.report.tables.scaling import as_dense_lines, unit_of
 from s2sim.report.tables.texts import (
     ENDS_WITH,
     REFUSED,
+    brief_seconds,
     factor_text,
     marked_workers,
     reason_lines,
     refused_lines,
     row_error_text,
+    throughput_text,
 )
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from s2sim.report.tables.grid import Column
     from s2sim.study.measuring.result import Result, Row
     from s2sim.study.measuring.row_parts import Judgement, Refused
     from s2sim.study.measuring.verdict_row import Verdict
 
 _BAR = 12
-_NAME = 27
+# Names in a table of communication, and in one of iterations, which has more columns.
+_NAME, _SHORT_NAME = 27, 19
 _ERROR = 7
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
@@ -91,7 +96,6 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     shown = sorted((row for row in rows if row not in folded), key=lambda row: _judgement(row).time_s)
     dense = next(row for row in rows if row.baseline)
     why = {row.option_string: _why_not(row, dense) for row in shown}
-    longest_s = max(_judgement(row).time_s for row in shown if why[row.option_string] is None)
     best = frozenset(
         place
         for place, row in enumerate(shown)
@@ -101,22 +105,47 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
         _title(rows),
         shown,
         words("reducer", lambda row: f"{'*' if shown.index(row) in best else ' '} {row.option_string}"),
-        figures("time", lambda row: format_seconds(_judgement(row).time_s)),
-        figures("speed-up", lambda row: factor_text(_judgement(row).speedup)),
-        figures("sent", lambda row: format_bytes(row.bytes_sent_per_rank)),
-        figures("error", lambda row: _in_seven(row_error_text(row))),
-        words("", lambda row: why[row.option_string] or _bar(_judgement(row).time_s / longest_s if longest_s else 0)),
+        *(_communication_columns(shown, why) if dense.iteration is None else _iteration_columns(why)),
     )
     faint = frozenset(place for place, row in enumerate(shown) if why[row.option_string] is not None)
     reasons = {row.option_string: _judgement(row).rejected or "" for row in shown}
     told = {name: reason for name, reason in reasons.items() if reason.startswith((_BAD_LAYER, _SCHEDULE))}
     means = {row.option_string: f"time and bytes are means over {row.period} steps" for row in shown if row.period > 1}
-    missing = tuple((f"  {each.reducer}", *[""] * 4, REFUSED) for each in refused)
+    empty = [""] * (len(grid.columns) - 2)
+    missing = tuple((f"  {each.reducer}", *empty, REFUSED) for each in refused)
     more = frozenset(range(len(shown), len(shown) + len(missing)))
-    return _in_lines(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best)), [
+    name = _NAME if dense.iteration is None else _SHORT_NAME
+    return _in_lines(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best), name), [
         *reason_lines(means | told),
         *as_dense_lines([row.option_string for row in folded]),
         *refused_lines(refused),
+    ]
+
+
+def _communication_columns(
+    shown: Sequence[Row], why: Mapping[str, str | None]
+) -> list[tuple[Column, Callable[[Row], str]]]:
+    """Return the columns beside names, where nothing runs beside communication."""
+    longest_s = max(_judgement(row).time_s for row in shown if why[row.option_string] is None)
+    return [
+        figures("time", lambda row: format_seconds(_judgement(row).time_s)),
+        figures("speed-up", lambda row: factor_text(_judgement(row).speedup)),
+        figures("sent", lambda row: format_bytes(row.bytes_sent_per_rank)),
+        figures("error", lambda row: _in_seven(row_error_text(row))),
+        words("", lambda row: why[row.option_string] or _bar(_judgement(row).time_s / longest_s if longest_s else 0)),
+    ]
+
+
+def _iteration_columns(why: Mapping[str, str | None]) -> list[tuple[Column, Callable[[Row], str]]]:
+    """Return the columns beside names, where iterations are compared."""
+    return [
+        figures("time", lambda row: format_seconds(_judgement(row).time_s)),
+        figures("speed-\nup", lambda row: factor_text(_judgement(row).speedup)),
+        figures("samples\n/s", lambda row: throughput_text(iteration_of(row).samples_per_s)),
+        figures("exposed", lambda row: brief_seconds(iteration_of(row).exposed_communication)),
+        figures("hidden", hidden_text),
+        figures("error", lambda row: _in_seven(row_error_text(row))),
+        words("", lambda row: why[row.option_string] or ""),
     ]
 
 
@@ -130,17 +159,20 @@ def _in_seven(error: str) -> str:
 
 
 def _title(rows: Sequence[Row]) -> str:
+    if rows[0].iteration is not None:
+        how = exchange_text(rows)
+        return f"{marked_workers(rows[0])}: time of {unit_of(rows)}, {how}; communication exposed and hidden"
     other = "sent, error: first step" if any(row.steps for row in rows) else "sent: by the busiest rank"
     return f"{marked_workers(rows[0])}: time of {unit_of(rows)}; {other}"
 
 
-def _in_lines(grid: Grid) -> Grid:
+def _in_lines(grid: Grid, width: int) -> Grid:
     """Return a table in which long names go on in a further row, so that it fits in 80 columns."""
     rows: list[tuple[str, ...]] = []
     faint: set[int] = set()
     strong: set[int] = set()
     for place, (name, *cells) in enumerate(grid.rows):
-        for number, line in enumerate(_name_lines(name)):
+        for number, line in enumerate(_name_lines(name, width)):
             if place in grid.faint:
                 faint.add(len(rows))
             if place in grid.strong:
@@ -149,15 +181,15 @@ def _in_lines(grid: Grid) -> Grid:
     return replace(grid, rows=tuple(rows), faint=frozenset(faint), strong=frozenset(strong))
 
 
-def _name_lines(name: str) -> list[str]:
-    """Return a marked option string in lines, broken after commas.
+def _name_lines(name: str, width: int = _NAME) -> list[str]:
+    """Return a marked option string in lines of about so many characters, broken after commas.
 
     >>> _name_lines("* s2:rows=3,cells=2,layers=all,bitmap=byte")
     ['* s2:rows=3,cells=2,', '    layers=all,bitmap=byte']
     """
     lines = [""]
     for part in re.findall(r"[^,]*,|[^,]+$", name):
-        if len(lines[-1]) + len(part) > _NAME + 2 and lines[-1]:
+        if len(lines[-1]) + len(part) > width + 2 and lines[-1]:
             lines.append("    ")
         lines[-1] += part
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from s2sim.report.tables.iteration_parts import iteration_grids
 from s2sim.report.tables.rows import comparison_grids
 from s2sim.report.tables.screen import about_lines, result_table, verdict_lines
 
@@ -42,9 +43,10 @@ def result_html(result: Result) -> str:
     about = _paragraphs(map(escape, [*below, *about_lines(result)]))
     caveats = _paragraphs(f"Note: {escape(note)}." for note in result.caveats)
     notes = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
+    details = [*iteration_grids(result), *comparison_grids(result)]
     return (
         f"<div>{verdict}{_table(grid)}{about}{caveats}<details><summary>Details</summary>"
-        f"{''.join(map(_table, comparison_grids(result)))}<ul>{notes}</ul></details></div>"
+        f"{''.join(map(_table, details))}<ul>{notes}</ul></details></div>"
     )
 
 

@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from s2sim.report.tables.grid import Column, Grid
+from s2sim.report.tables.iteration_parts import scaling_efficiencies
 from s2sim.report.tables.texts import REFUSED, factor_text, marked_workers, reason_lines, refused_lines
 from s2sim.units import format_seconds
 
@@ -31,10 +32,16 @@ def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
     verdicts = {verdict.workers: verdict for verdict in result.verdicts}
     never = {name: why for name, rows in shown.items() if (why := _why_never(list(rows.values())))}
     titles = {row.workers: marked_workers(row).replace(", ", ",\n") for row in result.rows}
+    simulated = all(row.iteration is not None for row in result.rows)
+    shares = {name: scaling_efficiencies(rows.values()) if simulated else {} for name, rows in shown.items()}
+    efficiency = f", throughput of a worker over that of {min(counts)}" if simulated else ""
     grid = Grid(
-        f"scaling: time of {unit_of(result.rows)}, speed-up over dense",
+        f"scaling: time of {unit_of(result.rows)}, speed-up over dense{efficiency}",
         (Column("reducer", numeric=False), *(Column(titles[count]) for count in counts)),
-        tuple((name, *(_cell(rows.get(count), verdicts[count]) for count in counts)) for name, rows in shown.items()),
+        tuple(
+            (name, *(_cell(rows.get(count), verdicts[count], shares[name].get(count)) for count in counts))
+            for name, rows in shown.items()
+        ),
         faint=frozenset(place for place, (name, rows) in enumerate(shown.items()) if name in never or not rows),
     )
     return grid, [*reason_lines(never), *as_dense_lines(as_dense), *refused_lines(result.refused)]
@@ -59,13 +66,14 @@ def unit_of(rows: Sequence[Row]) -> str:
     return f"{unit}, median step" if any(row.steps for row in rows) else unit
 
 
-def _cell(row: Row | None, verdict: Verdict) -> str:
+def _cell(row: Row | None, verdict: Verdict, efficiency: float | None) -> str:
     if row is None:
         return REFUSED
     judgement = row.judgement
     assert judgement is not None
     best = verdict.decision != "undecided" and row.option_string == verdict.best
-    return f"{'*' if best else ''}{format_seconds(judgement.time_s)}, {factor_text(judgement.speedup)}"
+    scaling = "" if efficiency is None else f", {round(100 * efficiency)}%"
+    return f"{'*' if best else ''}{format_seconds(judgement.time_s)}, {factor_text(judgement.speedup)}{scaling}"
 
 
 def _why_never(rows: Sequence[Row]) -> str | None:

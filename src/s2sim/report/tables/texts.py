@@ -83,6 +83,36 @@ def share_text(share: float) -> str:
     return "all" if share == 1 else f"{floor(share * 1e4) / 1e2:.2f}%"
 
 
+def throughput_text(samples_per_s: float | None) -> str:
+    """Return samples a second for reading, to three digits where they are few.
+
+    >>> throughput_text(12345.6), throughput_text(5.1234), throughput_text(None)
+    ('12,346', '5.12', '-')
+    """
+    if samples_per_s is None:
+        return UNDEFINED
+    return f"{samples_per_s:,.0f}" if samples_per_s >= 100 else f"{samples_per_s:.3g}"
+
+
+def percent_text(share: float) -> str:
+    """Return a share in whole percents, never rounded up to all or down to nothing.
+
+    >>> percent_text(0.999), percent_text(1.0), percent_text(0.0), percent_text(0.001)
+    ('99%', '100%', '0%', '1%')
+    """
+    percent = round(100 * share)
+    return f"{percent if share in (0, 1) else min(max(percent, 1), 99)}%"
+
+
+def brief_seconds(value_s: float) -> str:
+    """Return a time in three digits.
+
+    >>> brief_seconds(0.0018677)
+    '1.87 ms'
+    """
+    return format_seconds(float(f"{value_s:.3g}"))
+
+
 def workers_text(count: int) -> str:
     """Return a number of workers for reading."""
     return number_of(count, "worker")
