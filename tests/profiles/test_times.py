@@ -11,10 +11,12 @@ from s2sim.gradients.extrapolation.models import (
     Model,
     Published,
     load_model,
+    model_names,
 )
 from s2sim.profiles.computed import computed_profile
 from s2sim.profiles.read import load_profile
 from s2sim.topology.files.hardware import load_gpu
+from s2sim.topology.files.parts import list_parts
 from s2sim.units import PS_PER_S
 
 V100 = load_gpu("v100")
@@ -64,6 +66,26 @@ def test_gradients_are_ready_in_the_reverse_order_of_forward():
     assert names[:2] == ["pooler.dense.bias", "pooler.dense.weight"]
     assert names.index("encoder.layer.11.output.dense.weight") < names.index("encoder.layer.10.output.LayerNorm.bias")
     assert names[-1] == "embeddings.word_embeddings.weight"
+
+
+@pytest.mark.parametrize("gpu", [name for name, _, _ in list_parts("gpus")])
+def test_every_gpu_of_the_catalogue_computes_every_batch(gpu):
+    once, more = (load_profile("resnet-18", gpu=gpu, batch=batch) for batch in (1, 256))
+    assert once.gpu == more.gpu == gpu
+    assert 0 < once.backward_ps < more.backward_ps
+    assert 0 < more.memory_bound < 1
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_layer_table_that_counts_operations_is_computed(name):
+    model = load_model(name)
+    if model.table.sample is None:
+        with pytest.raises(S2SimError, match="counts no operations"):
+            computed_profile(model, V100, 1, 0.5)
+        return
+    once, twice = (computed_profile(model, V100, batch, 0.5) for batch in (1000, 2000))
+    assert [tensor.name for tensor in once.tensors] == [layer.name for layer in reversed(model.layers)]
+    assert 1 < twice.forward_ps / once.forward_ps < 2.0001
 
 
 def test_precision_halves_bytes_and_raises_the_peak():
