@@ -25,7 +25,7 @@ _LARGEST = 5
 _MANY = 1e4
 
 app = typer.Typer(
-    help="How long a model computes on a GPU, and when each gradient is there.",
+    help="Look at how long models compute, record it.",
     rich_markup_mode=None,
     epilog=examples(_LIST[0], *_SHOW, RECORD[0], IMPORT[0]),
 )

@@ -6,6 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from s2sim.cli.iteration_options import (
+    ITERATION_EXAMPLES,
+    AccumulateOption,
+    BatchOption,
+    ComputeCvOption,
+    DisciplineOption,
+    HostLoopOption,
+    IterationsOption,
+    ProfileOption,
+    StreamsOption,
+)
 from s2sim.cli.options import (
     DtypeOption,
     FaultOption,
@@ -36,6 +47,7 @@ EXAMPLE = "s2sim run --topology fat-tree --workers 64"
 EXAMPLES = examples(
     EXAMPLE,
     "s2sim run --topology fat-tree --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2 --compute 120ms",
+    *ITERATION_EXAMPLES,
     "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
@@ -102,6 +114,14 @@ def run_command(
             show_default="communication phase only",
         ),
     ] = None,
+    profile: ProfileOption = None,
+    discipline: DisciplineOption = None,
+    batch: BatchOption = None,
+    accumulate: AccumulateOption = 1,
+    streams: StreamsOption = 1,
+    host_loop: HostLoopOption = None,
+    compute_cv: ComputeCvOption = 0.0,
+    iterations: IterationsOption = None,
     max_error: MaxErrorOption = None,
     faults: FaultOption = None,
     steps: Annotated[
@@ -184,6 +204,14 @@ def run_command(
             model=model,
             faults=tuple(faults or ()),
             steps=steps,
+            profile=profile,
+            discipline=discipline,
+            batch=batch,
+            accumulate=accumulate,
+            streams=streams,
+            host_loop=host_loop,
+            compute_cv=compute_cv,
+            iterations=iterations,
         )
 
     asked = spec_of(context, RunSpec, spec, ("--topology", "--workers"), EXAMPLE, make)

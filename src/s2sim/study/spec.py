@@ -53,6 +53,7 @@ COMPARED = (
 
 DEFAULT_TRACE = "lstm-lm"
 DTYPES = ("fp32", "bf16")
+_MOST_COUNTED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,22 @@ class RunSpec(ClusterSpec):
         Name or path of a layer table to which the trace's statistics are scaled.
     steps : int
         Steps of the trace over which reducers are followed, with error feedback; 1 for the first alone.
+    profile : str or None
+        Name or path of a compute profile: when which gradient is ready; with one, whole iterations are compared.
+    discipline : str or None
+        Option string of what leaves together and when; None for PyTorch's DDP where there is a profile.
+    batch : int or None
+        Samples of one GPU's mini-batch; None for the profile's.
+    accumulate : int
+        Mini-batches before gradients are exchanged.
+    streams : int
+        1 where codec work stands between kernels of compute, 2 where it runs beside them.
+    host_loop : str or None
+        Time that a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded.
+    compute_cv : float
+        Standard deviation of ranks' compute times over their mean.
+    iterations : int or None
+        Iterations that are simulated; None for as many as are needed.
     """
 
     what: ClassVar[str] = "run"
@@ -101,12 +118,24 @@ class RunSpec(ClusterSpec):
     scale_to: str | None = None
     model: str | None = None
     steps: int = 1
+    profile: str | None = None
+    discipline: str | None = None
+    batch: int | None = None
+    accumulate: int = 1
+    streams: int = 1
+    host_loop: str | None = None
+    compute_cv: float = 0.0
+    iterations: int | None = None
 
     def __post_init__(self) -> None:
         ClusterSpec.__post_init__(self)
         check_tuples(self, "workers", "reducers")
-        check_whole(*self.workers, self.steps)
+        whole = (self.batch, self.iterations)
+        check_whole(
+            *self.workers, self.steps, self.accumulate, self.streams, *(each for each in whole if each is not None)
+        )
         _check_values(self)
+        _check_training(self)
 
     @property
     def by_default(self) -> bool:
@@ -143,3 +172,24 @@ def _check_values(spec: RunSpec) -> None:
             f"--steps {spec.steps} follows what is carried over on recorded gradients, --scale-to and --model scale "
             "scripts without any: leave one of them out"
         )
+
+
+def _check_training(spec: RunSpec) -> None:
+    counts = {"--batch": spec.batch, "--accumulate": spec.accumulate, "--iterations": spec.iterations}
+    for option, count in counts.items():
+        if count is not None and not 1 <= count <= _MOST_COUNTED:
+            raise OptionError(f"{option} {count} must lie between 1 and {_MOST_COUNTED:,}")
+    if spec.streams not in (1, 2):
+        raise OptionError(f"--streams {spec.streams}: codec work shares a stream with compute (1) or has its own (2)")
+    if not 0 <= spec.compute_cv <= 1:
+        raise OptionError(f"--compute-cv {spec.compute_cv} must lie between 0 and 1: 0.05 for 5 % of the mean")
+    if spec.profile is None:
+        return
+    if spec.compute is not None:
+        raise OptionError(f"--compute {spec.compute} and --profile {spec.profile} both say what is computed: give one")
+    if spec.scale_to is not None:
+        raise OptionError(f"--scale-to {spec.scale_to} is not the size of the profile {spec.profile}: leave one out")
+    if spec.model is not None and spec.model != spec.profile:
+        raise OptionError(f"--model {spec.model} is not the model of --profile {spec.profile}: leave one out")
+    if spec.steps > 1:
+        raise OptionError(f"--steps {spec.steps} follows gradients without iterations: leave it or --profile out")

@@ -220,3 +220,19 @@ def test_joined_programs_post_in_turns_and_one_is_itself():
     early = Recording(one.calls, ((Post(0), Wait((0,)), AwaitGradient(), DECODE),) * WORKERS)
     mixed = joined([Leaving(Bucket((0,)), two), Leaving(Bucket((1,)), early)])
     assert mixed.scripts[0] == (Post(1), Wait((1,)), AwaitGradient(), ENCODE, Post(0), DECODE, Wait((0,)), DECODE)
+
+
+def test_codec_work_waits_for_the_kernel_in_flight_and_no_longer(timer, gpu):
+    exchange = [((0,), 0, dense(10, works=(ENCODE, DECODE))), ((1, 2, 3), 0, dense(10))]
+    found = iterate(exchange, computing([1, 1, 1, 1], [10, 5, 5, 5]), timer, gpu)
+    encode_ps, decode_ps = work_ps(ENCODE, gpu), work_ps(DECODE, gpu)
+    busy = [(each.what, each.start_ps, each.end_ps) for each in found.spent.busy]
+    assert busy[:2] == [("forward", 0, 4 * MS), ("backward", 4 * MS, 14 * MS)]
+    codec = [each for each in busy if each[0] == "codec"]
+    # The first of the next kernels is in flight when the gradient has been handed over; then it is the codec's turn.
+    assert codec[0][1] in (14 * MS, 19 * MS)
+    assert codec[0][2] - codec[0][1] == encode_ps
+    assert codec[1][2] - codec[1][1] == decode_ps
+    # Its collective ends while the kernel after that runs.
+    assert codec[1][1] == codec[0][2] + 5 * MS
+    assert found.typical.backward == 25 * MS

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -15,14 +17,22 @@ What: TypeAlias = Literal["forward", "backward", "optimizer", "codec", "host"]
 
 # Of the memory's bandwidth, at most so much goes to communication kernels: the rest is slow but not still.
 _MOST_MEMORY_SHARE = 0.9
+# What is left of less than that is what rounding to whole picoseconds leaves.
+_ROUNDING_PS = 1
 
 
 @dataclass(slots=True)
 class _Job:
     what: What
-    left_ps: float  # alone on the GPU
+    ends_ps: list[int]  # of its kernels, one after the other, alone on the GPU
     done: simpy.Event
+    passed_ps: float = 0.0
     start_ps: int = -1
+
+    def until_ps(self, *, gives_way: bool) -> float:
+        """Return what is left alone until its end, or until the kernel in flight ends."""
+        place = bisect_left(self.ends_ps, self.passed_ps - _ROUNDING_PS) if gives_way else -1
+        return max(self.ends_ps[min(place, len(self.ends_ps) - 1)] - self.passed_ps, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +73,12 @@ class Device:
     _since_ps: int = 0
     _version: int = 0
 
-    def run(self, what: What, duration_ps: int) -> simpy.Event:
-        """Append a job that takes so long alone; the event is its end."""
-        job = _Job(what, duration_ps, self.env.event())
+    def run(self, what: What, *kernels_ps: int) -> simpy.Event:
+        """Append kernels that take so long alone; the event is the end of the last.
+
+        What is appended to the same stream later goes before those of them that have not begun.
+        """
+        job = _Job(what, list(accumulate(kernels_ps)), self.env.event())
         self._advance()
         beside = self.streams == 2 and what in ("codec", "host")
         self._queues[1 if beside else 0].append(job)
@@ -102,12 +115,15 @@ class Device:
     def _running(self) -> list[_Job]:
         return [queue[0] for queue in self._queues if queue]
 
+    def _left_ps(self, queue: list[_Job]) -> float:
+        return queue[0].until_ps(gives_way=len(queue) > 1)
+
     def _advance(self) -> None:
         """Take off what has been done since the last change."""
         passed_ps = int(self.env.now) - self._since_ps
         if passed_ps:
             for job, slowdown in [(job, self._slowdown(job)) for job in self._running()]:
-                job.left_ps -= passed_ps / slowdown
+                job.passed_ps += passed_ps / slowdown
         self._since_ps = int(self.env.now)
 
     def _reschedule(self) -> None:
@@ -120,7 +136,7 @@ class Device:
             if job.start_ps < 0:
                 job.start_ps = int(self.env.now)
         version = self._version
-        first_ps = min(max(0, ceil(job.left_ps * self._slowdown(job))) for job in running)
+        first_ps = min(ceil(self._left_ps(queue) * self._slowdown(queue[0])) for queue in self._queues if queue)
         timeout = self.env.timeout(first_ps)
         assert timeout.callbacks is not None
         timeout.callbacks.append(lambda _: self._wake(version))
@@ -130,9 +146,12 @@ class Device:
             return
         self._advance()
         for queue in self._queues:
-            # What is left of less than a picosecond is rounding.
-            if queue and queue[0].left_ps < 1:
+            if queue and self._left_ps(queue) < _ROUNDING_PS:
                 job = queue.pop(0)
                 self.log.append(Busy(job.what, job.start_ps, int(self.env.now)))
-                job.done.succeed()
+                if job.until_ps(gives_way=False) < _ROUNDING_PS:
+                    job.done.succeed()
+                else:
+                    job.start_ps = -1
+                    queue.append(job)
         self._reschedule()

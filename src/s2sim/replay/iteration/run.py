@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
@@ -38,6 +37,10 @@ if TYPE_CHECKING:
     from s2sim.replay.iteration.parts import Parts
     from s2sim.replay.program import Passing
     from s2sim.topology.files.hardware import Gpu
+
+
+# Bounds of two iterations.
+_LEAST = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,7 +222,7 @@ class _Iterating:
     ) -> None:
         self._exchange, self._compute, self._gpu, self._conditions = exchange, compute, gpu, conditions
         self._timer, self._faults = timer.with_profile(library.profile), faults
-        workers = timer.cluster.workers
+        workers = timer.workers
         for leaving in exchange:
             if leaving.recording.workers != workers:
                 raise S2SimError(
@@ -267,7 +270,7 @@ class _Iterating:
         found: dict[object, _Ranks] = {}
         of_rank = []
         settings = self._conditions
-        for rank in range(self._timer.cluster.workers):
+        for rank in range(self._timer.workers):
             scripts = tuple(leaving.recording.scripts[rank] for leaving in self._exchange)
             slower = tuple((settings.slower[:, rank] * self._factors[rank]).tolist())
             late_ps = int(self._late_ps[rank])
@@ -327,7 +330,10 @@ class _Iterating:
     def _parts(self, ranks: _Ranks, spent: Spent) -> list[Parts]:
         """Return where the time went in each period, as means over its steps."""
         bounds = ranks.begun_ps[:: self._period]
-        return [where_time_went(spent, start_ps, end_ps, self._period) for start_ps, end_ps in pairwise(bounds)]
+        if not self._conditions.waits_for_all and len(bounds) > _LEAST:
+            # At the end of the last iteration all that is in flight is waited for, as in no other.
+            bounds = bounds[:-1]
+        return where_time_went(spent, bounds, self._period)
 
     def _compute_on(self, ranks: _Ranks) -> Passing:
         """Go through forward and backward of all iterations, and begin what is to be exchanged."""
@@ -376,9 +382,13 @@ class _Iterating:
         last: dict[int, list[int]] = {}
         for at, leaving in enumerate(self._exchange):
             last.setdefault(max(leaving.bucket.tensors, default=0), []).append(at)
+        kernels_ps: list[int] = []
         for tensor, duration_ps in enumerate(self._compute.backward_ps.tolist()):
-            if duration_ps:
-                yield ranks.device.run("backward", ceil(duration_ps * slower))
+            kernels_ps.append(ceil(duration_ps * slower))
+            if tensor in last or tensor == len(self._compute.backward_ps) - 1:
+                if any(kernels_ps):
+                    yield ranks.device.run("backward", *kernels_ps)
+                kernels_ps = []
             for at in last.pop(tensor, ()):
                 ready[at].succeed()
         for buckets in last.values():

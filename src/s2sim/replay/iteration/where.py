@@ -10,7 +10,7 @@ import numpy as np
 from s2sim.replay.iteration.parts import Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from s2sim.arrays import Ints, Mask
     from s2sim.replay.iteration.device import Busy
@@ -40,55 +40,55 @@ class Spent:
     rank: int
 
 
-def where_time_went(spent: Spent, start_ps: int, end_ps: int, steps: int = 1) -> Parts:
-    """Return the parts of what lies between two instants, as means over so many steps.
+def where_time_went(spent: Spent, bounds_ps: Sequence[int], steps: int = 1) -> list[Parts]:
+    """Return the parts of what lies between neighbouring bounds, increasing instants, as means over so many steps.
 
     Compute comes first, then work of the codec; what is left is communication where a collective is in flight or the
-    host waits for the GPU on its behalf, and waiting where this rank has posted what others have not.
+    host waits for the GPU on its behalf, and waiting where this rank has posted what others have not. Where there is
+    nothing of these, a rank prepares what it will send.
     """
-    intervals = {what: [(b.start_ps, b.end_ps) for b in spent.busy if b.what == what] for what in _KINDS}
-    flying, waiting = spent.in_flight, spent.waiting
-    edges = [
-        start_ps,
-        end_ps,
-        *(edge for each in (*intervals.values(), flying, waiting) for pair in each for edge in pair),
-    ]
-    points = np.unique(np.clip(np.array(edges, np.int64), start_ps, end_ps))
-    lengths = np.diff(points)
-    left = np.ones(len(lengths), np.bool_)
+    busy: dict[str, list[tuple[int, int]]] = {what: [] for what in _KINDS}
+    for each in spent.busy:
+        busy[each.what].append((each.start_ps, each.end_ps))
+    intervals = {what: _pairs(found) for what, found in busy.items()}
+    flying, waiting = _pairs(spent.in_flight), _pairs(spent.waiting)
+    edges = [np.asarray(bounds_ps, np.int64), *(each.reshape(-1) for each in (*intervals.values(), flying, waiting))]
+    points = np.unique(np.clip(np.concatenate(edges), bounds_ps[0], bounds_ps[-1]))
+    lengths, left = np.diff(points), np.ones(len(points) - 1, np.bool_)
+    first = np.searchsorted(points, bounds_ps[:-1])
 
-    def take(covered: Mask) -> int:
+    def summed(chosen: Mask) -> Ints:
+        total = np.concatenate([[0], np.cumsum(np.where(chosen, lengths, 0))])
+        return np.diff(total[[*first, len(lengths)]]) // steps
+
+    def take(covered: Mask) -> Ints:
         nonlocal left
-        own = left & covered
-        left &= ~covered
-        return int(lengths[own].sum())
+        own, left = left & covered, left & ~covered
+        return summed(own)
 
     found = {what: take(_covered(intervals[what], points)) for what in _KINDS[:4]}
     in_flight = _covered(flying, points)
-    hidden = int(lengths[in_flight & ~left].sum())
+    hidden = summed(in_flight & ~left)
     exposed = take(in_flight | _covered(intervals["host"], points))
     waited = take(_covered(waiting, points))
-    # A rank that neither computes nor waits for others prepares what it will send.
-    exposed += int(lengths[left].sum())
-    return Parts(
-        forward=found["forward"] // steps,
-        backward=found["backward"] // steps,
-        codec=found["codec"] // steps,
-        exposed_communication=exposed // steps,
-        waiting=waited // steps,
-        optimizer=found["optimizer"] // steps,
-        hidden_communication=hidden // steps,
-    )
+    exposed = exposed + summed(left)
+    columns = (found["forward"], found["backward"], found["codec"], exposed, waited, found["optimizer"], hidden)
+    return [Parts(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 _KINDS = ("forward", "backward", "optimizer", "codec", "host")
 
 
-def _covered(intervals: Iterable[tuple[int, int]], points: Ints) -> Mask:
+def _pairs(intervals: Sequence[tuple[int, int]]) -> Ints:
+    """Return intervals as int64 of shape (n, 2), without those that take no time."""
+    pairs = np.array(intervals, np.int64).reshape(-1, 2)
+    return pairs[pairs[:, 0] < pairs[:, 1]]
+
+
+def _covered(intervals: Ints, points: Ints) -> Mask:
     """Return which stretches between neighbouring points, int64 of shape (k,), lie in any of some intervals."""
     change = np.zeros(len(points), np.int64)
-    pairs = np.array([pair for pair in intervals if pair[0] < pair[1]], np.int64).reshape(-1, 2)
-    at = np.searchsorted(points, np.clip(pairs, points[0], points[-1]))
+    at = np.searchsorted(points, np.clip(intervals, points[0], points[-1]))
     np.add.at(change, at[:, 0], 1)
     np.add.at(change, at[:, 1], -1)
     return np.cumsum(change)[:-1] > 0

@@ -99,11 +99,10 @@ def curves_of(
     if field is None:
         raise OptionError("a curve over rates was asked for 1 worker, whom no rate limits: take 2 workers or more")
     replays = RateReplays(scenario, recorded, field)
-    base_ps = scenario.compute_ps or 0
 
     def speedup(rate_Bps: float, reducer: str) -> float:
         dense_ps, own_ps = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, reducer)
-        return (base_ps + dense_ps) / (base_ps + own_ps) if base_ps + own_ps else inf
+        return dense_ps / own_ps if own_ps else inf
 
     baseline = baseline_of(recorded)
     others = [item.option_string for item in recorded if item is not baseline]
@@ -118,6 +117,6 @@ def curves_of(
         rates_Bps=tuple(rates_Bps),
         baseline=baseline.option_string,
         speedups=dict(zip(others, zip(*at_rates, strict=True), strict=True)),
-        compute=scenario.compute_ps is not None,
+        compute=scenario.compute_ps is not None or scenario.training is not None,
         extrapolated=isinstance(scenario.trace, MoreRanks) or scenario.target is not None,
     )

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.timing.ways import Ways
-from s2sim.replay.plan import make_plan
-from s2sim.replay.run import replay
+from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.record import baseline_of
 from s2sim.topology.shape import with_rate
 
@@ -38,7 +37,7 @@ def rate_of(shape: ClusterShape, field: str) -> float:
 
 
 class RateReplays:
-    """Total times of reducers on the same cluster at another rate, each computed once.
+    """Times by which reducers are compared on the same cluster at another rate, each computed once.
 
     Parameters
     ----------
@@ -53,9 +52,7 @@ class RateReplays:
     def __init__(self, scenario: ReducerScenario, recorded: Sequence[Recorded], varied: str) -> None:
         self._scenario = scenario
         self._workers = recorded[0].recording.workers
-        self._recordings = {
-            item.option_string: (item.recording, make_plan(item.recording, scenario.library)) for item in recorded
-        }
+        self._recorded = {item.option_string: item for item in recorded}
         self._algorithms = {item.option_string: item.reducer.runs_by for item in recorded}
         self._dense = baseline_of(recorded).option_string
         self._varied = varied
@@ -64,11 +61,11 @@ class RateReplays:
         self._totals: dict[tuple[float, str], int] = {}
 
     def dense_at(self, rate_Bps: float) -> int:
-        """Return dense's total time in picoseconds."""
+        """Return dense's time in picoseconds."""
         return self.time_at(rate_Bps, self._dense)
 
     def time_at(self, rate_Bps: float, reducer: str) -> int:
-        """Return a reducer's total time in picoseconds."""
+        """Return a reducer's time in picoseconds."""
         timed = (rate_Bps, self._algorithms[reducer])
         if timed not in self._timers:
             shape = with_rate(self._scenario.shape, self._varied, rate_Bps)
@@ -76,14 +73,7 @@ class RateReplays:
             self._timers[timed] = scenario.timer(self._workers, self._ways)
         key = (rate_Bps, reducer)
         if key not in self._totals:
-            recording, plan = self._recordings[reducer]
-            found = replay(
-                recording,
-                self._timers[timed],
-                self._scenario.gpu,
-                plan,
-                compute_ps=self._scenario.compute_ps,
-                faults=self._scenario.faults,
-            )
-            self._totals[key] = found.total_ps
+            item = self._recorded[reducer]
+            executed = Executed(item.recording, self._scenario, self._timers[timed], item.exchange)
+            self._totals[key] = executed.judged_ps
         return self._totals[key]

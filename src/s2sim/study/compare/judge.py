@@ -34,7 +34,9 @@ def judged_time_s(row: Row) -> float:
 
     Of what does not exchange every step it is the mean.
     """
-    return _phase_s(row) if row.iteration_s is None else row.iteration_s - row.total_s + _phase_s(row)
+    if row.iteration_s is None:
+        return _phase_s(row)
+    return row.iteration_s if row.iteration is not None else row.iteration_s - row.total_s + _phase_s(row)
 
 
 def _phase_s(row: Row) -> float:

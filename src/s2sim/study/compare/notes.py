@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.reducers.scripts.script import AwaitGradient
 from s2sim.replay.plan import make_plan
 from s2sim.study.collective.sizes import counted_bytes
 from s2sim.study.compare.fault_notes import fault_notes
+from s2sim.study.compare.iteration_notes import compute_notes
 from s2sim.study.compare.library_notes import library_notes, wire_note
 from s2sim.study.measuring.record import names_of
 from s2sim.study.progress import INTERRUPTED_NOTE
@@ -55,17 +55,7 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
     if trace.manifest.kind == "synthetic":
         notes.append("the gradients are synthetic: errors and sizes are those of made-up data")
     notes += _type_notes(scenario.dtype)
-    if spec.compute is None:
-        notes.append("communication phase only: s2sim run --compute 120ms compares whole iterations")
-    else:
-        notes.append(f"iteration = {spec.compute} of compute + communication phase, without overlap")
-    early = [item for item in recorded if AwaitGradient() in item.recording.scripts[0]]
-    if early:
-        hidden = "as far as it is long enough" if spec.compute else "which is taken to be long enough without --compute"
-        notes.append(
-            f"{names_of(early)}: the batch alone tells the rows, as for embeddings; merging them runs beside forward "
-            f"and backward, {hidden}"
-        )
+    notes += compute_notes(spec, scenario, recorded)
     if spec.max_error is None:
         notes.append(
             "what is worse than zeros never wins: an error of 1 or more, or above 1 on a layer; nor, unless --steps "

@@ -55,7 +55,7 @@ def outcome(choice: Choice) -> str:
 
 
 def _time_s(executed: Executed) -> float:
-    return ((executed.scenario.compute_ps or 0) + executed.replay.total_ps) / PS_PER_S
+    return executed.judged_ps / PS_PER_S
 
 
 def _others(gpu: Gpu, recordings: Sequence[Recording]) -> Iterator[tuple[str, str, Gpu]]:

@@ -6,17 +6,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.timing.ways import Ways
+from s2sim.replay.iteration.exchange import Leaving, joined
 from s2sim.study.extrapolate.beyond import record_as_asked
+from s2sim.study.extrapolate.buckets import record_buckets
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.make_row import make_row
 from s2sim.study.measuring.record import baseline_of
 from s2sim.study.scenario.asked import other_steps
 
 if TYPE_CHECKING:
+    from s2sim.gradients.gradient import Gradient
     from s2sim.study.compare.found import Found
     from s2sim.study.extrapolate.beyond import Beyond
+    from s2sim.study.measuring.buckets import BucketedRecord
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Row
+    from s2sim.study.measuring.row_parts import Refused
     from s2sim.study.progress import Progress
     from s2sim.study.scenario.reducers import ReducerScenario
     from s2sim.study.spec import RunSpec
@@ -39,11 +44,38 @@ def run_workers(
         for rank in range(count):
             gradients.append(trace.gradient(0, rank))
             progress.advance()
-        records, refused = record_as_asked(scenario, gradients, other_steps(trace, count), on_reducer=progress.advance)
+        records, refused = _record(scenario, gradients, progress)
         found.executed[count] = _executed(scenario, records, count)
         found.rows += _rows(records, found.executed[count], beyond, thorough=thorough)
         found.recorded[count] = records
         found.refused += refused
+
+
+def _record(
+    scenario: ReducerScenario, gradients: list[Gradient], progress: Progress
+) -> tuple[list[Recorded], list[Refused]]:
+    """Run each reducer: on all layers at once or, where iterations are asked for, on each bucket of them."""
+    training, count = scenario.training, len(gradients)
+    others = other_steps(scenario.trace, count)
+    if training is None:
+        return record_as_asked(scenario, gradients, others, on_reducer=progress.advance)
+    timer = scenario.timer(count).with_profile(scenario.library.profile)
+    found, refused = record_buckets(
+        scenario.reducers_on(count),
+        gradients,
+        training.profile.tensors,
+        training.buckets(timer, scenario.dtype),
+        seed=scenario.seed,
+        others=others,
+        model=training.model,
+        on_reducer=progress.advance,
+    )
+    return [_in_exchange(each) for each in found], refused
+
+
+def _in_exchange(found: BucketedRecord) -> Recorded:
+    exchange = tuple(map(Leaving, found.buckets, found.recordings))
+    return replace(found.recorded, recording=joined(exchange), exchange=exchange)
 
 
 def _executed(scenario: ReducerScenario, records: list[Recorded], count: int) -> list[Executed]:
@@ -52,7 +84,10 @@ def _executed(scenario: ReducerScenario, records: list[Recorded], count: int) ->
     ways = Ways(scenario.cluster(count))
     scenarios = {each: scenario.running(each) for each in algorithms}
     timers = {each: scenarios[each].timer(count, ways) for each in algorithms}
-    return [Executed(item.recording, scenarios[item.reducer.runs_by], timers[item.reducer.runs_by]) for item in records]
+    return [
+        Executed(item.recording, scenarios[item.reducer.runs_by], timers[item.reducer.runs_by], item.exchange)
+        for item in records
+    ]
 
 
 def _rows(records: list[Recorded], executed: list[Executed], beyond: Beyond | None, *, thorough: bool) -> list[Row]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from s2sim.replay.iteration.disciplines.discipline import Bucket
+from s2sim.replay.iteration.exchange import Leaving
+from s2sim.replay.iteration.run import replay_iterations
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
 from s2sim.study.measuring.alike import alike
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.libraries.launches import Lowered
     from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Recording
+    from s2sim.replay.iteration.run import Iterations
     from s2sim.replay.plan import Plan
     from s2sim.replay.run import Replay
     from s2sim.replay.watcher import Watcher
@@ -27,11 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Executed:
-    """One recording on the cluster that ``timer`` knows, as the scenario's library executes it."""
+    """One recording on the cluster that ``timer`` knows, as the scenario's library executes it.
+
+    ``exchange`` are the buckets of which it consists; empty where it is of all layers at once.
+    """
 
     recording: Recording
     scenario: ReducerScenario
     timer: Timer
+    exchange: tuple[Leaving, ...] = ()
 
     @cached_property
     def plan(self) -> Plan:
@@ -42,6 +50,30 @@ class Executed:
     def replay(self) -> Replay:
         """In time."""
         return self._replayed(self.plan)
+
+    @cached_property
+    def iterations(self) -> Iterations | None:
+        """Whole training iterations, where a profile says what they compute."""
+        scenario, training = self.scenario, self.scenario.training
+        if training is None:
+            return None
+        everything = Bucket(tuple(range(len(training.profile.tensors))))
+        return replay_iterations(
+            self.exchange or (Leaving(everything, self.recording),),
+            training.compute,
+            self.timer,
+            scenario.gpu,
+            scenario.library,
+            training.conditions(self.recording.workers, self.recording.steps, scenario.seed),
+            faults=scenario.faults,
+        )
+
+    @property
+    def judged_ps(self) -> int:
+        """What reducers are compared by: the iteration, or the communication phase and what is added to it."""
+        if self.iterations is not None:
+            return self.iterations.typical.iteration
+        return (self.scenario.compute_ps or 0) + self.replay.total_ps
 
     @cached_property
     def ideal_plan(self) -> Plan:

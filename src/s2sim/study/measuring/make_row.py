@@ -12,6 +12,7 @@ from s2sim.reducers.scripts.traffic import payload_bytes
 from s2sim.study.measuring.alike import alike
 from s2sim.study.measuring.communication_bound import communication_bound
 from s2sim.study.measuring.in_band import in_band
+from s2sim.study.measuring.iteration_row import IterationRow
 from s2sim.study.measuring.result import Row
 from s2sim.study.measuring.row_parts import CollectiveRow
 from s2sim.study.measuring.wire import mean_bytes, ring_traffic, schedule_traffic
@@ -73,7 +74,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
     work_s = (replay.encode_ps + replay.decode_ps) / PS_PER_S
     bound = communication_bound(recorded.recording, executed.plan, cluster, assisted=assisted, work_s=work_s)
     dense_sent, most_sent = int(traffic(dense)[0].max()), int(sent.max())
-    base = scenario.compute_ps or 0
+    compared = scenario.compute_ps is not None or scenario.training is not None
     rounds = count_rounds(recorded.recording)
     return Row(
         reducer=recorded.reducer.traits.name,
@@ -91,7 +92,8 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         total_s=replay.total_ps / PS_PER_S,
         encode_work_s=replay.encode_work_ps / PS_PER_S,
         decode_work_s=replay.decode_work_ps / PS_PER_S,
-        iteration_s=None if scenario.compute_ps is None else (base + replay.total_ps) / PS_PER_S,
+        iteration_s=executed.judged_ps / PS_PER_S if compared else None,
+        iteration=_iteration(executed),
         period=recorded.recording.steps,
         bytes_sent_per_rank=mean_bytes(most_sent, recorded.recording),
         bytes_received_per_rank=mean_bytes(int(received.max()), recorded.recording),
@@ -108,7 +110,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         host_syncs_real=rounds.host_syncs + executed.real_plan.host_syncs,
         lower_bound_s=bound.seconds / recorded.recording.steps,
         lower_bound_why=bound.derivation,
-        speedup_vs_dense=_ratio(base + dense.replay.total_ps, base + replay.total_ps),
+        speedup_vs_dense=_ratio(dense.judged_ps, executed.judged_ps),
         collectives=_collectives(recorded.recording, replay),
         bottleneck=bottleneck_text(replay, cluster, recorded.recording.steps),
         lowering=executed.lowering() if thorough else (),
@@ -118,7 +120,32 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         total_real_s=executed.real.total_ps / PS_PER_S if thorough else None,
         bytes_sent_real_per_rank=mean_bytes(executed.sent_real(), recorded.recording),
         assumes=recorded.assumes,
-        in_band=in_band(executed),
+        in_band=None if scenario.training else in_band(executed),
+    )
+
+
+def _iteration(executed: Executed) -> IterationRow | None:
+    """Return where the time of the median iteration went on the slowest rank."""
+    iterations, training = executed.iterations, executed.scenario.training
+    if iterations is None or training is None:
+        return None
+    parts = iterations.typical
+    low_ps, high_ps = iterations.spread_ps
+    samples = training.samples * executed.recording.workers
+    return IterationRow(
+        forward=parts.forward / PS_PER_S,
+        backward=parts.backward / PS_PER_S,
+        codec=parts.codec / PS_PER_S,
+        exposed_communication=parts.exposed_communication / PS_PER_S,
+        hidden_communication=parts.hidden_communication / PS_PER_S,
+        waiting=parts.waiting / PS_PER_S,
+        optimizer=parts.optimizer / PS_PER_S,
+        spread_s=(high_ps - low_ps) / PS_PER_S,
+        iterations=len(iterations.spent.begun_ps) - 1,
+        samples_per_s=samples * PS_PER_S / parts.iteration if parts.iteration else None,
+        discipline=training.discipline.text,
+        buckets=len(executed.exchange) or 1,
+        streams=training.streams,
     )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from s2sim.reducers.rank import Reducer
     from s2sim.reducers.run import OtherSteps
     from s2sim.reducers.scripts.script import Recording
+    from s2sim.replay.iteration.exchange import Leaving
     from s2sim.study.scenario.asked import AskedReducer
 
 T = TypeVar("T")
@@ -36,7 +37,8 @@ class Recorded:
 
     The reducer has its options fitted; it is not one of the instances that ran. Errors are those of the worst rank,
     ``bound`` is what theory says of the error of an element; ``consensus`` how far apart the ranks end, see
-    `s2sim.reducers.measure.consensus_distance`.
+    `s2sim.reducers.measure.consensus_distance`. ``exchange`` are the buckets in which it ran, whose recordings are
+    joined in ``recording``; empty where it took all layers at once.
     """
 
     option_string: str
@@ -45,6 +47,7 @@ class Recorded:
     errors: Errors
     bound: BoundRow | None
     consensus: float | None
+    exchange: tuple[Leaving, ...] = ()
 
     @property
     def assumes(self) -> str | None:

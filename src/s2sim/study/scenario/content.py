@@ -121,4 +121,19 @@ def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, 
         if isinstance(target, Model)
         else target,
         "compute_ps": scenario.compute_ps,
+        **_training_content(scenario),
+    }
+
+
+def _training_content(scenario: ReducerScenario) -> dict[str, Any]:
+    """Return the content of iterations, where a profile says what they compute."""
+    training = scenario.training
+    if training is None:
+        return {}
+    return {
+        "training": {
+            **content_of(training),
+            "discipline": training.discipline.text,
+            "multiprocessors": scenario.gpu.multiprocessors,
+        }
     }

@@ -13,6 +13,7 @@ from s2sim.study.scenario.cluster import Scenario, resolve_cluster
 from s2sim.study.scenario.every import asked_or_all
 from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.study.scenario.memory import check_ranks
+from s2sim.study.scenario.training import resolve_training
 from s2sim.units import parse_option, parse_time_ps
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from s2sim.gradients.load import AnyTrace
     from s2sim.reducers.rank import Held
     from s2sim.study.scenario.asked import AskedReducer
+    from s2sim.study.scenario.training import Training
     from s2sim.study.spec import RunSpec
     from s2sim.topology.files.hardware import Gpu
 
@@ -46,7 +48,9 @@ class ReducerScenario(Scenario):
     target : Model, int or None
         The model, or the number of parameters, to which sizes are scaled.
     compute_ps : int or None
-        How long forward and backward take.
+        How long forward and backward take, where that is added without overlap.
+    training : Training or None
+        What iterations compute and how they exchange, where a profile says that.
     """
 
     reducers: tuple[AskedReducer, ...]
@@ -55,6 +59,7 @@ class ReducerScenario(Scenario):
     dtype: Held = "fp32"
     target: Model | int | None = None
     compute_ps: int | None = None
+    training: Training | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def reducers_on(self, workers: int) -> tuple[AskedReducer, ...]:
@@ -82,7 +87,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     """
     reducers, refused = asked_or_all(spec.reducers)
     compute_ps = None if spec.compute is None else parse_option("--compute", parse_time_ps, spec.compute)
-    target = None if spec.scale_to is None else parse_parameters(spec.scale_to)
+    target: Model | int | None = None if spec.scale_to is None else parse_parameters(spec.scale_to)
     trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
     check_ranks(max(spec.workers), trace)
     where = resolve_cluster(spec, spec.collective)
@@ -92,6 +97,12 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     dtype = trace.manifest.dtype if spec.dtype is None else cast("Held", spec.dtype)
     # A library treats GPUs by their generation: it is told of those that run, not of those that the file has.
     shape = where.shape if spec.gpu is None else replace(where.shape, gpu=spec.gpu)
+    machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
+    training = resolve_training(spec, machines.gpu)
+    if spec.model is not None:
+        target = load_model(spec.model)
+    if training is not None:
+        target = None if training.stands_on(trace.gradient(0, 0)) else training.model
     return ReducerScenario(
         shape=shape,
         overrides=where.overrides,
@@ -101,11 +112,12 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         algorithm=where.algorithm,
         reducers=tuple(_as_held(item, dtype, forgiving=spec.by_default) for item in reducers),
         refused=refused,
-        machines=resolve_machines(where.shape, where.overrides, spec.library, spec.gpu),
+        machines=machines,
         trace=trace,
         dtype=dtype,
-        target=target if spec.model is None else load_model(spec.model),
+        target=target,
         compute_ps=compute_ps,
+        training=training,
     )
 
 

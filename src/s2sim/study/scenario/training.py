@@ -1,0 +1,161 @@
+"""What a training iteration computes, how it exchanges gradients, and how many of them are simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.errors import OptionError
+from s2sim.gradients.extrapolation.models import LayerGroup, LayerTable, Model, Published
+from s2sim.profiles.read import load_profile, profile_names
+from s2sim.replay.iteration.compute import Compute
+from s2sim.replay.iteration.disciplines.discipline import ReadyTensors
+from s2sim.replay.iteration.disciplines.registry import make_discipline
+from s2sim.replay.iteration.run import Conditions
+from s2sim.seeds import named_generator
+from s2sim.units import parse_option, parse_time_ps
+
+if TYPE_CHECKING:
+    from s2sim.collectives.timing.timer import Timer
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.profiles.profile import Profile
+    from s2sim.reducers.rank import Held
+    from s2sim.replay.iteration.disciplines.discipline import Bucket, Discipline
+    from s2sim.study.spec import RunSpec
+    from s2sim.topology.files.hardware import Gpu
+
+DEFAULT_DISCIPLINE = "ddp"
+"""What PyTorch does unless told otherwise."""
+
+_BYTES: dict[Held, int] = {"fp32": 4, "bf16": 2}
+# Iterations that run where they differ by chance, and where one reaches into the next.
+_BY_CHANCE, _IN_A_ROW = 20, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Iterations as they were asked for.
+
+    Attributes
+    ----------
+    profile : Profile
+        What a GPU computes, for the mini-batch and on the GPU of the run.
+    discipline : Discipline
+        Which gradients leave together, and when.
+    streams : int
+        1 where codec work stands between kernels of compute, 2 where it runs beside them.
+    host_loop_ps : int
+        What a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded.
+    accumulate : int
+        Mini-batches before gradients are exchanged.
+    compute_cv : float
+        Standard deviation of a rank's compute time over its mean, by a lognormal distribution.
+    iterations : int or None
+        How many are simulated; None for as many as are needed.
+    """
+
+    profile: Profile
+    discipline: Discipline
+    streams: int
+    host_loop_ps: int
+    accumulate: int
+    compute_cv: float
+    iterations: int | None
+
+    @property
+    def compute(self) -> Compute:
+        """What the engine takes of the profile."""
+        tensors, profile = self.profile.tensors, self.profile
+        return Compute(
+            np.array([each.forward_ps for each in tensors], np.int64),
+            np.array([each.backward_ps for each in tensors], np.int64),
+            profile.optimizer_ps,
+            profile.memory_bound,
+        )
+
+    @property
+    def samples(self) -> int:
+        """Samples of one GPU in an iteration."""
+        return self.profile.batch * self.accumulate
+
+    def conditions(self, workers: int, period: int, seed: int) -> Conditions:
+        """Return how iterations run on so many ranks that do the same again after ``period`` of them."""
+        varied = self.compute_cv > 0
+        wanted = _BY_CHANCE if varied else 1 if self.discipline.waits_for_all else _IN_A_ROW
+        periods = -(-(self.iterations or wanted) // period)
+        slower = np.ones((periods * period, workers))
+        if varied:
+            sigma = sqrt(log(1 + self.compute_cv**2))
+            draws = named_generator(seed, "compute").standard_normal(slower.shape)
+            slower = np.exp(sigma * draws - sigma**2 / 2)
+        return Conditions(
+            slower=slower,
+            waits_for_all=self.discipline.waits_for_all,
+            streams=self.streams,
+            host_loop_ps=self.host_loop_ps,
+            accumulate=self.accumulate,
+        )
+
+    def buckets(self, timer: Timer, held: Held) -> tuple[Bucket, ...]:
+        """Return what leaves together on the timer's cluster, of gradients that are held in a type."""
+        tensors, workers = self.profile.tensors, timer.workers
+        ready = ReadyTensors(
+            bytes=np.array([each.size * _BYTES[held] for each in tensors], np.int64),
+            ready_ps=np.cumsum([each.backward_ps for each in tensors]),
+            sparse=np.array([each.sparse for each in tensors], np.bool_),
+        )
+
+        def exchange_ps(size_bytes: int) -> int:
+            return timer.time(Demand("all_reduce", (size_bytes,) * workers, 1)).duration_ps
+
+        return self.discipline.buckets(ready, exchange_ps)
+
+    def stands_on(self, gradient: Gradient) -> bool:
+        """Return whether gradients of the profile's own parameters are at hand."""
+        own = {each.name: each.size for each in self.profile.tensors}
+        return own == {name: layer.size for name, layer in gradient}
+
+    @property
+    def model(self) -> Model:
+        """The profile's parameters as a layer table, in the order of forward."""
+        profile = self.profile
+        groups = tuple(LayerGroup(each.name, each.shape, sparse=each.sparse) for each in reversed(profile.tensors))
+        counted = Published(profile.parameters, 0.0, "user", f"parameters of the profile {profile.name}")
+        table = LayerTable(f"parameters of the profile {profile.name}", "user", profile.source, groups, counted)
+        return Model(profile.model, table)
+
+
+def resolve_training(spec: RunSpec, gpu: Gpu) -> Training | None:
+    """Return how iterations run; None where nothing was said of what they compute."""
+    name = spec.profile
+    if name is None and spec.discipline is not None and spec.model in profile_names():
+        name = spec.model
+    given = {
+        "--discipline": spec.discipline is not None,
+        "--batch": spec.batch is not None,
+        "--accumulate": spec.accumulate != 1,
+        "--streams": spec.streams != 1,
+        "--host-loop": spec.host_loop is not None,
+        "--compute-cv": spec.compute_cv != 0,
+        "--iterations": spec.iterations is not None,
+    }
+    if name is None:
+        idle = [option for option, is_given in given.items() if is_given]
+        if idle:
+            raise OptionError(
+                f"{idle[0]} needs the times of a model's layers: add --profile NAME (s2sim list profiles tells which)"
+            )
+        return None
+    return Training(
+        profile=load_profile(name, gpu=spec.gpu or gpu.name, batch=spec.batch),
+        discipline=make_discipline(spec.discipline or DEFAULT_DISCIPLINE),
+        streams=spec.streams,
+        host_loop_ps=0 if spec.host_loop is None else parse_option("--host-loop", parse_time_ps, spec.host_loop),
+        accumulate=spec.accumulate,
+        compute_cv=spec.compute_cv,
+        iterations=spec.iterations,
+    )

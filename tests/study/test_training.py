@@ -1,0 +1,150 @@
+"""Whole iterations in a run: what they rest on, what they compare, and what cannot be asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import s2sim
+from s2sim.errors import OptionError, S2SimError
+from s2sim.study.compare.found import Found
+from s2sim.study.compare.prepare import prepare
+from s2sim.study.compare.workers import run_workers
+from s2sim.study.measuring.iteration_bound import iteration_bound_s
+from s2sim.study.progress import SILENT
+from s2sim.study.scenario.reducers import resolve_run
+from s2sim.study.spec import RunSpec
+
+SMALL = "synthetic:rows=400,width=8,density=0.05"
+REDUCERS = ("fp16", "topk:density=0.01")
+
+
+def run(topology="leaf-spine", workers=8, reducers=REDUCERS, **options):
+    options = {"profile": "resnet-50", "break_even": False, "thorough": False} | options
+    return s2sim.run(topology, workers=workers, reducers=reducers, **options)
+
+
+@pytest.fixture(scope="module")
+def slow_network():
+    return run(overrides=("nic.rate=10Gbps",))
+
+
+def test_parts_add_up_to_the_iteration_which_is_compared(slow_network):
+    dense = next(row for row in slow_network.rows if row.baseline)
+    for row in slow_network.rows:
+        assert row.time_s.iteration == row.iteration_s == pytest.approx(row.iteration.total_s, abs=1e-12)
+        assert row.speedup_vs_dense == pytest.approx(dense.iteration_s / row.iteration_s)
+        assert row.judgement.time_s == row.iteration_s
+        assert row.iteration.samples_per_s == pytest.approx(8 * 32 / row.iteration_s)
+        assert row.iteration.discipline == "ddp"
+    assert dense.iteration.buckets > 3
+    assert dense.iteration.hidden_communication > 0
+    assert slow_network.verdict.lines[1].startswith("Iteration ")
+
+
+def test_an_iteration_takes_no_less_than_its_compute_nor_than_what_is_left_to_exchange(slow_network):
+    spec = slow_network.spec
+    scenario = resolve_run(spec)
+    compute = scenario.training.compute
+    for row in slow_network.rows:
+        alone_s = (compute.forward_ps.sum() + compute.backward_ps.sum() + compute.optimizer_ps) / 1e12
+        assert row.iteration_s >= alone_s
+        assert row.iteration_s <= alone_s + row.total_s + row.iteration.backward
+
+
+def test_with_a_fast_network_dense_hides_and_nothing_beats_it_clearly():
+    result = run("dgx-h100", 8)
+    dense = next(row for row in result.rows if row.baseline)
+    assert dense.iteration.exposed_communication < 0.05 * dense.iteration_s
+    assert result.verdict.decision != "use"
+
+
+def test_what_is_exchanged_after_backward_takes_compute_and_the_phase():
+    for row in run(discipline="after-backward").rows:
+        iteration = row.iteration
+        compute_s = iteration.forward + iteration.backward + iteration.optimizer
+        assert row.iteration_s == pytest.approx(compute_s + row.total_s, abs=1e-12)
+        assert iteration.buckets == 1
+
+
+def test_gradients_at_hand_are_those_of_a_profile_of_the_same_parameters():
+    scaled = resolve_run(RunSpec("leaf-spine", (2,), profile="resnet-50"))
+    assert scaled.target.parameters == scaled.training.profile.parameters
+
+
+def test_compute_that_varies_is_waited_for_and_drawn_by_the_seed():
+    first, again, other = (run(compute_cv=0.1, seed=seed, reducers=("fp16",)).rows for seed in (1, 1, 2))
+    assert [row.iteration_s for row in first] == [row.iteration_s for row in again]
+    assert [row.iteration_s for row in first] != [row.iteration_s for row in other]
+    same = run(reducers=("fp16",)).rows
+    for row, still in zip(first, same, strict=True):
+        assert row.iteration_s > still.iteration_s
+        assert row.iteration.spread_s > 0 == still.iteration.spread_s
+        assert row.iteration.iterations == 20
+
+
+def test_two_streams_and_a_host_loop_change_what_a_codec_costs():
+    plain, streams, loop = (
+        next(row for row in run(reducers=("fp16",), **more).rows if row.reducer == "fp16")
+        for more in ({}, {"streams": 2}, {"host_loop": "100us"})
+    )
+    assert loop.iteration.codec > plain.iteration.codec + 0.02
+    assert streams.iteration_s != plain.iteration_s
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"profile": "resnet-5"}, "resnet-50"),
+        ({"profile": None, "discipline": "ddp"}, "--profile"),
+        ({"profile": None, "compute_cv": 0.1}, "--compute-cv needs"),
+        ({"discipline": "dpp"}, "ddp"),
+        ({"discipline": "ddp:bucket=0MiB"}, "bucket"),
+        ({"compute": "10ms"}, "give one"),
+        ({"streams": 3}, "--streams 3"),
+        ({"batch": 0}, "--batch 0"),
+        ({"accumulate": 0}, "--accumulate 0"),
+        ({"compute_cv": -0.1}, "--compute-cv"),
+        ({"compute_cv": float("nan")}, "--compute-cv"),
+        ({"host_loop": "5"}, "--host-loop"),
+        ({"steps": 2, "trace": "lstm-lm-steps"}, "--steps 2"),
+        ({"scale_to": "1B"}, "--scale-to"),
+        ({"model": "gpt2"}, "--model gpt2"),
+        ({"profile": "no/such/file.toml"}, "no/such/file.toml"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_said_in_one_line(options, said):
+    with pytest.raises(S2SimError, match=r"\w") as raised:
+        run(**options)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_model_names_its_profile_where_a_discipline_is_asked_for():
+    spec = RunSpec("leaf-spine", (2,), model="gpt2", discipline="per-tensor")
+    assert resolve_run(spec).training.profile.model == "gpt2"
+    with pytest.raises(OptionError, match="--profile"):
+        resolve_run(RunSpec("leaf-spine", (2,), model="deeplight-2", discipline="ddp"))
+
+
+def test_odd_numbers_of_workers():
+    for workers in (1, 3, 7):
+        for row in run("fat-tree", workers, reducers=("fp16",), profile="vgg-16").rows:
+            assert np.isfinite(row.iteration_s)
+            assert row.iteration_s > 0
+
+
+def test_an_iteration_is_never_under_its_bound():
+    for discipline in ("ddp", "after-backward", "two-priorities"):
+        spec = RunSpec("leaf-spine", (8,), reducers=REDUCERS, profile="resnet-50", discipline=discipline)
+        scenario, found = prepare(spec), Found()
+        run_workers(spec, scenario, None, SILENT, found, thorough=False)
+        for recorded, executed in found.pairs(8):
+            bound_s = iteration_bound_s(
+                recorded.exchange,
+                scenario.training.compute,
+                executed.timer.cluster,
+                scenario.library,
+                waits_for_all=scenario.training.discipline.waits_for_all,
+            )
+            assert 0 < bound_s <= executed.judged_ps / 1e12
