@@ -11,7 +11,8 @@ import numpy as np
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError
 from s2sim.gradients.extrapolation.models import LayerGroup, LayerTable, Model, Published
-from s2sim.profiles.read import load_profile, profile_names
+from s2sim.profiles.opened import profile_names
+from s2sim.profiles.read import load_profile
 from s2sim.replay.iteration.compute import Compute
 from s2sim.replay.iteration.disciplines.discipline import ReadyTensors
 from s2sim.replay.iteration.disciplines.registry import make_discipline
