@@ -59,6 +59,8 @@ class Conditions:
         Mini-batches before gradients are exchanged.
     slower : float64 array, shape (iterations, ranks)
         How many times as long each rank's compute takes in each iteration; its length says how many run.
+    idle_ps : int
+        What ranks wait in each iteration for stages of a pipeline, before the last mini-batch.
     """
 
     slower: Floats
@@ -66,6 +68,7 @@ class Conditions:
     streams: int = 1
     host_loop_ps: int = 0
     accumulate: int = 1
+    idle_ps: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,6 +122,7 @@ class _Ranks:
     first: int
     ranks: int = 0
     begun_ps: list[int] = field(default_factory=list)
+    idle: list[tuple[int, int]] = field(default_factory=list)
     posted_ps: dict[int, int] = field(default_factory=dict)
     computing: bool = True
     programs: int = 0
@@ -250,11 +254,11 @@ class _Iterating:
         disturbance = None
         if disturbs(self._faults):
             disturbance = Disturbance(self._env, cluster, self._faults, cluster.seed)
-        self._factors, self._late_ps = held_back(self._faults, cluster.workers)
+        self._factors, self._late_ps = held_back(self._faults, self._timer.workers)
         communicators = Communicators(
             self._env,
             Plan(lowered * exchanges, library.groups, library.in_flight, library.profile),
-            cluster.workers,
+            self._timer.workers,
             self._timer,
             self._gpu,
             quiet=lambda: all(ranks.quiet for ranks in self._classes),
@@ -352,6 +356,9 @@ class _Iterating:
             for _ in range(settings.accumulate - 1):
                 yield ranks.device.run("forward", ceil(int(compute.forward_ps.sum()) * slower))
                 yield ranks.device.run("backward", ceil(int(compute.backward_ps.sum()) * slower))
+            if settings.idle_ps:
+                ranks.idle.append((int(env.now), int(env.now) + settings.idle_ps))
+                yield env.timeout(settings.idle_ps)
             yield from self._forward(ranks, slower, freed)
             yield from self._backward(ranks, slower, ready)
             ranks.computing = False
@@ -424,7 +431,7 @@ def _spent(ranks: _Ranks, by_call: Mapping[int, Completed]) -> Spent:
     return Spent(
         busy=tuple(ranks.device.log),
         in_flight=tuple((each.start_ps, each.end_ps) for each in own.values()),
-        waiting=tuple((posted_ps, by_call[call].start_ps) for call, posted_ps in ranks.posted_ps.items()),
+        waiting=(*((posted_ps, by_call[call].start_ps) for call, posted_ps in ranks.posted_ps.items()), *ranks.idle),
         begun_ps=tuple(ranks.begun_ps),
         rank=ranks.first,
     )
