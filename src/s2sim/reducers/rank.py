@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, field, fields, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, cast, get_type_hints
 
 from s2sim.errors import S2SimError
@@ -274,6 +275,29 @@ class Reducer(ABC):
         It is one for all, unless names matter to a reducer.
         """
         return (0,) * len(names)
+
+    @property
+    def least_side(self) -> int:
+        """Shortest side of a matrix from which on its sizes follow from its sides, where it takes layers as matrices.
+
+        0 where the shapes of dense layers do not matter, but how many elements they have.
+        """
+        return 0
+
+    def unit(self, ranks: int) -> int:
+        """Return of how many elements of a dense layer there have to be multiples for it to keep whole numbers of them.
+
+        Those of which a density keeps one; 1 where it has none.
+        """
+        density = self.options().get("density")
+        return 1 if density is None else ceil(1 / density)
+
+    def sized(self, elements: Mapping[str, int]) -> Self:
+        """Return a reducer that runs on small copies of layers, by name of so many elements, and does as with these.
+
+        Most need not know: what they send grows as the layers do.
+        """
+        return self
 
     def fresh(self) -> Self:
         """Return an instance with the same options and without state."""

@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from math import prod
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from s2sim.errors import OptionError, TraceError
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,6 +33,7 @@ SIZE_LAW = (
 )
 
 _Table = TypeVar("_Table")
+Side: TypeAlias = Literal["rows", "columns", "elements"]
 _KEPT = "density, growth of the union and tail stay those of the trace, as if mini-batches grew with the tables"
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGB]?)")
 _FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
@@ -40,6 +42,8 @@ _LONGEST_TEXT = 40
 _MOST_PARAMETERS = 10**16
 # Elements of dense layers that run for a model, over all ranks: a tenth of a second for each pass over them.
 _DENSE_ELEMENTS = 1 << 23
+MOST_ELEMENTS = 1 << 25
+"""Of a single one, where a reducer needs them to keep whole numbers of elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +123,8 @@ def scale_to_layers(name: str, layers: Sequence[ModelLayer], like: Gradient, wor
     ``workers`` run, the smaller these copies are.
     """
     tables = tables_like(name, layers, like)
-    dense = [layer for layer in layers if not layer.sparse]
-    small = _small_rows(dense, workers)
+    make = partial(like_layers, layers=layers, tables=tables, copies=_small_copies(layers, workers))
+    runs = make(like)
     note = (
         f"scaled to the layers of {name}: {_KEPT}; "
         "errors are those of the trace's values, weighted by the model's sizes"
@@ -129,35 +133,35 @@ def scale_to_layers(name: str, layers: Sequence[ModelLayer], like: Gradient, wor
     if tables:
         pairs = ", ".join(f"{table} after {like.names[source]}" for table, source in tables.items())
         notes.append(f"tables of {name}: {pairs}")
-    return _scaling(layers, like, tables, small, {layer.name for layer in dense}, notes)
+    sparse = [index for index, layer in enumerate(layers) if layer.sparse]
+    dense = [index for index, layer in enumerate(layers) if not layer.sparse]
+    growths = [
+        *table_growths(layers, runs, tables, sparse),
+        Growth("rows of dense layers", partial(double_rows, layers=dense), grown(layers, runs, dense) - 1),
+    ]
+    return Scaling(
+        sum(layer.size for layer in layers),
+        make,
+        tuple(growth for growth in growths if growth.times),
+        weights_of(layers, runs),
+        tuple(notes),
+    )
 
 
-def scale_to_part(layers: Sequence[ModelLayer], like: Gradient, tables: Mapping[str, int], elements: int) -> Scaling:
-    """Return the scaling to some layers of a model, of which dense ones have about so many ``elements`` where they run.
-
-    ``tables`` has what `tables_like` says of the whole model. Small dense layers run as large as they are.
-    """
-    dense = [layer for layer in layers if not layer.sparse]
-    small = _level_rows(dense, elements)
-    shrunk = {layer.name for layer in dense if small[layer.name] < layer.shape[0]}
-    own = {layer.name: tables[layer.name] for layer in layers if layer.sparse}
-    return _scaling(layers, like, own, small, shrunk, ())
+def weights_of(layers: Sequence[ModelLayer], runs: Gradient) -> tuple[float, ...]:
+    """Return how many times larger each layer is than what runs of it."""
+    return tuple(layer.size / ran.size for layer, ran in zip(layers, runs.layers, strict=True))
 
 
-def _scaling(
-    layers: Sequence[ModelLayer],
-    like: Gradient,
-    tables: Mapping[str, int],
-    small: Mapping[str, int],
-    shrunk: Collection[str],
-    notes: Sequence[str],
-) -> Scaling:
-    """Return the scaling to layers, of which dense ones run with ``small`` rows and those that are ``shrunk`` grow."""
-    make = partial(_like_model, layers=layers, tables=tables, small=small)
-    runs = make(like)
-    weights = tuple(layer.size / ran.size for layer, ran in zip(layers, runs.layers, strict=True))
-    growths = _growths(layers, runs, tables, shrunk)
-    return Scaling(sum(layer.size for layer in layers), make, growths, weights, tuple(notes))
+def grown(layers: Sequence[ModelLayer], runs: Gradient, part: Sequence[int], *, what: Side = "elements") -> float:
+    """Return how many times the elements, rows or columns of some layers, by index, are those of what runs of them."""
+    if not part:
+        return 1.0
+    return sum(_side(layers[i].shape, what) for i in part) / sum(_side(runs.layers[i].shape, what) for i in part)
+
+
+def _side(shape: tuple[int, ...], what: Side) -> int:
+    return {"rows": shape[0], "columns": prod(shape[1:]), "elements": prod(shape)}[what]
 
 
 def tables_like(name: str, layers: Sequence[ModelLayer], like: Gradient) -> dict[str, int]:
@@ -183,55 +187,48 @@ def dense_elements(workers: int) -> int:
     return _DENSE_ELEMENTS // workers
 
 
-def _growths(
-    layers: Sequence[ModelLayer], runs: Gradient, taken: Mapping[str, int], shrunk: Collection[str]
-) -> tuple[Growth, ...]:
-    """Return how the parts of ``runs`` grow to those of ``model``: tables by rows and by width, dense layers by rows.
+def table_growths(
+    layers: Sequence[ModelLayer], runs: Gradient, tables: Mapping[str, int], among: Sequence[int]
+) -> list[Growth]:
+    """Return how row-sparse tables of ``runs``, given by index, grow to those of a model: by rows and by width.
 
     A size is a + b (rows) + c (elements) of a table. Doubling the width adds c (elements), doubling the rows adds
     b (rows) + c (elements).
     """
     by_rows: dict[float, list[int]] = {}
     by_width: dict[float, list[int]] = {}
-    for source in dict.fromkeys(taken.values()):
-        part = [index for index, layer in enumerate(layers) if taken.get(layer.name) == source]
-        rows = sum(layers[i].shape[0] for i in part) / sum(runs.layers[i].shape[0] for i in part)
-        elements = sum(layers[i].size for i in part) / sum(runs.layers[i].size for i in part)
+    for source in dict.fromkeys(tables[layers[index].name] for index in among):
+        part = [index for index in among if tables[layers[index].name] == source]
+        rows = grown(layers, runs, part, what="rows")
         # Tables that grow alike do so together, which takes one run less.
         by_rows.setdefault(rows - 1, []).extend(part)
-        by_width.setdefault(elements - rows, []).extend(part)
-    growths = [
+        by_width.setdefault(grown(layers, runs, part) - rows, []).extend(part)
+    return [
         *(Growth("rows of tables", partial(double_rows, layers=part), times) for times, part in by_rows.items()),
         *(Growth("width of tables", partial(double_width, layers=part), times) for times, part in by_width.items()),
     ]
-    part = [index for index, layer in enumerate(layers) if layer.name in shrunk]
-    if part:
-        times = sum(layers[i].size for i in part) / sum(runs.layers[i].size for i in part)
-        growths.append(Growth("rows of dense layers", partial(double_rows, layers=part), times - 1))
-    return tuple(growth for growth in growths if growth.times)
 
 
-def _small_rows(layers: Sequence[ModelLayer], workers: int) -> dict[str, int]:
-    """Return how many rows of each dense layer run."""
-    whole = sum(layer.size for layer in layers)
+def _small_copies(layers: Sequence[ModelLayer], workers: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes in which dense layers run: all with the same share of their rows."""
+    dense = [layer for layer in layers if not layer.sparse]
+    whole = sum(layer.size for layer in dense)
     share = min(1.0, _DENSE_ELEMENTS / workers / whole) if whole else 1.0
-    return {layer.name: max(1, round(layer.shape[0] * share)) for layer in layers}
+    return {layer.name: (max(1, round(layer.shape[0] * share)), *layer.shape[1:]) for layer in dense}
 
 
-def _level_rows(layers: Sequence[ModelLayer], elements: int) -> dict[str, int]:
-    """Return how many rows of each dense layer run: all, or as many as make up an equal share of what others leave."""
-    rows, left = {}, elements
-    for place, layer in enumerate(sorted(layers, key=lambda layer: layer.size)):
-        share = max(left // (len(layers) - place), 1)
-        rows[layer.name] = min(layer.shape[0], max(1, round(share * layer.shape[0] / layer.size)))
-        left -= rows[layer.name] * (layer.size // layer.shape[0])
-    return rows
-
-
-def _like_model(
-    gradient: Gradient, *, layers: Sequence[ModelLayer], tables: Mapping[str, int], small: Mapping[str, int]
+def like_layers(
+    gradient: Gradient,
+    *,
+    layers: Sequence[ModelLayer],
+    tables: Mapping[str, int],
+    copies: Mapping[str, tuple[int, ...]],
 ) -> Gradient:
-    parts = [layer.reshape(-1) for layer in gradient.layers if not isinstance(layer, RowSparse)]
+    """Return what runs of layers of a model, with the values of ``gradient``.
+
+    Row-sparse tables are those of the gradient that ``tables`` name by index, dense layers have the shapes ``copies``.
+    """
+    parts = [np.asarray(layer).reshape(-1) for layer in gradient.layers if not isinstance(layer, RowSparse)]
     values = np.concatenate(parts) if parts else np.empty(0, np.float32)
     start = 0
     found: list[Layer] = []
@@ -241,8 +238,8 @@ def _like_model(
             assert isinstance(table, RowSparse)
             found.append(_narrowed(table, layer.size // layer.shape[0]))
             continue
-        shape = (small[layer.name], *layer.shape[1:])
-        size = layer.size // layer.shape[0] * shape[0]
+        shape = copies[layer.name]
+        size = prod(shape)
         found.append(values[np.arange(start, start + size) % len(values)].reshape(shape))
         start += size
     return Gradient(tuple(layer.name for layer in layers), tuple(found))
@@ -282,14 +279,20 @@ def double_rows(gradient: Gradient, layers: Collection[int]) -> Gradient:
 
 
 def double_width(gradient: Gradient, layers: Collection[int]) -> Gradient:
-    """Return a gradient in which every row of some row-sparse ``layers``, given by index, is twice as wide."""
+    """Return a gradient in which every row of some ``layers``, given by index, is twice as wide."""
 
     def twice(layer: Layer) -> Layer:
-        assert isinstance(layer, RowSparse)
+        if not isinstance(layer, RowSparse):
+            return np.concatenate([layer, layer], axis=1)
         rows = layer.values.reshape(len(layer.rows), layer.width)
         return RowSparse(layer.rows, np.concatenate([rows, rows], axis=1), (layer.shape[0], 2 * layer.width))
 
     return _change(gradient, layers, twice)
+
+
+def double_length(gradient: Gradient, layers: Collection[int]) -> Gradient:
+    """Return a gradient in which some dense ``layers``, given by index, come twice, one after the other."""
+    return _change(gradient, layers, lambda layer: np.concatenate([to_dense(layer), to_dense(layer)]))
 
 
 def keep_rows(gradient: Gradient, kept: Sequence[Ints]) -> Gradient:

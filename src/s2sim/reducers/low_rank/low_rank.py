@@ -52,6 +52,11 @@ class LowRank(Reducer):
         mean = rank.replicated(lambda: split.mean([], others, rank.size))
         return Reduced(mean, sent=lambda: gradient)
 
+    @property
+    def least_side(self) -> int:
+        """The rank, which no shorter side can have."""
+        return self.rank
+
     @abstractmethod
     def reduce_matrices(self, rank: Rank, split: Matrices) -> Program:
         """Return the program for a gradient with at least one matrix."""

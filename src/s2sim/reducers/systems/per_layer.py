@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from math import lcm
 from typing import TYPE_CHECKING, Any, Self
 
 from s2sim.errors import OptionError, S2SimWarning
@@ -149,6 +150,15 @@ class PerLayer(Reducer):
         )
         return tuple(sorted(found))
 
+    @property
+    def least_side(self) -> int:
+        """The longest that a part needs."""
+        return max((part.reducer.least_side for part in self.parts), default=0)
+
+    def unit(self, ranks: int) -> int:
+        """Return what holds for all parts."""
+        return lcm(*(part.reducer.unit(ranks) for part in self.parts))
+
     def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
         """Return by which pattern each layer is taken; those that none fits come last."""
         layers, rest = assign(names, [part.pattern for part in self.parts])
@@ -178,6 +188,14 @@ class PerLayer(Reducer):
                 if layers[place]
                 else reducer
             )
+        )
+
+    def sized(self, elements: Mapping[str, int]) -> Self:
+        """Return the same with parts that run on small copies of their layers."""
+        names = tuple(elements)
+        layers, _ = assign(names, [part.pattern for part in self.parts])
+        return self._map(
+            lambda place, reducer: reducer.sized({names[index]: elements[names[index]] for index in layers[place]})
         )
 
     def state(self) -> dict[str, Any]:

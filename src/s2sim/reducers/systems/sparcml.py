@@ -26,7 +26,7 @@ from s2sim.reducers.scripts.traffic import chunk_bounds
 from s2sim.reducers.systems.qsgd import Qsgd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Program, Rank
@@ -86,6 +86,8 @@ class SparCML(Selecting):
 
     chosen: Algorithm | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """What auto is for the gradients at hand."""
+    whole: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
+    """Elements of the gradient of which those at hand are a small copy."""
 
     about = Traits(
         name="sparcml",
@@ -144,18 +146,26 @@ class SparCML(Selecting):
             return "dense-split"
         return "rec-dbl" if k * _PAIR_BYTES < self.small else "split"
 
+    def sized(self, elements: Mapping[str, int]) -> SparCML:
+        """Return one that has chosen its algorithm for layers of this size, and the ranks at hand."""
+        again = self.fresh()
+        again.whole = sum(elements.values())
+        return again
+
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> SparCML:
         """Return one that has chosen its algorithm for gradients of this size on so many ranks."""
         again = self.fresh()
         held = max(sum(stored(layer).size for layer in gradient.layers) for gradient in gradients)
+        n = gradients[0].size
         k = min(held, count_kept(gradients[0], self.density, "global"))
-        again.chosen = self._choose(gradients[0].size, k, len(gradients))
+        times = (self.whole or n) / n if n else 1
+        again.chosen = self._choose(round(n * times), round(k * times), len(gradients))
         return again
 
     def fresh(self) -> SparCML:
         """Return an instance with the same options and the same choice."""
         again = replace(self)
-        again.held, again.chosen = self.held, self.chosen
+        again.held, again.chosen, again.whole = self.held, self.chosen, self.whole
         return again
 
     def contraction(self, gradient: Gradient) -> float | None:

@@ -93,6 +93,10 @@ class TopKA2A(Selecting):
 
         return Reduced(mean, sent)
 
+    def unit(self, ranks: int) -> int:
+        """Return those of which each shard keeps one."""
+        return ranks * super(TopKA2A, self).unit(ranks)
+
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> TopKA2A:
         """Return one that knows how many ranks its notes are about."""
         again = self.fresh()

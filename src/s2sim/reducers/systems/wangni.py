@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from s2sim.reducers.elements.scattered import Scattered
 from s2sim.reducers.rank import Traits
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from s2sim.arrays import Floats32
@@ -47,6 +49,9 @@ class Wangni(Scattered):
     density: float = 0.02
     rounds: int = 2
 
+    bits: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
+    """Of an index, where it runs on small copies: those that most elements of the layers themselves need."""
+
     aggregate = "gather"
 
     about = Traits(
@@ -60,6 +65,19 @@ class Wangni(Scattered):
     def __post_init__(self) -> None:
         check_options(self, "wangni", rounds=0)
         check_shares(self, "wangni", "density")
+
+    def sized(self, elements: Mapping[str, int]) -> Wangni:
+        """Return one whose indices are as long as those of layers of this size."""
+        again = self.fresh()
+        whole = sum(elements.values())
+        again.bits = round(sum(count * _index_bits(count) for count in elements.values()) / whole) if whole else None
+        return again
+
+    def fresh(self) -> Wangni:
+        """Return an instance with the same options, for layers of the same size."""
+        again = replace(self)
+        again.held, again.bits = self.held, self.bits
+        return again
 
     def inverse_lambda(self, vector: Floats32) -> np.float32:
         """Return 1 / lambda, the magnitude from which on elements are certain; 0 where all that are not zero are."""
@@ -85,7 +103,7 @@ class Wangni(Scattered):
         values = vector[kept]
         certain = np.abs(values) >= inverse
         drawn = kept[~certain].astype(np.uint64) << np.uint64(1) | (values[~certain] < 0)
-        bits = _index_bits(len(vector))
+        bits = self.bits or _index_bits(len(vector))
         return (
             pack_integers(kept[certain].astype(np.uint32), bits),
             as_held(values[certain], self.held),
@@ -96,7 +114,7 @@ class Wangni(Scattered):
     def read(self, message: Message, elements: int) -> tuple[NDArray[Any], Floats32]:
         """Return the places of what is certain and what was drawn, and values and 1 / lambda with signs."""
         indices, values, packed, (inverse,) = message
-        bits = _index_bits(elements)
+        bits = self.bits or _index_bits(elements)
         certain = unpack_integers(indices, bits, len(values))
         drawn = unpack_integers(packed, bits + 1, 8 * len(packed) // (bits + 1))
         at = np.concatenate((certain, drawn >> 1))

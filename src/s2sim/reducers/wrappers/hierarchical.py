@@ -86,6 +86,11 @@ class Hierarchical(Wrapper):
         again.numbers = tuple(nodes)
         return again
 
+    def unit(self, ranks: int) -> int:
+        """Return what the inner reducer's is of each shard."""
+        nodes = nodes_among(ranks, self.node, self.numbers)
+        return self.inner.unit(len(nodes.members)) * nodes.shards
+
     def fresh(self) -> Self:
         """Return an instance without state."""
         return self.around(self.inner)

@@ -130,6 +130,19 @@ class Wrapper(Reducer):
         """Return what the inner reducer compresses."""
         return self.inner.compresses(gradient)
 
+    @property
+    def least_side(self) -> int:
+        """The inner reducer's."""
+        return self.inner.least_side
+
+    def unit(self, ranks: int) -> int:
+        """Return the inner reducer's."""
+        return self.inner.unit(ranks)
+
+    def sized(self, elements: Mapping[str, int]) -> Self:
+        """Return the same around what the inner reducer becomes."""
+        return self.around(self.inner.sized(elements))
+
     def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
         """Return what the inner reducer does."""
         return self.inner.sorts(names)

@@ -68,7 +68,9 @@ def record_copies(
 ) -> tuple[list[Recorded], list[Refused], list[Gradient]]:
     """Return what `record_scaled` does, with errors of the gradients that ran, and these."""
     ran = [scaling.run(gradient) for gradient in gradients]
-    records, refused = record(reducers, ran, seed=seed, on_reducer=on_reducer)
+    sizes = _sizes_asked(scaling, ran[0])
+    sized = [replace(item, reducer=item.reducer.sized(sizes)) for item in reducers]
+    records, refused = record(sized, ran, seed=seed, on_reducer=on_reducer)
     optional = {item.option_string for item in reducers if item.optional}
     # As the gradients have fitted them: what grows is their sizes, not their choices.
     fitted = [AskedReducer(item.option_string, item.reducer, item.option_string in optional) for item in records]
@@ -81,6 +83,12 @@ def record_copies(
         else:
             refused.append(Refused(item.option_string, len(gradients), str(script)))
     return scaled, refused, ran
+
+
+def _sizes_asked(scaling: Scaling, ran: Gradient) -> dict[str, int]:
+    """Return how many elements each layer has at the size that is asked for."""
+    weights = scaling.weights or [scaling.parameters / ran.size] * len(ran.layers)
+    return {name: round(weight * layer.size) for weight, (name, layer) in zip(weights, ran, strict=True)}
 
 
 def squares_at(weights: Sequence[float], ran: Sequence[Gradient]) -> list[float]:

@@ -1,0 +1,132 @@
+"""Scaled scripts of buckets against those of gradients that are as large, for every reducer there is."""
+
+import numpy as np
+import pytest
+
+from s2sim.errors import S2SimError
+from s2sim.gradients.extrapolation import scaling
+from s2sim.gradients.extrapolation.models import ModelLayer
+from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.reducers.registry import make_reducer, reducer_names
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.scripts.script import Work
+from s2sim.replay.iteration.disciplines.discipline import Bucket
+from s2sim.study.extrapolate.buckets import record_buckets
+from s2sim.study.scenario.asked import AskedReducer
+
+RANKS = 4
+ELEMENTS = 8000
+LAYERS = {"a": (512, 96), "bias": (768,), "b": (96, 512), "c": (256, 16, 3, 3), "d": (40, 30)}
+PARTS = (Bucket((0, 1, 2)), Bucket((3, 4)))
+# A density keeps whole elements. What is coded by the data has its own noise, and what is drawn by chance more of it: a
+# hundred elements of a copy, give or take ten, stand for all.
+WITHIN, NOISE, CHANCE = 0.03, 0.08, 0.15
+NOISY = {"deepreduce": NOISE, "sbc-1": NOISE, "ccss": NOISE, "stc": NOISE, "wangni": CHANCE}
+MORE = (
+    "topk:granularity=layer,density=0.01",
+    "topk:granularity=layer,density=0.001,ef=true",
+    "powersgd:rank=8,min_compression=2",
+    "acp-sgd:rank=16,warm=true",
+    "per-layer:a=powersgd,b=topk:granularity=layer,*=fp16",
+    "s2:layers=all,rows=1,cells=1",
+    "union:layers=all",
+    "topka2a:density=0.02",
+    "topk:granularity=layer,hierarchical=true,node=2",
+    "dense:h=3",
+    "wangni:density=0.05",
+    "sparcml:density=0.1",
+)
+
+
+def values(seed, shape):
+    return np.random.default_rng([5, *seed]).standard_t(3, shape).astype(np.float32)
+
+
+def dense(shapes):
+    return [
+        Gradient(tuple(shapes), tuple(values((rank, place), shape) for place, shape in enumerate(shapes.values())))
+        for rank in range(RANKS)
+    ]
+
+
+def of_bucket(bucket, names, gradients):
+    kept = [names[place] for place in bucket.tensors]
+    return [Gradient(tuple(kept), tuple(dict(gradient)[name] for name in kept)) for gradient in gradients]
+
+
+def work(recording):
+    """Return all ranks' work by phase and kind."""
+    found = {}
+    for step in (step for script in recording.scripts for step in script if isinstance(step, Work)):
+        for name, size in (*step.sizes.items(), ("launches", step.launches)):
+            found[step.phase, name] = found.get((step.phase, name), 0) + size
+    return found
+
+
+def compare(text, layers, buckets, small, large, within):
+    (found,), _ = record_buckets([AskedReducer(text, make_reducer(text))], small, layers, buckets, seed=0)
+    assert len(found.recordings) == len(buckets)
+    names = [layer.name for layer in layers]
+    for bucket, scaled in zip(buckets, found.recordings, strict=True):
+        own = of_bucket(bucket, names, large)
+        direct = run_reducer(make_reducer(text).fitted(own, 0), own).recording
+        assert [call.label for call in scaled.calls] == [call.label for call in direct.calls]
+        for ours, theirs in zip(scaled.calls, direct.calls, strict=True):
+            assert sum(ours.elements) == pytest.approx(sum(theirs.elements), rel=within, abs=16), ours.label
+        ours, theirs = work(scaled), work(direct)
+        assert ours.keys() == theirs.keys()
+        for what, size in theirs.items():
+            assert ours[what] == pytest.approx(size, rel=within, abs=100), what
+
+
+def by_bucket(names):
+    return [name for name in names if make_reducer(name).traits.scope == "bucket" and name != "per-layer"]
+
+
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+@pytest.mark.parametrize("text", [*by_bucket(reducer_names()), *MORE])
+def test_scaled_buckets_of_dense_layers_have_the_sizes_of_those_that_are_as_large(text, monkeypatch):
+    monkeypatch.setattr(scaling, "_DENSE_ELEMENTS", ELEMENTS * RANKS)
+    layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
+    within = NOISY.get(text.partition(":")[0], WITHIN)
+    compare(text, layers, PARTS, dense({"x": (300, 40), "y": (1000,)}), dense(LAYERS), within)
+
+
+ROWS, WIDTH = 4000, 256
+
+
+def table(rank):
+    random = np.random.default_rng([6, rank])
+    shares = 1 / np.arange(1, ROWS + 1)
+    rows = np.sort(random.choice(ROWS, 800, replace=False, p=shares / shares.sum()))
+    return RowSparse(rows, values((rank, 9), (len(rows), WIDTH)), (ROWS, WIDTH))
+
+
+def twice(layer):
+    """Return a table with twice the rows and twice the width."""
+    rows = (2 * layer.rows[:, None] + np.arange(2)).reshape(-1)
+    held = np.tile(layer.values.repeat(2, axis=0), (1, 2))
+    return RowSparse(rows, held, (2 * ROWS, 2 * WIDTH))
+
+
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+@pytest.mark.parametrize("text", by_bucket(reducer_names()))
+def test_scaled_buckets_of_tables_have_the_sizes_of_those_that_are_as_large(text):
+    tables = [table(rank) for rank in range(RANKS)]
+    small = [Gradient(("t", "x"), (own, values((rank,), (3000,)))) for rank, own in enumerate(tables)]
+    large = [
+        Gradient(("table", "bias"), (twice(own), values((rank,), (3000,))[:1000])) for rank, own in enumerate(tables)
+    ]
+    layers = [ModelLayer("table", (2 * ROWS, 2 * WIDTH), sparse=True), ModelLayer("bias", (1000,), sparse=False)]
+    compare(text, layers, (Bucket((0,)), Bucket((1,))), small, large, NOISE)
+
+
+def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypatch):
+    monkeypatch.setattr("s2sim.study.extrapolate.scaled_buckets.MOST_ELEMENTS", RANKS * 300)
+    layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
+    small = dense({"x": (300, 40)})
+    with pytest.raises(S2SimError, match="topka2a: on 4 ranks it keeps one element of 400"):
+        record_buckets([AskedReducer("topka2a", make_reducer("topka2a"))], small, layers, PARTS, seed=0)
+    reducers = [AskedReducer("topka2a", make_reducer("topka2a"), optional=True)]
+    found, refused = record_buckets(reducers, small, layers, PARTS, seed=0)
+    assert (found, refused[0].reducer) == ([], "topka2a")
