@@ -70,7 +70,7 @@ app.command("schema", epilog=schema.EXAMPLES, short_help="Print the JSON schema 
 )
 app.add_typer(codec.app, name="codec", short_help="Compare compressors.")
 app.add_typer(trace.app, name="trace")
-app.add_typer(profile.app, name="profile")
+app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
 app.add_typer(topology.app, name="topology")
 
 
