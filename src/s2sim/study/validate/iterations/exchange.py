@@ -73,4 +73,4 @@ def _recorded(row: IterationRow, tensors: Sequence[Ready], option_string: str) -
     elements = sum(tensor.size for tensor in tensors)
     recording = record_on(option_string, tuple(tensor.shape for tensor in tensors), row.workers)
     recording = as_implemented(recording, implementation_of(row), elements)
-    return with_packing(recording, elements) if row.packs else recording
+    return with_packing(recording, elements, at_once=row.sent_densely) if row.packs else recording

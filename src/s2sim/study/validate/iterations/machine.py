@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 _NONE = "none"
 # Cards of which the driver does not let one reach another's memory over PCIe, nor an interface reach it.
 _NO_PEERS = re.compile(r"\b(rtx )?[2345]0[5-9]0\b", re.IGNORECASE)
-# Servers of so many cards have two processors, which share them.
+# Cards that came before Skylake: on processors up to Broadwell NCCL lets cards reach each other below a PCIe switch alone,
+# and on later ones below one processor (ncclTopoCheckP2p in src/graph/paths.cc, NCCL v2.7 to v2.30).
+_BEFORE_SKYLAKE = re.compile(r"\b([km]\d0m?|p100|p40|p4|gtx|1080)\b", re.IGNORECASE)
+# Servers of so many cards have two processors, which share them; of more, rings pass from one to the other.
 _TWO_SOCKETS = 4
 # Slower interfaces than this are Ethernet's, and their transport is the kernel's where nobody says.
 _ETHERNET_GBPS = 25
@@ -27,7 +30,7 @@ def machine_of(row: IterationRow) -> Machine:
     if row.workers > row.nodes * row.gpus_per_node:
         raise NotPredictedError(f"{row.workers} workers do not fit on {row.nodes} nodes of {row.gpus_per_node} GPUs")
     several = row.workers > gpus
-    peers = _NO_PEERS.search(row.gpu) is None
+    able = _NO_PEERS.search(row.gpu) is None
     transport = _transport(row) if several else _NONE
     return Machine(
         id=row.id,
@@ -48,8 +51,8 @@ def machine_of(row: IterationRow) -> Machine:
         transport=transport,
         doubt="",
         # The kernel's sockets read and write host memory.
-        path="staged" if several and (transport == "tcp" or not peers) else "",
-        p2p="" if peers else "no",
+        path="staged" if several and (transport == "tcp" or not able) else "",
+        p2p="" if able and _reach_each_other(row, gpus) else "no",
     )
 
 
@@ -67,3 +70,11 @@ def _inside(row: IterationRow, gpus: int) -> str:
     if gpus >= _TWO_SOCKETS and "pcie" in text.lower() and "socket" not in text.lower():
         return f"{text}, two sockets"
     return text
+
+
+def _reach_each_other(row: IterationRow, gpus: int) -> bool:
+    """Return whether NCCL lets a node's cards reach each other's memory over PCIe."""
+    text = row.intra_interconnect.lower()
+    if "p2p" in text or "switch" in text or "pcie" not in text:
+        return True
+    return _BEFORE_SKYLAKE.search(row.gpu) is None and gpus <= _TWO_SOCKETS

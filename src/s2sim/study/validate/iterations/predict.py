@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.libraries.own_choice import OwnChoice
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.collectives.timing.ways import Ways
 from s2sim.errors import S2SimError
 from s2sim.replay.iteration.run import Conditions, replay_iterations
 from s2sim.study.validate.iterations.exchange import discipline_of, exchange_of
-from s2sim.study.validate.iterations.implementations import host_loop_ps, option_string_of
+from s2sim.study.validate.iterations.implementations import (
+    CALL_OPERATIONS,
+    OPERATION_PS,
+    host_loop_ps,
+    option_string_of,
+)
 from s2sim.study.validate.iterations.machine import machine_of
 from s2sim.study.validate.iterations.tensors import compute_of, profile_of
 from s2sim.study.validate.machine import shape_of_machine
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from s2sim.study.validate.iterations.row import IterationRow
     from s2sim.topology.files.links import LinkCatalogue
 
-_LIBRARY = "nccl:timing=measured"
+_LIBRARY = replace(choose_library("nccl:timing=measured"), profile=OwnChoice("nccl"))
 # A message that a row books apart from the rest of its communication has fewer bytes than this.
 _FEW_BYTES = 2**10
 # The second iteration is like all that follow.
@@ -68,26 +74,38 @@ class IterationPredictor:
         discipline = discipline_of(row)
         option_string = option_string_of(row, profile.parameters)
         compute = compute_of(row, profile)
+        exchange = exchange_of(row, profile.tensors, compute, discipline, option_string, timer)
+        gpu = load_gpu(gpu_name)
+        loop_ps = host_loop_ps(row)
         iterations = replay_iterations(
-            exchange_of(row, profile.tensors, compute, discipline, option_string, timer),
+            exchange,
             compute,
             timer,
-            load_gpu(gpu_name),
-            choose_library(_LIBRARY),
+            gpu,
+            _LIBRARY,
             Conditions(
                 slower=np.ones((_ITERATIONS, row.workers)),
                 waits_for_all=discipline.waits_for_all,
-                host_loop_ps=host_loop_ps(row),
+                host_loop_ps=loop_ps,
             ),
         )
         parts = iterations.typical
         communication_ps = parts.exposed_communication + parts.waiting
-        if not row.exposed:
+        if row.packs or not row.exposed:
             communication_ps += parts.hidden_communication
         if row.first_message_ms is not None:
             communication_ps -= _first_message_ps(iterations)
+        calls_ps = 0
+        if row.packs:
+            # Who tells parts apart lets the host wait for the GPU before and after each.
+            call_ps = CALL_OPERATIONS * OPERATION_PS + 2 * gpu.host_sync_ps
+            calls_ps = call_ps * len(exchange[0].recording.calls)
+            communication_ps += call_ps
+            if row.sent_densely and row.decode_ms is None:
+                # Copying back counts to what it waits for.
+                communication_ps = max(communication_ps, loop_ps * len(profile.tensors))
         return Prediction(
-            iteration_s=parts.iteration / PS_PER_S,
+            iteration_s=(parts.iteration + calls_ps) / PS_PER_S,
             communication_s=max(0, communication_ps) / PS_PER_S,
             codec_s=parts.codec / PS_PER_S,
             ran_as=f"{option_string} {discipline.text}",
@@ -103,7 +121,7 @@ class IterationPredictor:
         key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), row.workers
         if key not in self._timers:
             cluster = build_cluster(shape, row.workers)
-            self._timers[key] = Timer(cluster, AUTO, Ways(cluster), choose_library(_LIBRARY).profile)
+            self._timers[key] = Timer(cluster, AUTO, Ways(cluster), _LIBRARY.profile)
         return self._timers[key], name
 
 

@@ -64,8 +64,14 @@ def _with_passes(script: Script, whole: dict[str, float]) -> Script:
     return tuple(steps)
 
 
-def with_packing(recording: Recording, elements: int) -> Recording:
-    """Return scripts that first copy all gradients into one buffer, and at last back."""
+def with_packing(recording: Recording, elements: int, *, at_once: bool) -> Recording:
+    """Return scripts that first copy all gradients into one buffer, and at last back.
+
+    With ``at_once`` the host starts copying back while the last collective is in flight: nothing is decoded before it.
+    """
     copied = 2 * _VALUE_BYTES * elements
     pack, unpack = Work("encode", copied), Work("decode", copied)
-    return replace(recording, scripts=tuple((pack, *script, unpack) for script in recording.scripts))
+    scripts = [
+        (pack, *script[:-1], unpack, script[-1]) if at_once else (pack, *script, unpack) for script in recording.scripts
+    ]
+    return replace(recording, scripts=tuple(scripts))
