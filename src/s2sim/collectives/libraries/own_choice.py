@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.topology.cluster import Cluster
 
-# src/graph/tuning.cc of NCCL v2.30.7-1, in microseconds, and by (tree, ring): base latencies, and those of a step inside
-# a node and between nodes.
+# src/graph/tuning.cc of NCCL v2.30.7-1, in microseconds, by (tree, ring): base latencies, and those of a step inside a
+# node and between nodes.
 _BASE_US = {"LL": (6.8, 6.6), "Simple": (8.4, 8.4)}
 _NVLINK_US = {"LL": (0.6, 0.6), "Simple": (4.0, 3.4)}
 _PCIE_US = {"LL": (1.0, 1.0), "Simple": (4.0, 5.7)}

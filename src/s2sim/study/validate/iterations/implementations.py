@@ -6,11 +6,13 @@ operation passes over the whole array in each, and starts several kernels a tens
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import isfinite, nan
 from typing import TYPE_CHECKING
 
 from s2sim.errors import nearest
+from s2sim.reducers.registry import reducer_names
 from s2sim.study.validate.iterations.row import params_of
 from s2sim.study.validate.not_predicted import NotPredictedError
 
@@ -29,9 +31,12 @@ PACKING_OPERATIONS = 9
 """Operations a tensor where gradients are copied into one buffer and back: a slice, a copy, a view and a sum each way
 (vineeths96/Gradient-Compression, trainer.py and reducer.py)."""
 
+POST_OPERATIONS = 2
+"""What posting one collective from a loop over tensors takes of the host: its kernel and an event."""
+
 CALL_OPERATIONS = 10
-"""What a framework's call of a collective takes of its host as operations: Python, checks, a work object, events and waits
-of streams; 0.14 ms for a few kilobytes over NVLink (vineeths96/Gradient-Compression, with two waits of the host)."""
+"""What a framework's call of a collective takes of its host: Python, checks, a work object, events and waits of
+streams; 0.14 ms for a few kilobytes over NVLink (vineeths96/Gradient-Compression, with two waits of the host)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,8 @@ class Implementation:
         Option string of the registry's reducer, in which density, rank or bits of the row have their places.
     operations : int
         Of encode, feedback and decode together on each tensor, or on the whole gradient where that is one buffer.
+    messages : int
+        Collectives that it posts for each tensor.
     encode_passes, decode_passes : float or None
         Passes over the float32 values; None where they are those of the registry's reducer.
     operations_a_column : int
@@ -55,19 +62,30 @@ class Implementation:
     template: str
     operations: int
     origin: str
+    messages: int = 1
     encode_passes: float | None = None
     decode_passes: float | None = None
     operations_a_column: int = 0
 
 
 def implementation_of(row: IterationRow) -> Implementation:
-    """Return what stands for a row's reducer; `NotPredictedError` where nothing does."""
-    found = IMPLEMENTATIONS.get(row.reducer)
-    if found is None:
-        raise NotPredictedError(
-            f"the reducer {row.reducer!r} has no counterpart{nearest(row.reducer, IMPLEMENTATIONS)}"
-        )
-    return found
+    """Return what stands for a row's reducer; `NotPredictedError` where nothing does.
+
+    What no code was read of is the registry's reducer of that name, with as many operations as others of its kind.
+    """
+    plain = {_plain(name): found for name, found in IMPLEMENTATIONS.items()}
+    name = _ALIASES.get(_plain(row.reducer), _plain(row.reducer))
+    if name in plain:
+        return plain[name]
+    registered = {_plain(name): name for name in reducer_names()}
+    if name in registered:
+        return Implementation(registered[name], _USUAL_OPERATIONS, _LIKE)
+    known = [*IMPLEMENTATIONS, *registered.values()]
+    raise NotPredictedError(f"the reducer {row.reducer!r} has no counterpart{nearest(row.reducer, known)}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def option_string_of(row: IterationRow, elements: int) -> str:
@@ -128,6 +146,21 @@ def _number(text: str) -> float:
 _CUPCAKE = "zhuangwang93/Cupcake, mergeComp_dl/torch: compressor, memory and communicator, read in code"
 _VINEETHS = "vineeths96/Gradient-Compression, reducer.py and compressors.py, read in code"
 _HOOK = "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook; recalled"
+_USUAL_OPERATIONS = 24
+_ALIASES = {
+    "none": "dense",
+    "baseline": "dense",
+    "allreduce": "dense",
+    "eftopk": "topk",
+    "randk": "randomk",
+    "efsgd": "efsignsgd",
+    "efsign": "efsignsgd",
+    "onebitsgd": "onebit",
+    "1bit": "onebit",
+    "1bitsgd": "onebit",
+    "signum": "signsgd",
+    "half": "fp16",
+}
 _LIKE = "as what its paper says; operations as of those of its kind"
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
@@ -135,16 +168,14 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "fp16": Implementation("fp16", 4, _LIKE),
     "randomk-shared-quantised": Implementation("random-k:granularity=global,density={density}", 16, _VINEETHS),
     # Levels of all ranks are added as int8, after the norm's largest was agreed on.
-    "qsgd-maxnorm": Implementation("int8", 16, _VINEETHS, encode_passes=25, decode_passes=3),
-    "randomk": Implementation("random-k:seed=own,density={density}", 24, _CUPCAKE),
-    "topk": Implementation("topk:granularity=layer,density={density}", 26, _CUPCAKE),
-    "dgc": Implementation("dgc-select:density={density}", 34, _CUPCAKE),
-    "ef-signsgd": Implementation("ef-signsgd", 40, _CUPCAKE),
-    "onebit": Implementation("onebit-sgd:aggregate=gather", 48, _CUPCAKE),
+    "qsgd-maxnorm": Implementation("int8", 16, _VINEETHS, encode_passes=27, decode_passes=3),
+    "randomk": Implementation("random-k:seed=own,density={density}", 24, _CUPCAKE, messages=2),
+    "topk": Implementation("topk:granularity=layer,density={density}", 26, _CUPCAKE, messages=2),
+    "dgc": Implementation("dgc-select:density={density}", 34, _CUPCAKE, messages=2),
+    "ef-signsgd": Implementation("ef-signsgd", 40, _CUPCAKE, messages=2),
+    "onebit": Implementation("onebit-sgd:aggregate=gather", 48, _CUPCAKE, messages=2),
     "powersgd": Implementation("powersgd:rank={rank}", 8, _HOOK, operations_a_column=10),
-    "qsgd": Implementation("qsgd:bits={bits}", 24, _LIKE),
-    "terngrad": Implementation("terngrad", 24, _LIKE),
-    "signsgd": Implementation("signsgd-vote", 24, _LIKE),
-    "natural": Implementation("natural", 16, _LIKE),
+    "qsgd": Implementation("qsgd:bits={bits}", _USUAL_OPERATIONS, _LIKE),
+    "signsgd": Implementation("signsgd-vote", _USUAL_OPERATIONS, _LIKE),
     "deepreduce": Implementation("deepreduce:density={density}", 40, _LIKE),
 }

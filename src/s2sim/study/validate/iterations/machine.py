@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 _NONE = "none"
 # Cards of which the driver does not let one reach another's memory over PCIe, nor an interface reach it.
 _NO_PEERS = re.compile(r"\b(rtx )?[2345]0[5-9]0\b", re.IGNORECASE)
-# Cards that came before Skylake: on processors up to Broadwell NCCL lets cards reach each other below a PCIe switch alone,
-# and on later ones below one processor (ncclTopoCheckP2p in src/graph/paths.cc, NCCL v2.7 to v2.30).
+# Cards that came before Skylake: on processors up to Broadwell NCCL lets cards reach each other below a PCIe switch
+# alone, and on later ones below one processor (ncclTopoCheckP2p in src/graph/paths.cc, NCCL v2.7 to v2.30).
 _BEFORE_SKYLAKE = re.compile(r"\b([km]\d0m?|p100|p40|p4|gtx|1080)\b", re.IGNORECASE)
+# Most of these that NVLink joins are on boards of eight, as in a DGX-1 and in clouds, whichever part of it is used.
+_CUBE_MESH, _ON_CUBE_MESH = 8, re.compile(r"\b(v100|p100)\b", re.IGNORECASE)
 # Servers of so many cards have two processors, which share them; of more, rings pass from one to the other.
 _TWO_SOCKETS = 4
 # Slower interfaces than this are Ethernet's, and their transport is the kernel's where nobody says.
@@ -47,7 +49,7 @@ def machine_of(row: IterationRow) -> Machine:
         system=row.system or row.source,
         launch="gpu",
         algorithm="",
-        nvlink_domain_gpus=None,
+        nvlink_domain_gpus=_domain(row, gpus),
         transport=transport,
         doubt="",
         # The kernel's sockets read and write host memory.
@@ -78,3 +80,9 @@ def _reach_each_other(row: IterationRow, gpus: int) -> bool:
     if "p2p" in text or "switch" in text or "pcie" not in text:
         return True
     return _BEFORE_SKYLAKE.search(row.gpu) is None and gpus <= _TWO_SOCKETS
+
+
+def _domain(row: IterationRow, gpus: int) -> int | None:
+    """Return on how many GPUs' board those of a node are; None for what the catalogue says, or without NVLink."""
+    linked = "nvlink" in row.intra_interconnect.lower() and "no nvlink" not in row.intra_interconnect.lower()
+    return _CUBE_MESH if linked and 1 < gpus <= _CUBE_MESH and _ON_CUBE_MESH.search(row.gpu) else None

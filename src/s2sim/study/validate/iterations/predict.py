@@ -17,7 +17,9 @@ from s2sim.study.validate.iterations.exchange import discipline_of, exchange_of
 from s2sim.study.validate.iterations.implementations import (
     CALL_OPERATIONS,
     OPERATION_PS,
+    POST_OPERATIONS,
     host_loop_ps,
+    implementation_of,
     option_string_of,
 )
 from s2sim.study.validate.iterations.machine import machine_of
@@ -104,6 +106,10 @@ class IterationPredictor:
             if row.sent_densely and row.decode_ms is None:
                 # Copying back counts to what it waits for.
                 communication_ps = max(communication_ps, loop_ps * len(profile.tensors))
+        elif not row.sent_densely:
+            # The loop over tensors that encodes posts what it has encoded.
+            calls_ps = POST_OPERATIONS * OPERATION_PS * implementation_of(row).messages * len(exchange)
+            communication_ps += calls_ps
         return Prediction(
             iteration_s=(parts.iteration + calls_ps) / PS_PER_S,
             communication_s=max(0, communication_ps) / PS_PER_S,

@@ -105,7 +105,7 @@ class IterationRow:
     @property
     def sent_densely(self) -> bool:
         """Whether nothing is compressed."""
-        return self.reducer == "dense"
+        return self.reducer.lower() in ("dense", "none", "baseline", "allreduce")
 
     @property
     def packs(self) -> bool:

@@ -40,7 +40,8 @@ def profile_of(row: IterationRow, gpu: str) -> Profile:
     names = dict.fromkeys([*profile_names(), *model_names()])
     known = {_plain(name): name for name in names}
     base = row.model.partition("/")[0]
-    name = known.get(_plain(base))
+    # Behind a slash stands what it is trained on.
+    name = known.get(_plain(row.model), known.get(_plain(base)))
     if name is None:
         raise NotPredictedError(f"the model {row.model!r} is not known{nearest(base, names)}")
     if name in profile_names():
