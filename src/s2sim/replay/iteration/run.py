@@ -81,6 +81,8 @@ class Iterations:
         Where the time went on the slowest rank, one a period of the exchange; means over its steps.
     spent : Spent
         All that happened on that rank.
+    by_rank : tuple of Spent
+        The same of each rank; ranks that did the same share one.
     waiting_ps : float
         Mean over all ranks and iterations of waiting for others.
     launches, completed : tuples of Launch and Completed
@@ -91,6 +93,7 @@ class Iterations:
 
     parts: tuple[Parts, ...]
     spent: Spent
+    by_rank: tuple[Spent, ...]
     waiting_ps: float
     launches: tuple[Launch, ...]
     completed: tuple[Completed, ...]
@@ -123,6 +126,7 @@ class _Ranks:
     ranks: int = 0
     begun_ps: list[int] = field(default_factory=list)
     idle: list[tuple[int, int]] = field(default_factory=list)
+    ready: list[tuple[int, int, int]] = field(default_factory=list)
     posted_ps: dict[int, int] = field(default_factory=dict)
     computing: bool = True
     programs: int = 0
@@ -313,6 +317,7 @@ class _Iterating:
         completed = tuple(sorted(self._communicators.completed, key=lambda each: (each.start_ps, each.calls)))
         by_call = {call: each for each in completed for call in each.calls}
         spent = [_spent(ranks, by_call) for ranks in self._classes]
+        of_class = {id(ranks): each for ranks, each in zip(self._classes, spent, strict=True)}
         parts = [self._parts(ranks, each) for ranks, each in zip(self._classes, spent, strict=True)]
         waiting = sum(
             ranks.ranks * sum(each.waiting for each in own) for ranks, own in zip(self._classes, parts, strict=True)
@@ -325,6 +330,7 @@ class _Iterating:
         return Iterations(
             parts=tuple(parts[slowest]),
             spent=spent[slowest],
+            by_rank=tuple(of_class[id(ranks)] for ranks in self._of_rank),
             waiting_ps=waiting / (len(self._of_rank) * len(parts[slowest])),
             launches=tuple(sorted(self._communicators.launches, key=lambda launch: launch.start_ps)),
             completed=completed,
@@ -415,6 +421,8 @@ class _Iterating:
             sync_ps=self._gpu.host_sync_ps,
             loop_ps=settings.host_loop_ps * len(leaving.bucket.tensors) if works else 0,
         )
+        assert ready.callbacks is not None
+        ready.callbacks.append(lambda _: ranks.ready.append((number, at, int(self._env.now))))
         ranks.programs += 1
         first_call = self._first_calls[-1] * number + self._first_calls[at]
         for script in (early, (AwaitGradient(), *late)):
@@ -432,6 +440,7 @@ def _spent(ranks: _Ranks, by_call: Mapping[int, Completed]) -> Spent:
         busy=tuple(ranks.device.log),
         in_flight=tuple((each.start_ps, each.end_ps) for each in own.values()),
         waiting=(*((posted_ps, by_call[call].start_ps) for call, posted_ps in ranks.posted_ps.items()), *ranks.idle),
+        ready=tuple(ranks.ready),
         begun_ps=tuple(ranks.begun_ps),
         rank=ranks.first,
     )

@@ -27,6 +27,8 @@ class Spent:
     in_flight, waiting : tuples of (int, int)
         From when the last rank had posted a call until that was done, and from when this rank had posted it until the
         last one had; picoseconds.
+    ready : tuple of (int, int, int)
+        The number of an exchange, a bucket, and when all of that was there; picoseconds.
     begun_ps : tuple of int
         When each iteration began, and when the last was over.
     rank : int
@@ -36,6 +38,7 @@ class Spent:
     busy: tuple[Busy, ...]
     in_flight: tuple[tuple[int, int], ...]
     waiting: tuple[tuple[int, int], ...]
+    ready: tuple[tuple[int, int, int], ...]
     begun_ps: tuple[int, ...]
     rank: int
 
