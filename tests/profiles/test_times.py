@@ -130,6 +130,8 @@ def test_a_measured_profile_goes_to_another_gpu_by_peaks_and_bandwidths():
     assert there.optimizer_ps == pytest.approx(by_memory * here.optimizer_ps, rel=1e-6)
     assert there.memory_bound == pytest.approx(here.memory_bound * by_memory / factor)
     assert "carried from fp32 on v100 to fp32 on a100" in there.source
+    assert "precision=tf32" in there.source
+    assert "tf32" not in load_profile("resnet-50", gpu="t4").source
     with pytest.raises(S2SimError, match="unknown GPU"):
         load_profile("resnet-50", gpu="v1000")
 

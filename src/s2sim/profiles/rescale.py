@@ -38,14 +38,20 @@ def on_gpu(profile: Profile, measured: tuple[Gpu, Precision], asked: tuple[Gpu, 
     memory = profile.memory_bound * by_memory
     whole = memory + (1 - profile.memory_bound) * by_peak
     scaled = _scaled(profile, whole)
+    # Frameworks take TF32 where a GPU has it, some of them unasked.
+    more = "; not TF32, which precision=tf32 takes" if precision == "fp32" and _has_tf32(gpu) else ""
     return replace(
         scaled,
         gpu=gpu.name,
         optimizer_ps=round(profile.optimizer_ps * by_bandwidth),
         memory_bound=memory / whole,
         source=f"{profile.source}; carried from {held} on {here.name} to {precision} on {gpu.name}: matrix products by "
-        f"what they reach of the peak (times {by_peak:.3g}), the rest by memory (times {by_memory:.3g})",
+        f"what they reach of the peak (times {by_peak:.3g}), the rest by memory (times {by_memory:.3g}){more}",
     )
+
+
+def _has_tf32(gpu: Gpu) -> bool:
+    return "tf32" in dict(gpu.peak_flop_per_s)
 
 
 def _scaled(profile: Profile, factor: float) -> Profile:
