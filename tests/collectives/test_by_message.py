@@ -18,7 +18,10 @@ from s2sim.collectives.schedules.goal import to_goal
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.collectives.timing.by_message import RunningByMessage
 from s2sim.collectives.timing.duration import duration_ps, simulate_ps
+from s2sim.collectives.timing.foreseen import Foreseen
+from s2sim.collectives.timing.last_passage import last_passage
 from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.ways import find_routes
 from s2sim.errors import OptionError, TopologyError
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import build_cluster
@@ -257,7 +260,7 @@ def test_a_late_rank_delays_those_whom_messages_tell(clusters):
     posts = [delay_ps if rank == 3 else 0 for rank in range(ranks)]
     ends = run(schedule, clusters[ranks], posts)
     # Rank 2's first message waits for rank 3 to be there, as 3's own first one does.
-    expected = last_passage(ranks, ranks - 1, hop_ps, np.maximum(posts, np.roll(posts, -1)), np.array(posts))
+    expected = recursion(ranks, ranks - 1, hop_ps, np.maximum(posts, np.roll(posts, -1)), np.array(posts))
     assert ends.tolist() == expected.tolist()
     # In a chain nobody before the late one waits for it but who sends to it.
     chain = make("chain:chunks=1", "broadcast", ranks, 1000, clusters[ranks])
@@ -270,7 +273,7 @@ def test_a_late_rank_delays_those_whom_messages_tell(clusters):
     assert (last[-2:] == delay_ps + hop_ps).all()
 
 
-def last_passage(ranks, rounds, hop_ps, first_ps, own_ps, late_ps=None):
+def recursion(ranks, rounds, hop_ps, first_ps, own_ps, late_ps=None):
     """Return when each rank's part is done: message t from i leaves when the last one from i and from i - 1 is there.
 
     The first ones leave at ``first_ps``; ranks come at ``own_ps``.
@@ -290,7 +293,7 @@ def test_jitter_in_a_ring_is_last_passage(ranks):
     rounds = [(index, time) for index, step in enumerate(schedule.steps) for time in range(step.times)]
     draws = np.rint(np.random.default_rng(ranks).exponential(1e6, (len(rounds), ranks))).astype(np.int64)
     nothing = np.zeros(ranks, np.int64)
-    expected = last_passage(ranks, len(rounds), hop_ps, nothing, nothing, lambda time: draws[time])
+    expected = recursion(ranks, len(rounds), hop_ps, nothing, nothing, lambda time: draws[time])
     ends = run(schedule, cluster, late_ps=lambda step, time, _: draws[rounds.index((step, time))])
     assert ends.tolist() == expected.tolist()
     # Rounds would have waited for the latest message of each.
@@ -322,3 +325,66 @@ def test_rounds_are_told_with_when_each_message_was_sent(clusters):
         for side in (ran.round.pattern.src, ran.round.pattern.dst):
             np.maximum.at(latest, side, ran.end_ps)
     assert latest.tolist() == ends.tolist()
+
+
+@given(
+    case=st.sampled_from(
+        [
+            ("ring", "all_reduce"),
+            ("ring", "reduce_scatter"),
+            ("chain:chunks=6", "broadcast"),
+            ("halving-doubling", "all_gather"),
+            ("in-network", "all_reduce"),
+            ("bruck", "barrier"),
+        ]
+    ),
+    ranks=st.integers(1, 9),
+    elements=st.sampled_from([0, 100, 40_000]),
+    posts=st.lists(st.integers(0, 30_000_000), min_size=9, max_size=9),
+    seed=st.none() | st.integers(0, 2**32 - 1),
+)
+def test_what_meets_nothing_is_foreseen(clusters, case, ranks, elements, posts, seed):
+    cluster = clusters[ranks]
+    schedule = make(*case, ranks, elements, cluster)
+
+    def late_ps(step, time, messages):
+        return np.random.default_rng([seed, step, time]).integers(0, 3_000_000, messages)
+
+    options = {} if seed is None else {"late_ps": late_ps}
+    passage = last_passage(schedule, cluster, lambda pattern: find_routes(cluster, pattern))
+    if passage is None:
+        assert case[0] in ("halving-doubling", "bruck")
+        return
+    env = simpy.Environment(initial_time=0)
+    ends, whole = [None] * schedule.places, []
+    foreseen = Foreseen(
+        env,
+        schedule,
+        passage,
+        lambda: whole.append(env.now),
+        on_rank_done=lambda rank: ends.__setitem__(rank, env.now),
+        **options,
+    )
+
+    def post(rank, moment_ps):
+        yield env.timeout(moment_ps)
+        foreseen.post([rank])
+
+    for rank in range(ranks):
+        env.process(post(rank, posts[rank]))
+    env.run()
+    assert ends == run(schedule, cluster, posts[:ranks], **options).tolist()
+    assert whole == [max(ends)]
+
+
+def test_what_may_meet_is_not_foreseen(clusters):
+    def passage(text, kind, cluster):
+        schedule = make(text, kind, cluster.workers, 1000, cluster)
+        return last_passage(schedule, cluster, lambda pattern: find_routes(cluster, pattern))
+
+    # Two ranks that drift apart send to the same one, and pieces in flight share links.
+    assert passage("pairwise", "all_to_all", clusters[8]) is None
+    assert passage("ring:chunks=4", "all_reduce", clusters[8]) is None
+    assert passage("ring", "all_reduce", clusters[8]) is not None
+    oversubscribed = build_cluster(load_shape("leaf-spine"), 64, placement="round-robin")
+    assert passage("ring", "all_reduce", oversubscribed) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import simpy
@@ -277,3 +279,20 @@ def test_a_timeline_shows_what_happens(cluster_file):
     assert sorted({start for start, _ in slow})[:2] == [0, 10]
     assert sum(start == 0 for start, _ in slow) == sum(start == 10 for start, _ in slow) == 2
     assert max(end for _, end in slow) > max(end for _, end in spans()) + 10
+
+
+@pytest.mark.parametrize("fault", ["jitter:latency=3us", "slow-rank:rank=2,delay=30us"])
+def test_what_is_foreseen_is_what_messages_would_give(cluster_file, fault, monkeypatch):
+    topology = cluster_file(SWITCH)
+    foreseen = collective(topology, fault, workers=9)
+    monkeypatch.setattr("s2sim.replay.faults.disturbance.last_passage", lambda *_: None)
+    sent = collective(topology, fault, workers=9)
+    assert (foreseen.time_s, foreseen.rank_finish_s, foreseen.effects) == (
+        sent.time_s,
+        sent.rank_finish_s,
+        sent.effects,
+    )
+    assert [(item.link, item.shared_by) for item in foreseen.bottlenecks] == [
+        (item.link, tuple(replace(pair, bytes=pytest.approx(pair.bytes)) for pair in item.shared_by))
+        for item in sent.bottlenecks
+    ]

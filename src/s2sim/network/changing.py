@@ -139,6 +139,10 @@ class ChangingNetwork(FluidNetwork):
         np.add.at(self._carried, taken, sizes_bytes)
         super().send(taken, sizes_bytes, owner, tags)
 
+    def pass_by(self, routes: Indices, sizes_bytes: NDArray[np.float64]) -> None:
+        """Take note of transfers whose ends are known without sending them, as nothing else meets them."""
+        np.add.at(self._carried, self._instead[routes], sizes_bytes)
+
     def sent(self) -> tuple[Routes, Indices, Indices, NDArray[np.float64]]:
         """Return all routes that carried anything until now, the ranks that they join, and the bytes of each."""
         carried = self._carried.copy()

@@ -215,18 +215,20 @@ class Communicators:
     def _start(self, timed: Timed, ranks: tuple[int, ...], what: str, end: Callable[[], None]) -> None:
         cluster, members = self._timer.within(ranks).cluster, self._timer.members_of(ranks)
         on_round = None if self._watcher is None else partial(_tell, self._watcher, members, timed.schedule, what)
+        one_after_another = self._plan.in_flight == 1 and len(self._queues) == 1
+        alone = sum(self._running.values()) == 1 and (one_after_another or self._quiet())
         if self._disturbance is not None:
-            self._disturbance.running(timed.schedule, end, on_round, tuple(members.tolist())).start()
+            routes = timed.times.routes if alone else None
+            self._disturbance.running(timed.schedule, end, on_round, tuple(members.tolist()), alone=routes).start()
             return
         if self._watcher is not None:
             self._network = self._network or FluidNetwork(self._env, cluster.fabric, self._watcher.add_loads)
             Running(self._network, timed.schedule, cluster, end, on_round=on_round).start()
             return
-        one_after_another = self._plan.in_flight == 1 and len(self._queues) == 1
-        if sum(self._running.values()) == 1 and (one_after_another or self._quiet()):
-            alone = self._env.timeout(timed.duration_ps)
-            assert alone.callbacks is not None
-            alone.callbacks.append(lambda _: end())
+        if alone:
+            over = self._env.timeout(timed.duration_ps)
+            assert over.callbacks is not None
+            over.callbacks.append(lambda _: end())
             return
         self._network = self._network or FluidNetwork(self._env, cluster.fabric)
         passing = Passing(self._network, timed.times)

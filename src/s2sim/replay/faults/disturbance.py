@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.timing.by_message import RunningByMessage
+from s2sim.collectives.timing.foreseen import Foreseen
+from s2sim.collectives.timing.last_passage import last_passage
 from s2sim.network.changing import ChangingNetwork
 
 if TYPE_CHECKING:
@@ -16,11 +18,13 @@ if TYPE_CHECKING:
     import simpy
 
     from s2sim.arrays import Ints
-    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.collectives.schedules.schedule import Pattern, Schedule
+    from s2sim.collectives.timing.last_passage import LastPassage
     from s2sim.collectives.timing.running import RanRound
     from s2sim.network.fluid import OnLoads
     from s2sim.replay.faults.fault import Effect, Fault
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.routes import Routes
 
 
 class Disturbance:
@@ -44,6 +48,7 @@ class Disturbance:
         begun = [fault.act(self.network, cluster, seed) for fault in faults if not fault.permanent]
         self._acting = [each for each in begun if each is not None]
         self._delays = [each.late_ps for each in self._acting if each.late_ps is not None]
+        self._delays_alone = on_loads is None and len(self._delays) == len(self._acting)
         self._started = 0
 
     def running(
@@ -53,10 +58,12 @@ class Disturbance:
         on_round: Callable[[RanRound], None] | None = None,
         ranks: Sequence[int] = (),
         on_rank_done: Callable[[int], None] | None = None,
-    ) -> RunningByMessage:
+        alone: Callable[[Pattern], Routes] | None = None,
+    ) -> RunningByMessage | Foreseen:
         """Return a collective of some ranks, or all, ready to be posted on the disturbed network.
 
-        Every rank waits for its own messages alone, so that a delay reaches others as messages take it there.
+        Every rank waits for its own messages alone, so that a delay reaches others as messages take it there. Who knows
+        that nothing else will be sent before it is over gives the routes of its patterns as ``alone``.
         """
         number = self._started
         self._started += 1
@@ -65,16 +72,35 @@ class Disturbance:
         def join(numbers: Ints, src: Ints, dst: Ints) -> None:
             self.network.join(numbers, members[src] if len(members) else src, members[dst] if len(members) else dst)
 
+        late_ps = partial(self.late_ps, number) if self._delays else None
+        cluster = self._cluster.within(ranks) if ranks else self._cluster
+        if alone is not None and on_round is None and self._delays_alone:
+            passage = last_passage(schedule, cluster, alone)
+            if passage is not None:
+                self._pass_by(schedule, passage, join)
+                env = self.network.env
+                return Foreseen(env, schedule, passage, on_complete, on_rank_done=on_rank_done, late_ps=late_ps)
         return RunningByMessage(
             self.network,
             schedule,
-            self._cluster.within(ranks) if ranks else self._cluster,
+            cluster,
             on_complete,
             on_rank_done=on_rank_done,
             on_round=on_round,
-            late_ps=partial(self.late_ps, number) if self._delays else None,
+            late_ps=late_ps,
             on_routes=join,
         )
+
+    def _pass_by(self, schedule: Schedule, passage: LastPassage, join: Callable[[Ints, Ints, Ints], None]) -> None:
+        """Let the network know what is carried without being sent."""
+        numbers: dict[bytes, Ints] = {}
+        for step in schedule.steps:
+            pattern = step.round.pattern
+            if pattern.messages and pattern.key not in numbers:
+                added = numbers[pattern.key] = self.network.add_routes(passage.routes[pattern.key])
+                join(added, pattern.src[: len(added)], pattern.dst[: len(added)])
+            if pattern.messages:
+                self.network.pass_by(numbers[pattern.key], step.times * step.round.bytes)
 
     def late_ps(self, collective: int, step: int, time: int, messages: int) -> Ints:
         """Return by how much each message of a round is late, int64 picoseconds; the order of events plays no part."""

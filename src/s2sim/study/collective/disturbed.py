@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.timing.ways import find_routes
 from s2sim.replay.faults.disturbance import Disturbance
 from s2sim.replay.faults.held_back import arrivals_ps
 from s2sim.study.collective.link_loads import Sent
@@ -83,7 +85,7 @@ def _run(
     def finish() -> None:
         over.succeed()
 
-    running = disturbance.running(schedule, finish, on_round, on_rank_done=end)
+    running = disturbance.running(schedule, finish, on_round, on_rank_done=end, alone=partial(find_routes, cluster))
 
     def arrive() -> Generator[simpy.Event, None, None]:
         for moment_ps in np.unique(late_ps).tolist():

@@ -1,0 +1,143 @@
+"""When ranks that wait for their own messages alone are done, where no two of them ever meet on a link."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.network.durations import whole_ps
+from s2sim.network.flights import NEVER
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from s2sim.arrays import Floats, Ints
+    from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
+    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.routes import Routes
+
+    LatePs = Callable[[int, int, int], Ints]
+
+# Crossings of all patterns, some 100 bytes each while they are looked at.
+_MOST_CROSSINGS = 1 << 21
+_ABOVE = 1 + 1e-12  # rounding of sums
+
+
+class LastPassage:
+    """A chain of rounds whose messages never share a link, whenever its ranks begin.
+
+    A rank's messages of two rounds follow each other, so that at any time each rank has at most the messages of one
+    round in flight. Where links carry what all ranks may send over them at once, every message goes at its own limit,
+    and its end follows from when it leaves. The times are those of a simulation, but for ties within 1e-9 of a
+    duration, which that takes for one event.
+
+    Parameters
+    ----------
+    schedule, cluster
+        What runs and where; see `last_passage`.
+    routes : dict of bytes to Routes
+        Of each pattern, by its key.
+
+    Attributes
+    ----------
+    routes : dict of bytes to Routes
+        As given.
+    """
+
+    def __init__(self, schedule: Schedule, cluster: Cluster, routes: dict[bytes, Routes]) -> None:
+        self._schedule = schedule
+        self.routes = routes
+        capacity = cluster.fabric.rate_Bps / PS_PER_S
+        self._ways = {key: (each.latency_ps, _limits(each, capacity)) for key, each in routes.items()}
+
+    def ends_ps(self, start_ps: Ints, late_ps: LatePs | None = None) -> Ints:
+        """Return when each rank's part is done, int64 picoseconds of shape (places,).
+
+        Parameters
+        ----------
+        start_ps : int64 array, shape (places,)
+            When each begins, its launch over; `NEVER` where that is not known yet, and so are the ends of those that
+            wait for it.
+        late_ps : callable, optional
+            As of `s2sim.collectives.timing.by_message.RunningByMessage`.
+        """
+        ready_ps = start_ps.copy()
+        for index, step in enumerate(self._schedule.steps):
+            sent = step.round
+            if not sent.pattern.messages:
+                continue
+            flight_ps = self._flight_ps(sent)
+            for time in range(step.times):
+                if ready_ps.min() == NEVER:
+                    return ready_ps
+                late = 0 if late_ps is None else late_ps(index, time, sent.pattern.messages)
+                self._pass(sent.pattern, ready_ps, start_ps, flight_ps + late)
+        return ready_ps
+
+    def _pass(self, pattern: Pattern, ready_ps: Ints, start_ps: Ints, flight_ps: Ints) -> None:
+        """Send a round, and let its ranks know."""
+        src, dst = pattern.src, pattern.dst
+        begins_ps = np.maximum(ready_ps[src], start_ps[dst])
+        if pattern.through_switch:
+            # The last of a group lets its message begin, which is for all of it.
+            message = np.arange(len(src)) % pattern.groups
+            latest_ps = np.zeros(pattern.groups, np.int64)
+            np.maximum.at(latest_ps, message, begins_ps)
+            begins_ps, flight_ps = latest_ps[message], flight_ps[message]
+        ends_ps = np.minimum(begins_ps + flight_ps, NEVER)
+        np.maximum.at(ready_ps, src, ends_ps)
+        np.maximum.at(ready_ps, dst, ends_ps)
+
+    def _flight_ps(self, sent: Round) -> Ints:
+        """Return how long each message of a round takes, int64 of shape (m,)."""
+        latency_ps, limits = self._ways[sent.pattern.key]
+        return latency_ps + whole_ps(sent.bytes / limits)
+
+
+def last_passage(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pattern], Routes]) -> LastPassage | None:
+    """Return a schedule's passage where its messages can never meet on a link; None where they might.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        What runs, with nothing else in flight on its links.
+    cluster : Cluster
+        Where.
+    routes_of : callable
+        Returns the routes of a pattern's messages, with what a library adds to them.
+    """
+    if not schedule.stage.chain:
+        return None
+    capacity = cluster.fabric.rate_Bps / PS_PER_S
+    routes: dict[bytes, Routes] = {}
+    keys, rates, crossings = [], [], 0
+    for step in schedule.steps:
+        pattern = step.round.pattern
+        if not pattern.messages or pattern.key in routes:
+            continue
+        found = routes[pattern.key] = routes_of(pattern)
+        crossings += len(found.links)
+        if crossings > _MOST_CROSSINGS:
+            return None
+        lengths = np.diff(found.offsets)
+        senders = np.repeat(pattern.src[: pattern.messages], lengths)
+        wanted = np.repeat(_limits(found, capacity), lengths) * found.weights
+        key, place = np.unique(found.links * schedule.places + senders, return_inverse=True)
+        keys.append(key)
+        rates.append(np.bincount(place, wanted))
+    if not keys:
+        return LastPassage(schedule, cluster, routes)
+    # The most that each rank sends over each link in any round, and what all of them might at once.
+    key, place = np.unique(np.concatenate(keys), return_inverse=True)
+    most = np.zeros(len(key))
+    np.maximum.at(most, place, np.concatenate(rates))
+    carried = np.bincount(key // schedule.places, most, len(capacity))
+    return LastPassage(schedule, cluster, routes) if (carried <= capacity * _ABOVE).all() else None
+
+
+def _limits(routes: Routes, capacity: Floats) -> Floats:
+    """Return what each message gets with nothing else in flight, float64 bytes per picosecond of shape (m,)."""
+    narrowest = routes.narrowest(capacity)
+    return narrowest if routes.limit_Bps is None else np.minimum(narrowest, routes.limit_Bps / PS_PER_S)
