@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import s2sim
+from s2sim.cli.main import main
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
@@ -85,9 +86,28 @@ def test_a_chosen_rank_is_shown_as_it_ran_in_microseconds(iterations, exchange):
         assert len([event for event in codec if event["name"] == "encode, decode"]) == COUNT * 4
 
 
-def test_a_rank_that_there_is_not_is_refused(iterations, exchange):
-    with pytest.raises(OptionError, match="--timeline-rank 4: there are ranks 0 to 3"):
-        streams_of(iterations, exchange, 4)
+@pytest.mark.parametrize(
+    ("options", "rank", "says"),
+    [({"profile": "resnet-18"}, 4, "--timeline-rank 4: there are ranks 0 to 3"), ({}, 0, "nothing without --profile")],
+)
+def test_a_rank_that_is_not_shown_is_refused(options, rank, says):
+    with pytest.raises(OptionError, match=says):
+        s2sim.run("fat-tree", workers=4, trace=SMALL, timelines={}, timeline_rank=rank, **options)
+
+
+def test_a_run_of_a_profile_shows_a_rank_that_is_asked_for(tmp_path, capsys):
+    command = "run --topology single-switch --workers 4 --profile resnet-18 --discipline ddp --reducer fp16 -q"
+    path = tmp_path / "timeline.json"
+    asked = [*command.split(), "--no-break-even", "--timeline", str(path), "--timeline-rank", "3"]
+    assert main(asked) == 0, capsys.readouterr().err
+    trace = json.loads(path.read_text("utf-8"))
+    arrows = check_trace_events(trace)
+    assert {event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"} == {
+        "dense: rank 3",
+        "fp16: rank 3",
+    }
+    assert {source["cat"] for source, _ in arrows} == {"compute"}
+    assert len(arrows) >= 4
 
 
 def test_a_timeline_of_a_phase_is_a_trace_too():

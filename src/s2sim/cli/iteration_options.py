@@ -77,3 +77,12 @@ IterationsOption = Annotated[
         show_default="as many as are needed",
     ),
 ]
+TimelineRankOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="RANK",
+        rich_help_panel=_PANEL,
+        help="Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
+        show_default="the slowest",
+    ),
+]

@@ -222,7 +222,8 @@ TimelineOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE.json",
-        help="Write every message and the load of every link over time, for ui.perfetto.dev.",
+        help="Write every message and the load of every link over time, or with --profile a rank's streams, for "
+        "ui.perfetto.dev.",
         show_default="no file",
     ),
 ]

@@ -16,6 +16,7 @@ from s2sim.cli.iteration_options import (
     IterationsOption,
     ProfileOption,
     StreamsOption,
+    TimelineRankOption,
 )
 from s2sim.cli.options import (
     DtypeOption,
@@ -41,6 +42,7 @@ from s2sim.errors import OptionError, nearest
 
 if TYPE_CHECKING:
     from s2sim.study.break_even.rate_curve import RateCurves
+    from s2sim.study.measuring.streams import Streams
     from s2sim.study.measuring.timeline import Timeline
 
 EXAMPLE = "s2sim run --topology fat-tree --workers 64"
@@ -135,6 +137,7 @@ def run_command(
     seed: RootSeedOption = 0,
     spec: SpecOption = None,
     timeline: TimelineOption = None,
+    timeline_rank: TimelineRankOption = None,
     png: PngOption = None,
     plot: Annotated[
         str | None,
@@ -181,6 +184,8 @@ def run_command(
     shown = _check_shown(show or [], details=details, per_layer=per_layer, silent=quiet or json == STDOUT)
     check_targets(json=json, timeline=timeline, png=png)
     check_plot(plot, png)
+    if timeline_rank is not None and timeline is None:
+        raise OptionError("--timeline-rank says whose streams --timeline shows: add --timeline FILE.json")
 
     from s2sim.study.compare.run import run
     from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec
@@ -216,13 +221,14 @@ def run_command(
 
     asked = spec_of(context, RunSpec, spec, ("--topology", "--workers"), EXAMPLE, make)
     drawn = None if png is None else choose_plot(plot, asked)
-    timelines: dict[str, Timeline] = {}
+    timelines: dict[str, Timeline | Streams] = {}
     curves: dict[int, RateCurves] = {}
     with watching(quiet=quiet) as progress:
         result = run(
             spec=asked,
             progress=progress,
             timelines=None if timeline is None else timelines,
+            timeline_rank=timeline_rank,
             break_even=not no_break_even,
             thorough=details or json is not None or "lowering" in shown or drawn == BREAK_EVEN,
             curves=curves if drawn == BREAK_EVEN else None,

@@ -24,7 +24,19 @@ SpecOption = Annotated[
 ]
 
 # What is shown and written is no part of an experiment.
-_OUTPUT = ("--spec", "--json", "--png", "--plot", "--timeline", "--goal", "--out", "--show", "--per-layer", "--quiet")
+_OUTPUT = (
+    "--spec",
+    "--json",
+    "--png",
+    "--plot",
+    "--timeline",
+    "--timeline-rank",
+    "--goal",
+    "--out",
+    "--show",
+    "--per-layer",
+    "--quiet",
+)
 
 
 def given_options(context: typer.Context) -> list[str]:

@@ -27,6 +27,10 @@ def about(result: Result) -> str:
     parts = [gradients, f"library {result.library}", f"GPU {result.gpu}"]
     if spec.compute is not None:
         parts.append(f"compute {spec.compute}")
+    profile = spec.profile or (spec.model if spec.discipline is not None else None)
+    if profile is not None:
+        batch = "" if spec.batch is None else f", batch {spec.batch}"
+        parts.append(f"compute of {profile}{batch}")
     if spec.steps > 1:
         parts.append("first step")
     if spec.faults:

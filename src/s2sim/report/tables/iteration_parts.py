@@ -23,13 +23,10 @@ def iteration_of(row: Row) -> IterationRow:
 
 
 def exchange_text(rows: Sequence[Row]) -> str:
-    """Return how gradients were exchanged in iterations, for a title; buckets where all reducers have as many."""
-    found = [iteration_of(row) for row in rows]
-    counts = {each.buckets for each in found}
-    buckets = f", {number_of(counts.pop(), 'bucket')}" if len(counts) == 1 else ""
-    streams = {each.streams for each in found}
-    together = ", codec beside compute" if streams == {2} else ""
-    return f"{found[0].discipline}{buckets}{together}"
+    """Return how gradients were exchanged in iterations, for a title; those of dense, the most that there are."""
+    dense = iteration_of(next((row for row in rows if row.baseline), rows[0]))
+    together = ", codec beside compute" if dense.streams > 1 else ""
+    return f"{dense.discipline}, {number_of(dense.buckets, 'bucket')}{together}"
 
 
 def iteration_grids(result: Result) -> list[Grid]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def carry_out(spec: RunSpec, progress: Progress, wanted: Wanted) -> Result:
     """Return the result of a run; after Ctrl-C of what was finished by then."""
     scenario = prepare(spec)
+    wanted.check(scenario, max(spec.workers))
     beyond = look_beyond(scenario, max(spec.workers), progress)
     if beyond is not None and beyond.refused:
         checked = tuple(item for item in scenario.reducers if item.option_string not in beyond.refused)
@@ -35,7 +36,7 @@ def carry_out(spec: RunSpec, progress: Progress, wanted: Wanted) -> Result:
     try:
         run_workers(spec, scenario, beyond, progress, found, thorough=wanted.thorough)
         if wanted.timelines is not None:
-            wanted.timelines |= found.timelines()
+            wanted.timelines |= found.timelines(wanted.timeline_rank)
         if spec.steps > 1:
             follow_steps(spec, scenario, progress, found)
         if wanted.break_even:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from s2sim.errors import OptionError
 from s2sim.study.break_even.scan import Scan
 from s2sim.study.compare.choice import choose
 from s2sim.study.compare.judge import candidates_of
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Row
     from s2sim.study.measuring.row_parts import Refused
+    from s2sim.study.measuring.streams import Streams
     from s2sim.study.measuring.timeline import Timeline
+    from s2sim.study.scenario.reducers import ReducerScenario
 
 
 @dataclass(slots=True)
@@ -28,18 +31,31 @@ class Wanted:
     Attributes
     ----------
     timelines, curves : dict or None
-        To be filled with what ranks and links do under each reducer, for the largest number of workers; and with the
-        speed-ups over dense at other rates, by number of workers.
+        To be filled with what ranks and links do under each reducer, for the largest number of workers, or with what
+        one rank does over whole iterations; and with the speed-ups over dense at other rates, by number of workers.
     break_even : bool
         Whether to look for the rates at which reducers break even with dense.
     thorough : bool
         Whether of all reducers, and with what other libraries would make of each.
+    timeline_rank : int or None
+        Which rank's iterations timelines show; None for the slowest.
     """
 
-    timelines: dict[str, Timeline] | None
+    timelines: dict[str, Timeline | Streams] | None
     curves: dict[int, RateCurves] | None
     break_even: bool
     thorough: bool
+    timeline_rank: int | None = None
+
+    def check(self, scenario: ReducerScenario, workers: int) -> None:
+        """Refuse a rank that no timeline shows, with so many workers."""
+        rank = self.timeline_rank
+        if rank is None:
+            return
+        if scenario.training is None:
+            raise OptionError("--timeline-rank changes nothing without --profile: a phase is shown with all its ranks")
+        if not 0 <= rank < workers:
+            raise OptionError(f"--timeline-rank {rank}: there are ranks 0 to {workers - 1}")
 
 
 @dataclass(slots=True)
@@ -79,6 +95,6 @@ class Found:
         recorded = self.recorded[self.largest]
         return [item for item in recorded if item.reducer.traits.baseline or item.option_string in names]
 
-    def timelines(self) -> dict[str, Timeline]:
-        """Return what ranks and links do under each reducer, for the largest number of workers."""
-        return {item.option_string: watch(each) for item, each in self.pairs(self.largest)}
+    def timelines(self, rank: int | None) -> dict[str, Timeline | Streams]:
+        """Return what ranks and links do under each reducer, for the largest number of workers; or one rank does."""
+        return {item.option_string: watch(each, rank) for item, each in self.pairs(self.largest)}

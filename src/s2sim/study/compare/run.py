@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from s2sim.study.break_even.rate_curve import RateCurves
     from s2sim.study.measuring.result import Result
+    from s2sim.study.measuring.streams import Streams
     from s2sim.study.measuring.timeline import Timeline
     from s2sim.study.progress import Progress
 
@@ -29,7 +30,8 @@ def run(
     reducers: Sequence[str] | None = None,
     spec: RunSpec | None = None,
     progress: Progress | None = None,
-    timelines: dict[str, Timeline] | None = None,
+    timelines: dict[str, Timeline | Streams] | None = None,
+    timeline_rank: int | None = None,
     break_even: bool = True,
     thorough: bool = True,
     curves: dict[int, RateCurves] | None = None,
@@ -50,7 +52,10 @@ def run(
     progress : Progress, optional
         Told what is being done.
     timelines : dict, optional
-        Filled with what ranks and links do under each reducer, for the largest number of workers.
+        Filled with what ranks and links do under each reducer, for the largest number of workers; of whole iterations
+        with the streams of one rank.
+    timeline_rank : int, optional
+        Which; the slowest unless given.
     break_even : bool
         Whether to look for the rates at which reducers break even with dense.
     thorough : bool
@@ -88,4 +93,4 @@ def run(
         asked = {"topology": topology, "workers": workers, "reducers": reducers, **options}
         named = ", ".join(name for name, value in asked.items() if value is not None)
         raise OptionError(f"s2sim.run: spec holds the whole experiment, so {named} cannot be given with it")
-    return carry_out(spec, progress or Silent(), Wanted(timelines, curves, break_even, thorough))
+    return carry_out(spec, progress or Silent(), Wanted(timelines, curves, break_even, thorough, timeline_rank))

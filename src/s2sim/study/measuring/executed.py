@@ -51,15 +51,21 @@ class Executed:
         """In time."""
         return self._replayed(self.plan)
 
+    @property
+    def leaving(self) -> tuple[Leaving, ...]:
+        """The buckets of an iteration, one of everything where it is of all layers at once."""
+        training = self.scenario.training
+        tensors = 0 if training is None else len(training.profile.tensors)
+        return self.exchange or (Leaving(Bucket(tuple(range(tensors))), self.recording),)
+
     @cached_property
     def iterations(self) -> Iterations | None:
         """Whole training iterations, where a profile says what they compute."""
         scenario, training = self.scenario, self.scenario.training
         if training is None:
             return None
-        everything = Bucket(tuple(range(len(training.profile.tensors))))
         return replay_iterations(
-            self.exchange or (Leaving(everything, self.recording),),
+            self.leaving,
             training.compute,
             self.timer,
             scenario.gpu,

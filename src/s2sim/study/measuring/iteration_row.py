@@ -71,7 +71,7 @@ class IterationRow:
 def iteration_row(
     parts: Parts,
     *,
-    spread_ps: int,
+    spread_ps: float,
     iterations: int,
     samples: int | None,
     discipline: str,
@@ -84,7 +84,7 @@ def iteration_row(
     ----------
     parts : Parts
         Of the slowest rank in the median iteration.
-    spread_ps : int
+    spread_ps : float
         From the 5th to the 95th percentile over iterations.
     iterations : int
         How many ran.

@@ -12,7 +12,7 @@ from s2sim.reducers.scripts.traffic import payload_bytes
 from s2sim.study.measuring.alike import alike
 from s2sim.study.measuring.communication_bound import communication_bound
 from s2sim.study.measuring.in_band import in_band
-from s2sim.study.measuring.iteration_row import IterationRow
+from s2sim.study.measuring.iteration_row import iteration_row
 from s2sim.study.measuring.result import Row
 from s2sim.study.measuring.row_parts import CollectiveRow
 from s2sim.study.measuring.wire import mean_bytes, ring_traffic, schedule_traffic
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from s2sim.reducers.scripts.script import Recording
     from s2sim.replay.run import Replay
     from s2sim.study.measuring.executed import Executed
+    from s2sim.study.measuring.iteration_row import IterationRow
     from s2sim.study.measuring.record import Recorded
     from s2sim.topology.cluster import Cluster
 
@@ -129,20 +130,12 @@ def _iteration(executed: Executed) -> IterationRow | None:
     iterations, training = executed.iterations, executed.scenario.training
     if iterations is None or training is None:
         return None
-    parts = iterations.typical
     low_ps, high_ps = iterations.spread_ps
-    samples = training.samples * executed.recording.workers
-    return IterationRow(
-        forward=parts.forward / PS_PER_S,
-        backward=parts.backward / PS_PER_S,
-        codec=parts.codec / PS_PER_S,
-        exposed_communication=parts.exposed_communication / PS_PER_S,
-        hidden_communication=parts.hidden_communication / PS_PER_S,
-        waiting=parts.waiting / PS_PER_S,
-        optimizer=parts.optimizer / PS_PER_S,
-        spread_s=(high_ps - low_ps) / PS_PER_S,
+    return iteration_row(
+        iterations.typical,
+        spread_ps=high_ps - low_ps,
         iterations=len(iterations.spent.begun_ps) - 1,
-        samples_per_s=samples * PS_PER_S / parts.iteration if parts.iteration else None,
+        samples=training.samples * executed.recording.workers,
         discipline=training.discipline.text,
         buckets=len(executed.exchange) or 1,
         streams=training.streams,

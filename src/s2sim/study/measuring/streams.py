@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from s2sim.errors import OptionError
 from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
@@ -73,15 +72,7 @@ def streams_of(iterations: Iterations, exchange: Sequence[Leaving], rank: int | 
     ----------
     exchange : sequence of Leaving
         The buckets that were exchanged.
-
-    Raises
-    ------
-    OptionError
-        Where there is no such rank.
     """
-    ranks = len(iterations.by_rank)
-    if rank is not None and not 0 <= rank < ranks:
-        raise OptionError(f"--timeline-rank {rank}: there are ranks 0 to {ranks - 1}")
     chosen = iterations.spent.rank if rank is None else rank
     spent = iterations.by_rank[chosen]
     busy = [_busy_span(spent, place) for place in range(len(spent.busy))]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from s2sim.errors import S2SimError
+from s2sim.study.measuring.streams import streams_of
 from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.running import RanRound
     from s2sim.study.measuring.executed import Executed
+    from s2sim.study.measuring.streams import Streams
     from s2sim.topology.cluster import Cluster
 
 _PS_PER_US = 1e6
@@ -103,8 +105,13 @@ def check_messages(schedules: Iterable[Schedule], what: str) -> None:
         )
 
 
-def watch(executed: Executed) -> Timeline:
-    """Return what ranks and links do when a recording is replayed."""
+def watch(executed: Executed, rank: int | None = None) -> Timeline | Streams:
+    """Return what ranks and links do when a recording is replayed; of whole iterations the streams of one rank.
+
+    Unless another ``rank`` is asked for, that is the slowest.
+    """
+    if executed.iterations is not None:
+        return streams_of(executed.iterations, executed.leaving, rank)
     schedules = [launch.timed.schedule for launch in executed.replay.launches]
     check_messages(schedules, f"{len(schedules)} launches over {executed.recording.workers} ranks")
     timeline = Timeline(executed.timer.cluster)
