@@ -10,11 +10,15 @@ from s2sim.bridge.stdlib import interactions_of
 from s2sim.bridge.task import DataOrigin
 from s2sim.bridge.timing.clock import HostClock
 from s2sim.bridge.timing.measure import WARMUP_STEPS, measure
+from s2sim.bridge.timing.precision import in_precision
 from s2sim.bridge.timing.record import record_profile
-from s2sim.bridge.timing.subject import Subject
+from s2sim.bridge.timing.subject import NETWORKS, Subject, function_subject
 from s2sim.bridge.timing.watch import own_parameters
 from s2sim.errors import S2SimError
+from s2sim.gradients.extrapolation.models import load_model
 from s2sim.profiles.kineto.read import import_trace
+from s2sim.profiles.read import load_profile
+from s2sim.profiles.write import profile_text
 
 TINY_LSTM = "lstm:width=6,length=5,negatives=20"
 TINY_TRANSFORMER = "transformer:width=8,heads=2,blocks=1,vocabulary=50,length=5"
@@ -142,6 +146,34 @@ def test_a_loss_without_the_module_is_refused():
 def test_parameters_of_modules_have_the_names_of_the_model():
     assert own_parameters(Twice())["output"] == ("table.weight",)
     assert own_parameters(torch.nn.Linear(2, 2)) == {"": ("weight", "bias")}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_known_networks_have_the_parameters_of_their_layer_tables(name):
+    subject = function_subject(NETWORKS[name], "meta", 2)
+    found = [(name, tuple(parameter.shape)) for name, parameter in subject.module.named_parameters()]
+    assert found == [(layer.name, layer.shape) for layer in load_model(name).layers]
+    subject.loss(0).backward()
+    assert all(parameter.grad is not None for parameter in subject.module.parameters())
+
+
+def test_a_known_network_is_recorded_as_its_model(tmp_path):
+    profile = record_profile(name="mine", model="resnet-18", batch=1, steps=1).profile
+    assert (profile.model, profile.sample) == ("resnet-18", "image of 224 x 224")
+    assert [tensor.name for tensor in profile.tensors][-1].startswith(("conv1.", "bn1."))
+    path = tmp_path / "mine.toml"
+    path.write_text(profile_text(profile, description="d", batch_source="b", memory_bound_source="m"))
+    assert load_profile(str(path)) == profile
+
+
+def test_settings_of_tf32_are_left_as_they_were():
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    subject = subject_of(torch.nn.Linear(2, 2), lambda _: None)
+    for precision, allowed in (("tf32", True), ("fp32", False)):
+        with in_precision(subject, precision, "cuda"):
+            assert torch.backends.cuda.matmul.allow_tf32 is allowed
+            assert torch.backends.cudnn.allow_tf32 is allowed
+    assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
 
 
 @pytest.fixture

@@ -132,15 +132,16 @@ def test_the_examples_of_recording_profiles_are_understood(s2sim, monkeypatch, t
     monkeypatch.chdir(tmp_path)
     seen = []
 
-    def record(*, name, model, module, batch, device, text, **_):
-        seen.append((name, model, module, batch, device, text))
+    def record(*, name, model, module, batch, device, precision, **_):
+        seen.append((name, model, module, batch, device, precision))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("s2sim.bridge.timing.record.record_profile", record)
     for line in EXAMPLES[RECORD_PROFILE]:
         assert s2sim(*shlex.split(line)[1:])[0] == 130
     assert seen == [
-        ("cnn", "cnn", None, None, "cpu", []),
-        ("lstm", "lstm:width=512", None, 64, "cuda", ["book.txt"]),
-        ("mine", None, "train.py:make", 32, "cuda", []),
+        ("cnn", "cnn", None, None, "cpu", "fp32"),
+        ("lstm", "lstm:width=512", None, 64, "cuda", "fp32"),
+        ("resnet-50-here", "resnet-50", None, 64, "cuda", "bf16"),
+        ("mine", None, "train.py:make", 32, "cuda", "fp32"),
     ]

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from s2sim.profiles.opened import open_profile
 from s2sim.profiles.read import load_profile
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
@@ -125,9 +126,12 @@ def test_who_interrupts_leaves_no_file(training, s2sim):
         (options(out="mine.json"), "ends in .toml"),
         (("profile", "record", "--out", "mine.toml"), "name either a model to record, such as cnn, or a function"),
         ((*options(), "cnn"), "name either a model to record, such as cnn, or a function"),
-        ((*options(), "--text", "book.txt"), "leave it out with --module"),
+        ((*options(), "--text", "book.txt"), "reads no text: leave --text out"),
         ((*options(), "--device", "tpu"), "--device tpu is none that is recorded on: cpu or cuda"),
-        (("profile", "record", "--module", "training.py:make", "--out", "mine.toml"), "--module needs --batch"),
+        (
+            ("profile", "record", "--module", "training.py:make", "--out", "mine.toml"),
+            "--module training.py:make needs --batch",
+        ),
         (
             ("profile", "record", "--module", "none.py:make", "--batch", 1, "--out", "mine.toml"),
             "there is no such file",
@@ -138,6 +142,11 @@ def test_who_interrupts_leaves_no_file(training, s2sim):
         (("profile", "record", "cnn", "--seed", -1, "--out", "mine.toml"), "--seed -1 is less than 0"),
         (("profile", "record", "cnn:images=3", "--batch", 3, "--out", "mine.toml"), "give one of them"),
         (("profile", "record", "lstm", "--out", "mine.toml"), "name a file with --text"),
+        (("profile", "record", "cnn", "--precision", "fp8", "--out", "mine.toml"), "--precision fp8 is none"),
+        (("profile", "record", "cnn", "--precision", "tf32", "--out", "mine.toml"), "--precision tf32 is of GPUs"),
+        (("profile", "record", "gpt2", "--out", "mine.toml"), "model gpt2 needs --batch"),
+        (("profile", "record", "gpt2:a=1", "--batch", 1, "--out", "mine.toml"), "model gpt2 has no option 'a'"),
+        (("profile", "record", "gtp2", "--out", "mine.toml"), "did you mean 'gpt2'?"),
         (("profile", "record", "cmn", "--out", "mine.toml"), "did you mean 'cnn'?"),
     ],
 )
@@ -157,6 +166,23 @@ def test_a_gpu_that_is_not_there_is_one_line(training, fails, monkeypatch):
 def test_without_pytorch_it_says_what_to_install(fails, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     assert "pip install 's2sim[torch]'" in fails("profile", "record", "cnn", "--out", tmp_path / "mine.toml")
+
+
+@needs_torch
+def test_the_precision_is_that_of_training_and_of_the_file(training, s2sim):
+    (training / "typed.py").write_text(
+        "import torch\n"
+        "def make(batch, device):\n"
+        "    model = torch.nn.Linear(3, 1)\n"
+        "    def loss(step):\n"
+        "        out = model(torch.ones(batch, 3))\n"
+        "        assert out.dtype == torch.bfloat16\n"
+        "        return out.mean()\n"
+        "    return model, loss\n"
+    )
+    words = ["--module", "typed.py:make", "--batch", 2, "--steps", 1, "--out", "mine.toml"]
+    assert s2sim("profile", "record", *words, "--precision", "bf16")[0] == 0
+    assert open_profile("mine.toml")[0].file.precision == "bf16"
 
 
 def test_a_trace_is_imported(tmp_path, s2sim, profiler_step):

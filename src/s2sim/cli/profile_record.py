@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s2sim.cli.options import RootSeedOption, examples
-from s2sim.errors import OptionError, S2SimError
+from s2sim.errors import OptionError, S2SimError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from s2sim.profiles.form import Precision
     from s2sim.profiles.profile import Profile
 
 RECORD = (
     "s2sim profile record cnn --out cnn.toml",
     "s2sim profile record lstm:width=512 --batch 64 --text book.txt --device cuda --out lstm.toml",
+    "s2sim profile record resnet-50 --batch 64 --device cuda --precision bf16 --out resnet-50-here.toml",
     "s2sim profile record --module train.py:make --batch 32 --device cuda --out mine.toml",
 )
 IMPORT = (
@@ -28,6 +30,9 @@ IMPORT = (
 RECORD_EXAMPLES = examples(*RECORD)
 IMPORT_EXAMPLES = examples(*IMPORT)
 
+PrecisionOption = Annotated[
+    str, typer.Option(metavar="fp32|tf32|fp16|bf16", help="Of matrix products; fp16 and bf16 by PyTorch's autocast.")
+]
 OutOption = Annotated[str, typer.Option(metavar="FILE.toml", help="File to write, the name of the profile.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and no progress bar.")]
 _PER_CENT = 100
@@ -39,7 +44,8 @@ def record_command(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help="lstm, ncf, cnn or transformer, with options as in lstm:width=32. lstm and transformer need --text.",
+            help="lstm, ncf, cnn or transformer, with options as in lstm:width=32 (lstm and transformer need --text); "
+            "or, on drawn inputs, resnet-18, -50, -101 or -152, vgg-16 or -19, gpt2, bert-base or -large.",
             show_default="--module",
         ),
     ] = None,
@@ -58,6 +64,7 @@ def record_command(
         typer.Option(metavar="N", help="Samples of a mini-batch; needed with --module.", show_default="the model's"),
     ] = None,
     device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where it trains.")] = "cpu",
+    precision: PrecisionOption = "fp32",
     steps: Annotated[int, typer.Option(metavar="N", help="Steps to take medians of, after a few that warm up.")] = 20,
     text: Annotated[
         list[str] | None,
@@ -72,6 +79,8 @@ def record_command(
     from s2sim.cli.progress import watching
 
     _check_out(out)
+
+    known = _precision(precision)
 
     from s2sim.bridge.timing.record import record_profile
 
@@ -88,13 +97,14 @@ def record_command(
             module=module,
             batch=batch,
             device=device,
+            precision=known,
             steps=steps,
             text=list(text or ()),
             seed=seed,
             progress=follow,
         )
     share = "by kernels of one step that multiply no matrices" if device == "cuda" else "no GPU took part"
-    _written(recorded.profile, recorded.notes, out, batch_source="as recorded", share_source=share, quiet=quiet)
+    _written(recorded.profile, recorded.notes, out, known, batch_source="as recorded", share_source=share, quiet=quiet)
 
 
 def import_command(
@@ -123,12 +133,17 @@ def import_command(
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="GPU that it was traced on.", show_default="as the trace says")
     ] = None,
+    precision: Annotated[
+        str, typer.Option(metavar="fp32|tf32|fp16|bf16", help="Of matrix products in the trace.")
+    ] = "fp32",
     quiet: QuietOption = False,
 ) -> None:
     """Make a profile of a trace of PyTorch's profiler, which is read as a stream; says what the trace does not tell."""
     from s2sim.cli.progress import watching
 
     _check_out(out)
+
+    known = _precision(precision)
 
     from s2sim.profiles.kineto.read import import_trace
     from s2sim.text_files import user_path
@@ -149,7 +164,18 @@ def import_command(
         )
     of_batch = "as stated when the trace was imported" if batch else "not stated: all of a mini-batch as one"
     share = "by kernels in the trace that multiply no matrices; 0 without kernels"
-    _written(imported.profile, imported.notes, out, batch_source=of_batch, share_source=share, quiet=quiet)
+    _written(imported.profile, imported.notes, out, known, batch_source=of_batch, share_source=share, quiet=quiet)
+
+
+def _precision(text: str) -> Precision:
+    from typing import get_args
+
+    from s2sim.profiles.form import Precision
+
+    known: dict[str, Precision] = {each: each for each in get_args(Precision)}
+    if text not in known:
+        raise OptionError(f"--precision {text} is none{nearest(text, known)}")
+    return known[text]
 
 
 def _check_out(out: str) -> None:
@@ -161,7 +187,14 @@ def _check_out(out: str) -> None:
 
 
 def _written(
-    profile: Profile, notes: Sequence[str], out: str, *, batch_source: str, share_source: str, quiet: bool
+    profile: Profile,
+    notes: Sequence[str],
+    out: str,
+    precision: Precision,
+    *,
+    batch_source: str,
+    share_source: str,
+    quiet: bool,
 ) -> None:
     from s2sim.cli.output import show_lines, write_text
     from s2sim.profiles.write import profile_text
@@ -169,7 +202,13 @@ def _written(
     from s2sim.words import number_of
 
     description = f"{profile.model}, recorded on {profile.gpu}"
-    text = profile_text(profile, description=description, batch_source=batch_source, memory_bound_source=share_source)
+    text = profile_text(
+        profile,
+        description=description,
+        batch_source=batch_source,
+        memory_bound_source=share_source,
+        precision=precision,
+    )
     write_text(text, out)
     if quiet:
         return

@@ -9,12 +9,15 @@ from s2sim.errors import S2SimError
 from s2sim.text_files import is_toml_path
 
 if TYPE_CHECKING:
+    from s2sim.profiles.form import Precision
     from s2sim.profiles.profile import Profile, Ready
 
 _PS_PER_US = 10**6
 
 
-def profile_text(profile: Profile, *, description: str, batch_source: str, memory_bound_source: str) -> str:
+def profile_text(
+    profile: Profile, *, description: str, batch_source: str, memory_bound_source: str, precision: Precision = "fp32"
+) -> str:
     """Return the TOML of a profile with measured times; loaded from a file of its name it is the same profile.
 
     Parameters
@@ -25,6 +28,8 @@ def profile_text(profile: Profile, *, description: str, batch_source: str, memor
         One line.
     batch_source, memory_bound_source : str
         What the mini-batch and the share of time in which the memory is busy rest on.
+    precision : {"fp32", "tf32", "fp16", "bf16"}
+        Of matrix products.
     """
     check_model_words(profile.model)
     stated = {
@@ -36,6 +41,7 @@ def profile_text(profile: Profile, *, description: str, batch_source: str, memor
         f"description = {_quoted(description)}",
         f"model = {_quoted(profile.model)}",
         f"gpu = {_quoted(profile.gpu)}",
+        f"precision = {_quoted(precision)}",
         f"sample = {_quoted(profile.sample)}",
         f"kind = {_quoted(profile.kind)}",
         f"source = {_quoted(profile.source)}",

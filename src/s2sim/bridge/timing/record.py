@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from s2sim.bridge.task import missing_extra
 from s2sim.bridge.timing.clock import clock_of
 from s2sim.bridge.timing.measure import WARMUP_STEPS, measure
-from s2sim.bridge.timing.subject import check_model, failed, function_subject, model_subject
+from s2sim.bridge.timing.precision import check_precision, in_precision
+from s2sim.bridge.timing.subject import failed, subject_maker
 from s2sim.errors import OptionError, S2SimError
+from s2sim.gradients.extrapolation.models import load_model, model_names
 from s2sim.profiles.profile import Profile, Ready
 from s2sim.words import number_of
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from s2sim.bridge.timing.measure import Times
     from s2sim.bridge.timing.subject import Subject
+    from s2sim.profiles.form import Precision
 
 _PS_PER_US = 10**6
 _MOST_LISTED = 3
@@ -39,6 +42,7 @@ def record_profile(
     module: str | None = None,
     batch: int | None = None,
     device: str = "cpu",
+    precision: Precision = "fp32",
     steps: int = 20,
     text: Sequence[str | Path] = (),
     seed: int = 0,
@@ -51,13 +55,16 @@ def record_profile(
     name : str
         Of the profile.
     model, module : str or None
-        One of the two: a model of the recorder such as ``lstm:width=32``, or a user's function as
-        ``package.module:function`` or ``path.py:function``. The function is called with ``batch`` and ``device`` and
-        returns a module, a function from the number of a step to its loss, and an optimizer if it is not plain SGD.
+        One of the two: a model of the recorder such as ``lstm:width=32`` or a known network such as ``resnet-50``
+        (`NETWORKS`), or a user's function as ``package.module:function`` or ``path.py:function``. It is called with
+        ``batch`` and ``device`` and returns a module, a function from the number of a step to its loss, and an
+        optimizer if it is not plain SGD.
     batch : int or None
         Samples of a mini-batch; the model's own unless given.
     device : {"cpu", "cuda"}
         Where it trains; on a GPU marks are events in its stream.
+    precision : {"fp32", "tf32", "fp16", "bf16"}
+        Of matrix products; TF32 on a GPU alone, half precision by autocast.
     steps : int
         Steps that are measured in each of two ways, after warm-up steps: see `measure`.
     text : sequence of path
@@ -75,9 +82,8 @@ def record_profile(
     for what, number, least in (("--batch", batch, 1), ("--steps", steps, 1), ("--seed", seed, 0)):
         if number is not None and number < least:
             raise OptionError(f"{what} {number} is less than {least}")
-    _check_choice(model, module, batch, text)
-    texts = [Path(path) for path in text]
-    settings = None if model is None else check_model(model, batch, texts)
+    check_precision(precision, device)
+    make = subject_maker(model, module, batch, [Path(path) for path in text], seed)
     total = WARMUP_STEPS + 2 * steps
     done = 0
 
@@ -91,16 +97,14 @@ def record_profile(
         import torch
 
         clock = clock_of(device)
-        with torch.random.fork_rng():
-            if settings is not None:
-                subject = model_subject(settings, device, texts, seed)
-            else:
-                subject = function_subject(str(module), device, int(batch or 1))
+        gpus = [torch.cuda.current_device()] if device == "cuda" else []
+        with torch.random.fork_rng(devices=gpus), in_precision(make(device), precision, device) as subject:
             times = _measured(subject, module, lambda: measure(subject, clock, steps, follow))
-            share = _measured(subject, module, lambda: _memory_bound(subject)) if device == "cuda" else 0.0
+            share = _measured(subject, module, lambda: _memory_bound(subject)) if gpus else 0.0
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     host = "" if device == "cuda" else f", {number_of(torch.get_num_threads(), 'thread')} of a CPU"
+    counted = number_of(steps, "step")
     profile = Profile(
         name=name,
         model=subject.model,
@@ -111,18 +115,9 @@ def record_profile(
         optimizer_ps=_ps(times.optimizer_us),
         memory_bound=share,
         kind="measured",
-        source=f"hooks in training, PyTorch {torch.__version__}, median of {number_of(steps, 'step')}{host}",
+        source=f"hooks in training, PyTorch {torch.__version__}, {precision}, median of {counted}{host}",
     )
     return Recorded(profile, _notes(times, device))
-
-
-def _check_choice(model: str | None, module: str | None, batch: int | None, text: Sequence[str | Path]) -> None:
-    if (model is None) == (module is None):
-        raise OptionError("name either a model to record, such as cnn, or a function of your own with --module")
-    if module is not None and batch is None:
-        raise OptionError("--module needs --batch: the function is called with it")
-    if module is not None and text:
-        raise OptionError("--text is for the recorder's own models: leave it out with --module")
 
 
 def _measured(subject: Subject, module: str | None, work: Callable[[], Any]) -> Any:
@@ -141,11 +136,14 @@ def _measured(subject: Subject, module: str | None, work: Callable[[], Any]) -> 
 
 def _tensors(subject: Subject, times: Times) -> tuple[Ready, ...]:
     shapes = {name: tuple(parameter.shape) or (1,) for name, parameter in subject.module.named_parameters()}
+    sparse = times.sparse
+    if subject.model in model_names():
+        sparse = frozenset(layer.name for layer in load_model(subject.model).layers if layer.sparse)
     tensors = []
     before = 0
     for name, ready_us in times.ready_us.items():
         ready = _ps(ready_us)
-        tensors.append(Ready(name, shapes[name], name in times.sparse, _ps(times.forward_us[name]), ready - before))
+        tensors.append(Ready(name, shapes[name], name in sparse, _ps(times.forward_us[name]), ready - before))
         before = ready
     return tuple(tensors)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.bridge.record import MODELS
 from s2sim.bridge.texts import check_texts
-from s2sim.errors import OptionError, S2SimError
+from s2sim.errors import OptionError, S2SimError, unknown_name
+from s2sim.gradients.extrapolation.models import load_model
 from s2sim.options import build, split_option_string
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     import torch
 
     from s2sim.bridge.task import Model
+
+NETWORKS = {
+    **{f"resnet-{depth}": f"s2sim.bridge.timing.networks.vision:resnet_{depth}" for depth in (18, 50, 101, 152)},
+    **{f"vgg-{depth}": f"s2sim.bridge.timing.networks.vision:vgg_{depth}" for depth in (16, 19)},
+    "gpt2": "s2sim.bridge.timing.networks.text:gpt2",
+    "bert-base": "s2sim.bridge.timing.networks.text:bert_base",
+    "bert-large": "s2sim.bridge.timing.networks.text:bert_large",
+}
+"""Functions that make networks on drawn inputs; names and parameters are those of the layer tables."""
 
 _FORM = "package.module:function or path.py:function"
 
@@ -48,9 +58,34 @@ class Subject:
     sparse: frozenset[str] | None
 
 
+def subject_maker(
+    model: str | None, module: str | None, batch: int | None, texts: Sequence[Path], seed: int
+) -> Callable[[str], Subject]:
+    """Return what makes the subject on a device; what can be found wrong before it is made is an error at once."""
+    if (model is None) == (module is None):
+        raise OptionError("name either a model to record, such as cnn, or a function of your own with --module")
+    name, options = ("", {}) if model is None else split_option_string(model)
+    if model is not None and name not in NETWORKS:
+        settings = check_model(model, batch, texts)
+        return lambda device: model_subject(settings, device, texts, seed)
+    asked = f"--module {module}" if module else f"model {name}"
+    if batch is None:
+        raise OptionError(f"{asked} needs --batch")
+    if texts:
+        raise OptionError(f"{asked} reads no text: leave --text out")
+    if module is not None:
+        return lambda device: function_subject(module, device, batch)
+    if options:
+        raise OptionError(f"{asked} has no option {next(iter(options))!r}: it is recorded as its layer table has it")
+    sample = load_model(name).table.sample or "sample"
+    return lambda device: replace(function_subject(NETWORKS[name], device, batch), model=name, sample=sample)
+
+
 def check_model(text: str, batch: int | None, texts: Sequence[Path]) -> Model:
     """Return the settings of one of the recorder's models with a mini-batch; the first mistake is an error."""
     name, options = split_option_string(text)
+    if name not in MODELS.names():
+        raise unknown_name("model", name, [*MODELS.names(), *NETWORKS])
     settings: Model = build(MODELS.get(name), options, f"model {name}")
     if settings.needs_text and not texts:
         raise OptionError(f"model {name} learns from text: name a file with --text")

@@ -1,0 +1,1 @@
+"""Known networks on drawn inputs, for their times alone; parameters are called as in their layer tables."""
