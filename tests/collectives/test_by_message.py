@@ -20,6 +20,7 @@ from s2sim.collectives.timing.by_message import RunningByMessage
 from s2sim.collectives.timing.duration import duration_ps, simulate_ps
 from s2sim.collectives.timing.foreseen import Foreseen
 from s2sim.collectives.timing.last_passage import last_passage
+from s2sim.collectives.timing.own_parts import own_parts
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.ways import find_routes
 from s2sim.errors import OptionError, TopologyError
@@ -388,3 +389,28 @@ def test_what_may_meet_is_not_foreseen(clusters):
     assert passage("ring", "all_reduce", clusters[8]) is not None
     oversubscribed = build_cluster(load_shape("leaf-spine"), 64, placement="round-robin")
     assert passage("ring", "all_reduce", oversubscribed) is None
+
+
+def test_groups_have_a_message_each_through_their_switches():
+    pattern = Pattern(np.array([0, 3, 1, 4, 2, 5]), np.array([0, 3, 1, 4, 2, 5]), through_switch=True, groups=2)
+    parts = own_parts(pattern)
+    assert parts.senders == parts.ends == [[0, 1, 2], [3, 4, 5]]
+    assert parts.sends == parts.has == {rank: [rank // 3] for rank in range(6)}
+
+
+def test_ranks_that_post_one_by_one_draw_once(clusters):
+    schedule = make("ring", "all_reduce", 5, 1000, clusters[5])
+    passage = last_passage(schedule, clusters[5], lambda pattern: find_routes(clusters[5], pattern))
+    asked = []
+
+    def late_ps(step, time, messages):
+        asked.append((step, time))
+        return np.zeros(messages, np.int64)
+
+    env = simpy.Environment(initial_time=0)
+    foreseen = Foreseen(env, schedule, passage, lambda: None, late_ps=late_ps)
+    for rank in range(5):
+        foreseen.post([rank])
+        env.run(until=env.now + 10_000_000)
+    env.run()
+    assert len(asked) == len(set(asked)) == 8

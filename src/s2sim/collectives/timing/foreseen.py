@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 
     import simpy
 
+    from s2sim.arrays import Ints
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.last_passage import LastPassage, LatePs
 
@@ -53,7 +53,9 @@ class Foreseen:
         self._passage = passage
         self._on_complete = on_complete
         self._on_rank_done = on_rank_done
-        self._late_ps = None if late_ps is None else cache(late_ps)
+        self._late_ps = late_ps
+        # What has been drawn while some ranks had not posted.
+        self._drawn: dict[tuple[int, int], Ints] = {}
         self._start_ps = np.full(schedule.places, NEVER)
         self._told = np.zeros(schedule.places, np.bool_)
         self._left = schedule.places
@@ -73,7 +75,7 @@ class Foreseen:
     def _look(self) -> None:
         """Find which ranks will be done when, by those that have posted until now."""
         self._looking = False
-        ends_ps = self._passage.ends_ps(self._start_ps, self._late_ps)
+        ends_ps = self._passage.ends_ps(self._start_ps, None if self._late_ps is None else self._draw)
         known = (ends_ps < NEVER) & ~self._told
         self._told |= known
         now = int(self._env.now)
@@ -82,6 +84,16 @@ class Foreseen:
             timeout = self._env.timeout(moment_ps - now, done)
             assert timeout.callbacks is not None
             timeout.callbacks.append(lambda event: self._leave(event.value))
+
+    def _draw(self, step: int, time: int, messages: int) -> Ints:
+        """Return how late the messages of a round are, kept until all ranks have posted."""
+        assert self._late_ps is not None
+        late_ps = self._drawn.pop((step, time), None)
+        if late_ps is None:
+            late_ps = self._late_ps(step, time, messages)
+        if self._start_ps.max() == NEVER:
+            self._drawn[step, time] = late_ps
+        return late_ps
 
     def _leave(self, ranks: list[int]) -> None:
         """Tell that some ranks are done, and that all are."""
