@@ -21,7 +21,7 @@ PARTS = (Bucket((0, 1, 2)), Bucket((3, 4)))
 # A density keeps whole elements. What is coded by the data has its own noise, and what is drawn by chance more of it: a
 # hundred elements of a copy, give or take ten, stand for all.
 WITHIN, NOISE, CHANCE = 0.03, 0.08, 0.15
-NOISY = {"deepreduce": NOISE, "sbc-1": NOISE, "ccss": NOISE, "stc": NOISE, "wangni": CHANCE}
+NOISY = {"deepreduce": NOISE, "sbc-1": NOISE, "ccss": NOISE, "stc": NOISE, "ok-topk": NOISE, "wangni": CHANCE}
 MORE = (
     "topk:granularity=layer,density=0.01",
     "topk:granularity=layer,density=0.001,ef=true",
@@ -79,8 +79,21 @@ def compare(text, layers, buckets, small, large, within):
             assert ours[what] == pytest.approx(size, rel=within, abs=100), what
 
 
+def of_the_gradient(names):
+    return [name for name in names if make_reducer(name).traits.scope == "gradient"]
+
+
 def by_bucket(names):
     return [name for name in names if make_reducer(name).traits.scope == "bucket" and name != "per-layer"]
+
+
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+@pytest.mark.parametrize("text", [*of_the_gradient(reducer_names()), "powersgd", "acp-sgd:rank=16", "dgc", "topka2a"])
+def test_one_bucket_of_everything_has_the_sizes_of_a_gradient_as_large(text, monkeypatch):
+    monkeypatch.setattr(scaling, "_DENSE_ELEMENTS", ELEMENTS * RANKS)
+    layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
+    whole = (Bucket(tuple(range(len(LAYERS)))),)
+    compare(text, layers, whole, dense({"x": (300, 40), "y": (1000,)}), dense(LAYERS), NOISY.get(text, WITHIN))
 
 
 @pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")

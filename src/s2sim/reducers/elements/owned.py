@@ -39,13 +39,14 @@ def agree_on_regions(rank: Rank, own: Pairs, n: int) -> Generator[Pending, None,
     return [0, *np.minimum(means, n).tolist(), n]
 
 
-def threshold_of_sums(rank: Rank, sums: Pairs, k: int) -> Generator[Pending, None, float]:
+def threshold_of_sums(rank: Rank, sums: Pairs, k: int, whole: int) -> Generator[Pending, None, float]:
     """Return a magnitude that at least the ``k`` largest of all owners' sums reach, and few others.
 
     Owners tell the magnitudes at some places of their order. A sum of at least the c-th largest magnitude is one of c,
-    so that these tell how many sums at least reach each of them.
+    so that these tell how many sums at least reach each of them. The places are those that suit the ``whole`` number,
+    which is k but where sums are those of a small copy, drawn together as far as k is smaller.
     """
-    places = _places(k, rank.size)
+    places = np.maximum(1, _places(whole, rank.size) * k // whole)
     told = np.zeros(len(places), np.float32)
     rank.work(cost.select(len(sums), len(sums)))
     falling = -np.sort(-np.abs(sums.values))

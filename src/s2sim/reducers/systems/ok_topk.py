@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -19,6 +19,8 @@ from s2sim.reducers.elements.selection_cost import merge
 from s2sim.reducers.rank import Reduced, Traits
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.elements.pairs import Pairs
     from s2sim.reducers.rank import Program, Rank
@@ -71,6 +73,8 @@ class OkTopK(Selecting):
     """Least magnitude that this rank selects."""
     overall: float = field(init=False, repr=False, default=LEAST)
     """Least magnitude of a sum that is kept."""
+    whole: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
+    """Elements of the gradient of which those at hand are a small copy."""
 
     about = Traits(
         name="ok-topk",
@@ -104,7 +108,8 @@ class OkTopK(Selecting):
 
         # Balance and gather: those of the sums that are large enough.
         if exact:
-            self.overall = (yield from threshold_of_sums(rank, sums, k)) if self.sums == "large" else LEAST
+            whole = k if self.whole is None else max(k, elements_kept(self.whole, self.density))
+            self.overall = (yield from threshold_of_sums(rank, sums, k, whole)) if self.sums == "large" else LEAST
         large = chosen(sums, np.abs(sums.values) >= self.overall)
         if self.balance != "never":
             large = yield from balance(rank, large, self.held, skew=_SKEW if self.balance == "skewed" else 1)
@@ -122,6 +127,18 @@ class OkTopK(Selecting):
             self.overall = _nudged(self.overall, len(kept), k, _GLOBAL_NUDGE, _GLOBAL_BAND)
         mean = rank.replicated(lambda: mean_of(kept, rank.size, gradient))
         return Reduced(mean, sent=lambda: self.sent_alone(rank, gradient, among(own, kept)))
+
+    def sized(self, elements: Mapping[str, int]) -> OkTopK:
+        """Return one that looks for its threshold as closely as in layers of this size."""
+        again = self.fresh()
+        again.whole = sum(elements.values())
+        return again
+
+    def fresh(self) -> OkTopK:
+        """Return an instance with the same options, for layers of the same size."""
+        again = replace(self)
+        again.held, again.whole = self.held, self.whole
+        return again
 
     def later_options(self) -> tuple[str, ...]:
         """Return ``recompute`` if it was given: the first step is exact."""

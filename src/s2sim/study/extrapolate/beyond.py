@@ -10,7 +10,9 @@ from s2sim.gradients.extrapolation.law import LAW
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks
 from s2sim.gradients.extrapolation.models import Model
 from s2sim.gradients.extrapolation.scaling import SIZE_LAW, scale_to, scale_to_model
+from s2sim.replay.iteration.disciplines.discipline import Bucket
 from s2sim.study.extrapolate.hold_out import HoldOut, hold_out
+from s2sim.study.extrapolate.scaled_buckets import record_scaled_buckets
 from s2sim.study.extrapolate.scaled_scripts import record_scaled
 from s2sim.study.extrapolate.transfer import measure_transfer
 from s2sim.study.extrapolate.whose import is_toy
@@ -58,9 +60,16 @@ def record_as_asked(
     the optional ones that refuse.
     """
     reducers, seed = scenario.reducers_on(len(gradients)), scenario.seed
-    scaling = make_scaling(scenario.target, gradients[0], len(gradients))
-    if scaling is None:
+    target = scenario.target
+    if target is None:
         return record(reducers, gradients, seed=seed, others=others, on_reducer=on_reducer)
+    if isinstance(target, Model):
+        whole = (Bucket(tuple(range(len(target.layers)))),)
+        found, refused = record_scaled_buckets(
+            reducers, gradients, target.layers, whole, target, seed=seed, on_reducer=on_reducer
+        )
+        return [item.recorded for item in found], refused
+    scaling = scale_to(target, gradients[0])
     return record_scaled(reducers, gradients, scaling, seed=seed, on_reducer=on_reducer)
 
 

@@ -73,7 +73,7 @@ def record_scaled_buckets(
     groups: dict[object, _Group] = {}
     for asked in reducers:
         group = _group(asked, layers, buckets, whole, tables)
-        groups.setdefault((group.seen, group.least_side, group.unit), group).reducers.append(asked)
+        groups.setdefault((group.seen, group.least_side, group.unit, group.even), group).reducers.append(asked)
     found: dict[str, BucketedRecord] = {}
     refused: list[Refused] = []
     for group in groups.values():
@@ -104,7 +104,7 @@ class _Group:
     """Reducers that run on the same buckets and see the same of them.
 
     ``parts`` has the layers of each bucket, ``seen`` what the reducers see of these; where it is equal they do alike.
-    ``least_side`` and ``unit`` are those of `Reducer`.
+    ``least_side`` and ``unit`` are those of `Reducer`; where they are ``even``, sizes follow from copies of any shape.
     """
 
     buckets: tuple[Bucket, ...]
@@ -112,6 +112,7 @@ class _Group:
     seen: tuple[tuple[_Sight, ...], ...]
     least_side: int
     unit: int
+    even: bool
     reducers: list[AskedReducer]
 
 
@@ -148,7 +149,10 @@ def _group(
         part = sorted((layers[tensor] for tensor in bucket.tensors), key=lambda layer: place[layer.name])
         parts.append(tuple(sorted(part, key=sight) if len(own) > 1 else part))
     seen = tuple(tuple(sight(layer) for layer in part) for part in parts)
-    return _Group(own, tuple(parts), seen, reducer.least_side, reducer.unit(len(whole.gradients)), [])
+    unit = reducer.unit(len(whole.gradients))
+    # A density of the whole gradient keeps thousands of elements even of a small copy.
+    even = not reducer.least_side and (unit == 1 or reducer.traits.scope == "gradient")
+    return _Group(own, tuple(parts), seen, reducer.least_side, unit, even, [])
 
 
 def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
@@ -166,7 +170,7 @@ def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
 
 def _record(group: _Group, whole: _Whole, tables: Mapping[str, int]) -> tuple[list[BucketedRecord], list[Refused]]:
     """Run the reducers of a group on one bucket of each kind."""
-    if len(group.buckets) == 1:
+    if len(group.buckets) == 1 and group.even:
         records, refused = record_scaled(group.reducers, whole.gradients, whole.scaling(), seed=whole.seed)
         return [BucketedRecord(item, group.buckets, (item.recording,)) for item in records], refused
     kinds = dict(zip(reversed(group.seen), reversed(group.parts), strict=True))
@@ -185,7 +189,9 @@ def _record(group: _Group, whole: _Whole, tables: Mapping[str, int]) -> tuple[li
                 least_side=group.least_side,
                 unit=group.unit,
             )
-            seed = bucket_seed(whole.seed, [layer.name for layer in part])
+            seed = whole.seed
+            if len(group.buckets) > 1:
+                seed = bucket_seed(whole.seed, [layer.name for layer in part])
             records, others, copies = record_copies(left, whole.gradients, scaling, seed=seed)
             refused += others
             left = [item for item in left if item.option_string not in {each.reducer for each in others}]
@@ -205,7 +211,7 @@ def _record(group: _Group, whole: _Whole, tables: Mapping[str, int]) -> tuple[li
 def _with_room(group: _Group, ranks: int) -> tuple[list[AskedReducer], list[Refused]]:
     """Return the reducers for which copies are large enough, and why there are none for the optional others."""
     most = MOST_ELEMENTS // ranks
-    if group.unit <= most or all(layer.size <= most for part in group.parts for layer in part):
+    if group.even or group.unit <= most or all(layer.size <= most for part in group.parts for layer in part):
         return list(group.reducers), []
     why = (
         f"on {ranks} ranks it keeps one element of {group.unit}, of which the small copies that run for a model's "
