@@ -11,7 +11,7 @@ from s2sim.replay.iteration.disciplines.discipline import ReadyTensors
 from s2sim.replay.iteration.disciplines.registry import make_discipline
 from s2sim.replay.iteration.exchange import Leaving
 from s2sim.study.collective.sizes import make_demand
-from s2sim.study.validate.iterations.implementations import implementation_of
+from s2sim.study.validate.iterations.implementations import believed_latency, implementation_of
 from s2sim.study.validate.iterations.recorded import as_implemented, record_on, with_packing
 from s2sim.study.validate.not_predicted import NotPredictedError
 
@@ -41,7 +41,8 @@ def discipline_of(row: IterationRow) -> Discipline:
     if name is None:
         known = nearest(row.overlap_kind, _DISCIPLINES)
         raise NotPredictedError(f"how communication overlaps is not known: overlap_kind {row.overlap_kind!r}{known}")
-    return make_discipline(name)
+    latency = believed_latency(row) if name == "mg-wfbp" else None
+    return make_discipline(name if latency is None else f"{name}:latency={latency}")
 
 
 def exchange_of(

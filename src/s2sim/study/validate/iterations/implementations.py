@@ -110,6 +110,12 @@ def host_loop_ps(row: IterationRow) -> int:
     return (implementation.operations + implementation.operations_a_column * columns) * OPERATION_PS // 2
 
 
+def believed_latency(row: IterationRow) -> str | None:
+    """Return what the program of MG-WFBP believes that a start costs; None where its table has no such workers."""
+    fast = row.nic_rate_gbps is not None and row.nic_rate_gbps > _SLOW_GBPS
+    return _BELIEVED_LATENCY[fast].get(row.workers)
+
+
 def _density(params: Mapping[str, str], elements: int) -> float:
     """Return the share of elements that is kept: of ``k``, of a ratio, or one per cent."""
     density = _number(params["k"]) / elements if "k" in params else 0.01
@@ -143,6 +149,12 @@ def _number(text: str) -> float:
     return value
 
 
+# By workers, on slow and on fast interfaces (HKBU-HPML/ddl-benchmarks, mgwfbp/hv_distributed_optimizer.py, read).
+_SLOW_GBPS = 10
+_BELIEVED_LATENCY = (
+    {2: "2.55us", 4: "42us", 8: "523us", 16: "908us", 32: "4.04ms", 64: "7.04ms"},
+    {2: "2.55us", 4: "42us", 8: "97.5us", 16: "708us", 32: "406us", 64: "806us"},
+)
 _CUPCAKE = "zhuangwang93/Cupcake, mergeComp_dl/torch: compressor, memory and communicator, read in code"
 _VINEETHS = "vineeths96/Gradient-Compression, reducer.py and compressors.py, read in code"
 _HOOK = "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook; recalled"
