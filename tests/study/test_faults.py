@@ -15,7 +15,7 @@ from s2sim.study.collective.outcome import result_of
 from s2sim.study.collective.plan import plan_collective
 from s2sim.study.collective.run import run_collective
 from s2sim.study.collective.spec import CollectiveSpec
-from s2sim.study.collective.timeline import timeline_of
+from s2sim.study.collective.timeline import timeline_of, watch_rounds
 from s2sim.study.flows.run import flows_result
 from s2sim.study.flows.transfers import FlowsSpec, Transfers
 
@@ -296,3 +296,11 @@ def test_what_is_foreseen_is_what_messages_would_give(cluster_file, fault, monke
         (item.link, tuple(replace(pair, bytes=pytest.approx(pair.bytes)) for pair in item.shared_by))
         for item in sent.bottlenecks
     ]
+
+
+@pytest.mark.parametrize("faults", [("jitter:latency=3us",), ("slow-rank:rank=1,delay=30us",), ()])
+def test_pictures_show_what_faults_do(cluster_file, faults):
+    planned = planned_collective(cluster_file(SWITCH), *faults, workers=4)
+    rounds = []
+    watch_rounds(planned, rounds.append)
+    assert max(int(ran.end_ps.max()) for ran in rounds) == round(result_of(planned).time_s * 1e12)

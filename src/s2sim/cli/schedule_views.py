@@ -56,17 +56,13 @@ def listing(schedule: Schedule) -> list[str]:
 def draw(planned: PlannedCollective, title: str, target: str) -> None:
     """Write a picture of the messages over simulated time."""
     from s2sim.cli.output import write_bytes
-    from s2sim.collectives.timing.duration import simulate_ps
     from s2sim.report.figures.schedule import check_drawing, draw_schedule
+    from s2sim.study.collective.timeline import watch_rounds
 
     schedule = planned.timed.schedule
     check_drawing(schedule.places, sum(step.times * step.round.pattern.messages for step in schedule.steps))
     rows: list[MessageRow] = []
-    simulate_ps(
-        schedule,
-        planned.cluster,
-        on_round=lambda ran: rows.extend(_message_rows(schedule, ran.step, ran.time, ran)),
-    )
+    watch_rounds(planned, lambda ran: rows.extend(_message_rows(schedule, ran.step, ran.time, ran)))
     picture = draw_schedule(
         rows, Path(target).suffix[1:].lower(), ranks=schedule.demand.ranks, helpers=schedule.helpers, title=title
     )
