@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from s2sim.bridge.stdlib import interactions_of
 from s2sim.bridge.task import DataOrigin
-from s2sim.bridge.timing.clock import HostClock
+from s2sim.bridge.timing.clock import GpuClock, HostClock
 from s2sim.bridge.timing.measure import WARMUP_STEPS, measure
 from s2sim.bridge.timing.precision import in_precision
-from s2sim.bridge.timing.record import record_profile
+from s2sim.bridge.timing.record import _device_name, record_profile
 from s2sim.bridge.timing.subject import NETWORKS, Subject, function_subject
 from s2sim.bridge.timing.watch import own_parameters
 from s2sim.errors import S2SimError
@@ -236,3 +238,39 @@ def test_checkpoints_are_no_accumulated_gradients(traced):
 
     profile = import_trace(traced(module, loss, record_shapes=True), name="mine").profile
     assert [tensor.shape for tensor in profile.tensors] == [(4,), (4, 4), (4,), (4, 4)]
+
+
+class _Event:
+    """What stands for an event of a GPU that is always done: the host's clock, told in milliseconds as CUDA does."""
+
+    def __init__(self, *, enable_timing):
+        assert enable_timing
+        self.time_s = None
+
+    def record(self):
+        self.time_s = time.perf_counter()
+
+    def synchronize(self):
+        assert self.time_s is not None
+
+    def elapsed_time(self, later):
+        return (later.time_s - self.time_s) * 1e3
+
+
+def test_marks_of_a_gpu_are_events_in_its_stream(monkeypatch):
+    monkeypatch.setattr("torch.cuda.Event", _Event)
+    clock = GpuClock()
+    first, _, second = clock.mark(), time.sleep(0.02), clock.mark()
+    assert clock.between_us(first, second) >= 20_000
+    module = torch.nn.Linear(7, 7)
+    subject = subject_of(module, lambda _: module(torch.ones(2, 7)).square().mean())
+    times = measure(subject, clock, 2, lambda: None)
+    assert set(times.ready_us) == {"weight", "bias"}
+    assert 0 < times.optimizer_us < 10**6
+
+
+def test_a_gpu_is_called_as_in_the_catalogue(monkeypatch):
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
+    assert _device_name("cuda") == "h200"
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Another One")
+    assert _device_name("cuda") == "Another One"

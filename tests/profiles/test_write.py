@@ -42,6 +42,15 @@ def test_what_is_written_loads_again_equal(tmp_path_factory, profile):
     assert load_profile(str(path)) == profile
 
 
+def test_times_of_what_is_no_gpu_stay_where_they_were_measured(tmp_path):
+    profile = Profile("mine", "my own", "CPU", 1, "s", (Ready("a", (1,), False, 3, 4),), 0, 0.0, "measured", "t")
+    path = tmp_path / "mine.toml"
+    path.write_text(profile_text(profile, description="d", batch_source="b", memory_bound_source="m"))
+    assert load_profile(str(path)) == profile
+    with pytest.raises(S2SimError, match="was measured on CPU, which is no GPU of the catalogue"):
+        load_profile(str(path), gpu="a100")
+
+
 def test_a_model_that_a_reader_would_take_for_a_path_is_refused():
     profile = Profile("p", "my/model", "g", 1, "s", (Ready("a", (1,), False, 0, 0),), 0, 0.0, "measured", "t")
     with pytest.raises(S2SimError, match="is a path"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.errors import S2SimError
+from s2sim.errors import S2SimError, UnknownNameError
 from s2sim.gradients.extrapolation.models import load_model
 from s2sim.profiles.computed import computed_profile
 from s2sim.profiles.measured import measured_profile
@@ -83,7 +83,13 @@ def _profile(opened: Opened, options: Options, gpu: str | None, batch: int | Non
         profile = with_batch(profile, batch)
     if gpu is None and precision == file.precision:
         return profile
-    here = load_gpu(file.gpu)
+    try:
+        here = load_gpu(file.gpu)
+    except UnknownNameError:
+        raise S2SimError(
+            f"it was measured on {file.gpu}, which is no GPU of the catalogue, so that its times cannot be carried to "
+            "another: record it on the GPU that you ask about, or let its gpu name a TOML file with one"
+        ) from None
     return on_gpu(profile, (here, file.precision), (here if gpu is None else load_gpu(gpu), precision))
 
 
