@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.libraries.tables import IDEAL
@@ -10,6 +10,7 @@ from s2sim.study.break_even.crossings import LOWEST_BPS
 from s2sim.study.break_even.scan import Scan
 from s2sim.study.compare.choice import choose
 from s2sim.study.compare.judge import candidates_of
+from s2sim.study.compare.overlap import cannot_be_beaten, hidden_text, left_to_gain, overlap_text
 from s2sim.study.compare.within_band import band_texts, within_band
 from s2sim.study.measuring.verdict_row import Verdict
 from s2sim.units import format_rate, format_ratio, format_seconds
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.result import Row
     from s2sim.study.measuring.verdict_row import Flip
 
+# The least share that is told in tenths of a per cent.
+_TOLD = 5e-4
 _CONSTANTS = {
     "kernel_launch": "a kernel launch of {}",
     "host_sync": "a host synchronisation of {}",
@@ -50,6 +53,8 @@ class Known:
         From what the rows are extrapolated.
     faults : tuple of str
         What befalls the cluster, by name.
+    compute, behind : str
+        Whose compute an iteration has, where that is simulated; and what of it communication may hide behind.
     """
 
     library: str = IDEAL.option_string
@@ -59,6 +64,8 @@ class Known:
     flips: tuple[Flip, ...] = ()
     stands_on: str | None = None
     faults: tuple[str, ...] = ()
+    compute: str | None = None
+    behind: str = "backward"
 
 
 def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
@@ -66,6 +73,8 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
     candidates = candidates_of(rows, known.max_error)
     choice = choose(candidates, known.max_error)
     dense = next(row for row in rows if row.baseline)
+    if choice.decision == "undecided" and choice.doubtful is None and cannot_be_beaten(dense):
+        choice = replace(choice, decision="do not compress")
     baseline = next(each for each in candidates if each.baseline)
     best = choice.best.name if choice.decision == "use" else baseline.name
     sure = within_band(rows, candidates, known.max_error) if len(rows) > 1 and dense.workers > 1 else None
@@ -75,7 +84,7 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
         lines = ("Nothing was compared with dense: name reducers with --reducer.",)
     else:
         lines = (
-            _what(choice, baseline, known.max_error),
+            _what(choice, baseline, dense, known),
             _how_much(choice, baseline, dense, known, band_texts(rows)),
             _what_changes(choice, known, "" if sure is None else sure.sentence(best)),
         )
@@ -98,16 +107,22 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
     )
 
 
-def _what(choice: Choice, baseline: Candidate, max_error: float | None) -> str:
+def _what(choice: Choice, baseline: Candidate, dense: Row, known: Known) -> str:
     """Return what to do."""
+    max_error, hidden = known.max_error, hidden_text(dense, known.behind)
     if choice.decision == "undecided":
         if choice.doubtful is not None:
             return f"Undecided: {_too_little(choice.doubtful, baseline)}."
         close = choice.runner_up
         assert close is not None
         gain = baseline.time_s / close.time_s - 1
-        return f"Undecided: {close.name} gains {gain:.1%}, which is too little for this model to tell."
+        also = "" if hidden is None else f"; {hidden}"
+        return f"Undecided: {close.name} gains {gain:.1%}, which is too little for this model to tell{also}."
     if choice.decision == "do not compress":
+        if hidden is not None and cannot_be_beaten(dense):
+            return f"Do not compress: {hidden}{_left_text(left_to_gain(dense))}."
+        if hidden is not None:
+            return f"Do not compress: {hidden}, and nothing with an acceptable error is faster."
         return "Do not compress: nothing with an acceptable error is faster than dense."
     text = f"Use {_with_reason(choice.best, max_error)}"
     if choice.without is not None:
@@ -119,6 +134,11 @@ def _what(choice: Choice, baseline: Candidate, max_error: float | None) -> str:
     elif choice.exact.baseline:
         text += "; nothing exact is clearly faster than dense"
     return f"{text}."
+
+
+def _left_text(share: float) -> str:
+    """Return what there is to gain, where it is not nothing."""
+    return f", and {share:.1%} of an iteration is left to gain" if share >= _TOLD else ""
 
 
 def _too_little(doubtful: Candidate, baseline: Candidate) -> str:
@@ -194,6 +214,9 @@ def _where(dense: Row, known: Known) -> str:
     """Return what the times are of, beside the unit."""
     ideal = known.library == IDEAL.option_string
     parts = [f"{dense.workers} workers", f"{known.library}{' library' if ideal else ''}"]
+    overlap = overlap_text(dense, known.compute)
+    if overlap is not None:
+        parts.append(overlap)
     if known.faults:
         parts.append(f"with {' and '.join(known.faults)}")
     if dense.steps:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.result import Row
     from s2sim.study.measuring.verdict_row import Verdict
     from s2sim.study.scenario.reducers import ReducerScenario
+    from s2sim.study.scenario.training import Training
     from s2sim.study.spec import RunSpec
 
 
@@ -41,6 +42,8 @@ def _known(spec: RunSpec, scenario: ReducerScenario, found: Found, beyond: Beyon
     stands_on = None
     if beyond is not None and any(row.extrapolated is not None for row in rows):
         stands_on = "extrapolated from toy gradients" if beyond.toy else "extrapolated"
+    training = scenario.training
+    simulated = {} if training is None else {"compute": _compute_text(training), "behind": _behind(training)}
     return Known(
         library=scenario.library.option_string,
         max_error=spec.max_error,
@@ -49,4 +52,16 @@ def _known(spec: RunSpec, scenario: ReducerScenario, found: Found, beyond: Beyon
         flips=find_flips(candidates, found.executed[workers], choose(candidates, spec.max_error), spec.max_error),
         stands_on=stands_on,
         faults=tuple(dict.fromkeys(fault.partition(":")[0] for fault in spec.faults)),
+        **simulated,
     )
+
+
+def _compute_text(training: Training) -> str:
+    """Return whose compute iterations have."""
+    times = f" x {training.accumulate}" if training.accumulate > 1 else ""
+    return f"{training.profile.gpu} batch {training.profile.batch}{times}"
+
+
+def _behind(training: Training) -> str:
+    """Return what communication may hide behind: the next forward too, where that waits for its own layers alone."""
+    return "backward" if training.discipline.waits_for_all else "compute"
