@@ -196,12 +196,14 @@ def _name_lines(name: str, width: int = _NAME) -> list[str]:
 
 
 def break_even_grid(result: Result) -> Grid | None:
-    """Return at which rates each reducer pays; None where nobody has looked."""
-    if not result.verdict.pays:
+    """Return at which rates, mini-batches and numbers of workers each reducer pays; None where nobody has looked."""
+    verdict = result.verdict
+    found = [*verdict.pays.items(), *((each.reducer, f"gains 1% or more {each.text}") for each in verdict.pays_over)]
+    if not found:
         return None
     return tabulate(
         f"break-even with dense, {marked_workers(result.rows[-1])}",
-        list(result.verdict.pays.items()),
+        found,
         words("reducer", lambda item: item[0]),
         words("when", lambda item: item[1]),
     )

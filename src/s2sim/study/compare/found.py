@@ -9,6 +9,8 @@ from s2sim.errors import OptionError
 from s2sim.study.break_even.scan import Scan
 from s2sim.study.compare.choice import choose
 from s2sim.study.compare.judge import candidates_of
+from s2sim.study.compare.over_counts import over_batches
+from s2sim.study.measuring.record import baseline_of
 from s2sim.study.measuring.timeline import watch
 
 if TYPE_CHECKING:
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.row_parts import Refused
     from s2sim.study.measuring.streams import Streams
     from s2sim.study.measuring.timeline import Timeline
+    from s2sim.study.measuring.verdict_row import CountPays
     from s2sim.study.scenario.reducers import ReducerScenario
+    from s2sim.study.spec import RunSpec
 
 
 @dataclass(slots=True)
@@ -67,6 +71,7 @@ class Found:
     rows: list[Row] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     scan: Scan = field(default_factory=lambda: Scan(None))
+    over_batches: tuple[CountPays, ...] = ()
 
     @property
     def largest(self) -> int:
@@ -94,6 +99,13 @@ class Found:
         names = {each.name for each in choice.named()}
         recorded = self.recorded[self.largest]
         return [item for item in recorded if item.reducer.traits.baseline or item.option_string in names]
+
+    def look_over_batches(self, spec: RunSpec) -> None:
+        """Find out with which mini-batches what the verdict on the largest number of workers names pays."""
+        names = {item.option_string for item in self.named(spec.max_error)}
+        executed = {item.option_string: each for item, each in self.pairs(self.largest) if item.option_string in names}
+        dense = executed.pop(baseline_of(self.recorded[self.largest]).option_string)
+        self.over_batches = over_batches(spec, dense, executed)
 
     def timelines(self, rank: int | None) -> dict[str, Timeline | Streams]:
         """Return what ranks and links do under each reducer, for the largest number of workers; or one rank does."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from s2sim.study.compare.choice import Candidate, Choice
     from s2sim.study.measuring.result import Row
-    from s2sim.study.measuring.verdict_row import Flip
+    from s2sim.study.measuring.verdict_row import CountPays, Flip
 
 # The least share that is told in tenths of a per cent.
 _TOLD = 5e-4
@@ -53,6 +53,8 @@ class Known:
         From what the rows are extrapolated.
     faults : tuple of str
         What befalls the cluster, by name.
+    pays_over : tuple of CountPays
+        With which numbers of workers and which mini-batches reducers pay.
     compute, behind : str
         Whose compute an iteration has, where that is simulated; and what of it communication may hide behind.
     """
@@ -64,6 +66,7 @@ class Known:
     flips: tuple[Flip, ...] = ()
     stands_on: str | None = None
     faults: tuple[str, ...] = ()
+    pays_over: tuple[CountPays, ...] = ()
     compute: str | None = None
     behind: str = "backward"
 
@@ -104,6 +107,7 @@ def give_verdict(rows: Sequence[Row], known: Known) -> Verdict:
         break_even=known.scan.crossings,
         bottleneck=dense.bottleneck,
         band_share=None if sure is None else sure.share_of(best),
+        pays_over=known.pays_over,
     )
 
 
@@ -237,8 +241,7 @@ def _what_changes(choice: Choice, known: Known, in_band: str) -> str:
         parts.append("only a measurement decides")
     else:
         told = [about, None if choice.without is None else choice.without.best]
-        rates = [(each.name, pays_text(each.name, known.scan)) for each in told if each is not None]
-        parts += [f"{name} {at_rates}" for name, at_rates in rates if at_rates is not None]
+        parts += [text for each in told if each is not None and (text := _pays(each.name, known)) is not None]
     if choice.faster is not None:
         more = choice.best.time_s / choice.faster.time_s
         error = f"an error of {_error_text(choice.faster)}"
@@ -248,6 +251,14 @@ def _what_changes(choice: Choice, known: Known, in_band: str) -> str:
     text = "; ".join([*parts, *([in_band] if in_band else [])])
     starts_with_name = about is not None and text.startswith(about.name)
     return f"{text if starts_with_name else f'{text[0].upper()}{text[1:]}'}."
+
+
+def _pays(reducer: str, known: Known) -> str | None:
+    """Return at which rates, mini-batches and numbers of workers a reducer pays; None where nobody has looked."""
+    at_rates = pays_text(reducer, known.scan)
+    over = " and ".join(each.text for each in known.pays_over if each.reducer == reducer)
+    parts = [*([at_rates] if at_rates else []), *([f"gains 1% or more {over}"] if over else [])]
+    return f"{reducer} {', '.join(parts)}" if parts else None
 
 
 def _outcome(best: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from s2sim.study.break_even.scan import Scan
 from s2sim.study.compare.choice import choose
 from s2sim.study.compare.judge import candidates_of, judge
+from s2sim.study.compare.over_counts import over_workers
 from s2sim.study.compare.sensitivity import find_flips
 from s2sim.study.compare.verdict import Known, give_verdict
 
@@ -52,6 +53,7 @@ def _known(spec: RunSpec, scenario: ReducerScenario, found: Found, beyond: Beyon
         flips=find_flips(candidates, found.executed[workers], choose(candidates, spec.max_error), spec.max_error),
         stands_on=stands_on,
         faults=tuple(dict.fromkeys(fault.partition(":")[0] for fault in spec.faults)),
+        pays_over=(*found.over_batches, *over_workers(found.rows)) if workers == found.largest else (),
         **simulated,
     )
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import NotRequired
 
+from s2sim.study.fidelity.band import BandShare
 from s2sim.study.json_form import LEFT_OUT, JsonForm
-
-if TYPE_CHECKING:
-    from s2sim.study.fidelity.band import BandShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +17,54 @@ class Crossing:
     field: str
     pays: str
     at_Bps: float
+
+
+@dataclass(frozen=True, slots=True)
+class CountPays:
+    """With which numbers of workers, or samples of a GPU's mini-batch, a reducer's iterations gain 1 % or more.
+
+    Attributes
+    ----------
+    reducer : str
+        Option string.
+    field : {"workers", "batch"}
+        What was varied.
+    spans : tuple of (int, int)
+        First and last number of each stretch in which it gains that on dense: less is more than a model can tell.
+    lowest, highest : int
+        Between which it was tried.
+    """
+
+    reducer: str
+    field: str
+    spans: tuple[tuple[int, int], ...]
+    lowest: int
+    highest: int
+
+    @property
+    def text(self) -> str:
+        """In words.
+
+        >>> CountPays("fp16", "batch", ((1, 90),), 1, 4096).text, CountPays("fp16", "workers", ((16, 64),), 8, 64).text
+        ('up to a batch of 90', 'from 16 workers on')
+        """
+        if not self.spans:
+            return f"nowhere from {self._many(self.lowest)} to {self.highest}"
+        if self.spans == ((self.lowest, self.highest),):
+            return f"everywhere from {self._many(self.lowest)} to {self.highest}"
+        return " and ".join(self._span_text(first, last) for first, last in self.spans)
+
+    def _many(self, number: int) -> str:
+        return f"a batch of {number}" if self.field == "batch" else f"{number} workers"
+
+    def _span_text(self, first: int, last: int) -> str:
+        if first == self.lowest:
+            return f"up to {self._many(last)}"
+        return f"from {self._many(first)} on" if last == self.highest else f"from {self._many(first)} to {last}"
+
+
+class _VerdictMore(BandShare):
+    pays_over: NotRequired[tuple[CountPays, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +121,8 @@ class Verdict(JsonForm):
         What dense waits for.
     band_share : float or None
         Share of the draws of measured constants in which ``best`` stays; None where those made no times.
+    pays_over : tuple of CountPays
+        With which numbers of workers and which mini-batches reducers pay, where whole iterations were compared.
     """
 
     workers: int
@@ -91,7 +139,9 @@ class Verdict(JsonForm):
     break_even: tuple[Crossing, ...]
     bottleneck: str
     band_share: float | None = field(default=None, metadata=LEFT_OUT)
+    pays_over: tuple[CountPays, ...] = field(default=(), metadata=LEFT_OUT)
 
-    def more_json(self) -> BandShare:
-        """Return how sure it is, where that is known."""
-        return {} if self.band_share is None else {"band_share": self.band_share}
+    def more_json(self) -> _VerdictMore:
+        """Return how sure it is, and over what it was looked at, where that is known."""
+        share: BandShare = {} if self.band_share is None else {"band_share": self.band_share}
+        return {**share, **({"pays_over": self.pays_over} if self.pays_over else {})}
