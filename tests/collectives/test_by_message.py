@@ -414,3 +414,40 @@ def test_ranks_that_post_one_by_one_draw_once(clusters):
         env.run(until=env.now + 10_000_000)
     env.run()
     assert len(asked) == len(set(asked)) == 8
+
+
+@pytest.mark.parametrize(
+    ("topology", "overrides", "ranks"),
+    [
+        ("fat-tree", ("node.gpus=4",), 16),
+        pytest.param("dgx-h100", (), 16, marks=pytest.mark.slow),
+        ("dgx-h100", (), 8),
+        pytest.param("torus", (), 8, marks=pytest.mark.slow),
+        pytest.param("dgx-1-v100", (), 8, marks=pytest.mark.slow),
+        pytest.param("rail-optimised", (), 32, marks=pytest.mark.slow),
+    ],
+)
+def test_every_algorithm_that_is_foreseen_ends_as_its_messages_do(topology, overrides, ranks):
+    shape = load_shape(topology, overrides)
+    cluster = build_cluster(shape, ranks)
+    profile = choose_library("nccl").on(shape).profile
+    generator = np.random.default_rng(ranks)
+    posts = generator.integers(0, 40_000_000, ranks)
+    foreseen = set()
+
+    def late_ps(step, time, messages):
+        return np.random.default_rng([step, time]).integers(0, 3_000_000, messages)
+
+    for text, kind in REGISTERED:
+        try:
+            plain = make(text, kind, ranks, 10_000 * ranks, cluster)
+        except (OptionError, TopologyError):
+            continue
+        for schedule in [plain, *(as_sent(plain, cluster, each) for each in profile.protocols(plain, cluster))]:
+            passage = last_passage(schedule, cluster, lambda pattern: find_routes(cluster, pattern))
+            if passage is None or schedule.helpers:
+                continue
+            ends = passage.ends_ps(posts + schedule.launch_ps, late_ps)
+            assert ends.tolist() == run(schedule, cluster, posts.tolist(), late_ps=late_ps).tolist(), (text, kind)
+            foreseen.add(text)
+    assert {"ring", "chain", "binomial"} <= foreseen

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.timing.own_parts import OwnParts, own_parts
+from s2sim.collectives.timing.begun_step import BegunStep, Drawn
+from s2sim.collectives.timing.own_parts import own_parts
 from s2sim.collectives.timing.route_numbers import RouteNumbers
 from s2sim.collectives.timing.running import RanRound, dependencies
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from s2sim.arrays import Ints
-    from s2sim.collectives.schedules.schedule import Schedule, Step
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.collectives.timing.own_parts import OwnParts
     from s2sim.collectives.timing.route_numbers import OnRoutes
     from s2sim.network.models import Network
     from s2sim.topology.cluster import Cluster
@@ -62,7 +63,7 @@ class RunningByMessage:
         self._numbers = RouteNumbers(network, schedule, cluster, on_routes)
         self._owner = network.add_owner(self._arrived)
         self._parts: dict[bytes, OwnParts] = {}
-        self._begun: dict[int, _Begun] = {}
+        self._begun: dict[int, BegunStep] = {}
         self._missing, self._dependents = dependencies(schedule)
         # By step and rank, for how many other steps the rank still waits; made when one of them is done.
         self._waiting: dict[int, list[int]] = {}
@@ -117,7 +118,7 @@ class RunningByMessage:
             tags.append((index << _STEP_SHIFT) + message)
         self._network.send(np.array(numbers), np.array(sizes), self._owner, np.array(tags))
 
-    def _of(self, index: int) -> _Begun:
+    def _of(self, index: int) -> BegunStep:
         """Return the state of a step that some rank has begun."""
         begun = self._begun.get(index)
         if begun is None:
@@ -127,7 +128,7 @@ class RunningByMessage:
             if parts is None:
                 parts = self._parts[pattern.key] = own_parts(pattern)
             numbers, after_ps = self._numbers.of(pattern) if pattern.messages else (np.zeros(0, np.int64),) * 2
-            begun = self._begun[index] = _Begun(
+            begun = self._begun[index] = BegunStep(
                 step, parts, self._schedule.places, numbers.tolist(), after_ps, step.round.bytes.tolist()
             )
         return begun
@@ -187,7 +188,7 @@ class RunningByMessage:
         drawn = self._begun[index].late_ps
         if time not in drawn:
             messages = len(self._begun[index].bytes)
-            drawn[time] = _Drawn(self._late_ps(index, time, messages).tolist(), messages)
+            drawn[time] = Drawn(self._late_ps(index, time, messages).tolist(), messages)
         drawn[time].left -= 1
         late_ps = drawn[time].late_ps[message]
         if drawn[time].left == 0:
@@ -278,45 +279,3 @@ class RunningByMessage:
             self._on_rank_done(rank)
         if self._ranks_left == 0:
             self._on_complete()
-
-
-@dataclass(slots=True)
-class _Drawn:
-    """How late the messages of a round are, and how many have not been asked for."""
-
-    late_ps: list[int]
-    left: int
-
-
-@dataclass(slots=True)
-class _Begun:
-    """A step that some rank has begun, and that some rank has not done.
-
-    By rank: in which round it is, how many of its messages in that have not been delivered, and how many of those that
-    it sends in the last round have not left. By message: how often it has been delivered, when it was sent last, and
-    how many of its senders have not begun its next round. Those are able that have begun their part of a round.
-    """
-
-    step: Step
-    parts: OwnParts
-    ranks_left: int
-    numbers: list[int]
-    after_ps: Ints
-    bytes: list[float]
-    time: dict[int, int] = field(init=False)
-    open: dict[int, int] = field(init=False)
-    leaving: dict[int, int] = field(init=False)
-    delivered: list[int] = field(init=False)
-    sent_ps: list[int] = field(init=False)
-    senders_left: list[int] = field(init=False)
-    able: set[int] = field(default_factory=set)
-    late_ps: dict[int, _Drawn] = field(default_factory=dict)
-    ran: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.time = dict.fromkeys(self.parts.has, 0)
-        self.open = {rank: len(messages) for rank, messages in self.parts.has.items()}
-        self.leaving = {rank: len(messages) for rank, messages in self.parts.sends.items()}
-        self.delivered = [0] * len(self.bytes)
-        self.sent_ps = [0] * len(self.bytes)
-        self.senders_left = [len(senders) for senders in self.parts.senders]
