@@ -221,8 +221,8 @@ def test_low_rank_code_starts_more_kernels_for_more_columns(tmp_path):
     ("cells", "reason"),
     [
         ({"gpu": "abacus"}, "the GPU 'abacus' is not in the hardware catalogue"),
-        ({"model": "ResNet-5"}, "the model 'ResNet-5' is not known"),
-        ({"model": "ResNet-50", "n_params": "99000000"}, "the row says 99000000 parameters"),
+        ({"model": "ResNet-5", "n_params": ""}, "the model 'ResNet-5' is not known"),
+        ({"model": "ResNet-5", "forward_ms": ""}, "the model 'ResNet-5' is not known"),
         ({"reducer": "magic"}, "the reducer 'magic' has no counterpart"),
         ({"overlap_kind": "unknown"}, "how communication overlaps is not known"),
         ({"workers": "3"}, "3 workers do not fit on 2 nodes of 1 GPUs"),
@@ -253,6 +253,26 @@ def test_a_model_for_other_data_differs_in_its_fully_connected_layers(tmp_path):
         write_iterations(tmp_path / "one", iteration(n_params=str(row.n_params)))
         times_s.append(validate_iterations(str(tmp_path / "one")).iterations[0].communication_s)
     assert times_s[0] / times_s[1] == pytest.approx(23520842 / 25557032, rel=2e-3)
+
+
+def test_of_a_model_that_is_not_known_the_size_counts(tmp_path):
+    folder = write_iterations(tmp_path / "folder", iteration(), iteration(id="other", model="unheard of"))
+    known, other = validate_iterations(str(folder)).iterations
+    assert other.predicted
+    assert other.communication_s == pytest.approx(known.communication_s, rel=1e-3)
+
+
+def test_what_the_next_forward_needs_first_goes_first(tmp_path):
+    slow = {"nic_rate_gbps": "5", "model": "VGG-16", "n_params": ""}
+    folder = write_iterations(
+        tmp_path / "folder",
+        iteration(overlap_kind="wfbp", **slow),
+        iteration(id="first", overlap_kind="bytescheduler", **slow),
+    )
+    each, first = validate_iterations(str(folder)).iterations
+    # The next forward goes on before all has come.
+    assert first.iteration_s < each.iteration_s
+    assert first.iteration_s > 0.9 * (each.iteration_s - 30 * MS)
 
 
 @pytest.mark.parametrize(

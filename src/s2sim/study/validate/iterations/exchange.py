@@ -31,7 +31,7 @@ _DISCIPLINES = {
     "wfbp": "per-tensor",
     "mg-wfbp": "mg-wfbp",
     "ddp": "ddp",
-    "bytescheduler": "two-priorities",
+    "bytescheduler": "two-priorities:bucket=4MiB",
 }
 
 

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 _LIBRARY = replace(choose_library("nccl:timing=measured"), profile=OwnChoice("nccl"))
 # A message that a row books apart from the rest of its communication has fewer bytes than this.
 _FEW_BYTES = 2**10
-# The second iteration is like all that follow.
-_ITERATIONS = 2
+# The second iteration is like all that follow, where a forward pass waits for all of the exchange before it; else the
+# first and the last are unlike the others.
+_ITERATIONS, _ITERATIONS_IN_A_ROW = 2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class IterationPredictor:
             gpu,
             _LIBRARY,
             Conditions(
-                slower=np.ones((_ITERATIONS, row.workers)),
+                slower=np.ones((_ITERATIONS if discipline.waits_for_all else _ITERATIONS_IN_A_ROW, row.workers)),
                 waits_for_all=discipline.waits_for_all,
                 host_loop_ps=loop_ps,
             ),

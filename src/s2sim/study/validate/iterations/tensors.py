@@ -12,6 +12,7 @@ from s2sim.errors import nearest
 from s2sim.gradients.extrapolation.models import load_model, model_names
 from s2sim.profiles.computed import computed_profile
 from s2sim.profiles.opened import profile_names
+from s2sim.profiles.profile import Profile, Ready
 from s2sim.profiles.read import load_profile
 from s2sim.replay.iteration.compute import Compute
 from s2sim.study.validate.not_predicted import NotPredictedError
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.arrays import Ints
-    from s2sim.profiles.profile import Profile, Ready
     from s2sim.study.validate.iterations.row import IterationRow
 
 _PS_PER_MS = 10**9
-# Of what a row says that its model has, and the layer table: by more they are not one model.
-_MOST_GROWTH = 1.05
+# Of fully connected layers, to what a row says that its model has: where it is more, all layers differ.
+_MOST_GROWTH = 1.1
+# Of models of which only the size is known.
+_USUAL_TENSORS, _USUAL_WIDTH = 100, 256
+_MOST_TENSORS = 10**4
 # Share of the peak that layers reach of which nobody measured any; only how they share out a row's time comes from it,
 # where that says what all take.
 _EFFICIENCY = 0.5
@@ -35,20 +38,35 @@ _EFFICIENCY = 0.5
 def profile_of(row: IterationRow, gpu: str) -> Profile:
     """Return the compute profile of a row's model on its GPU, with as many parameters as that says.
 
-    `NotPredictedError` for a model that is not known.
+    A model that is not known, of which a row says what it computes, has layers that are alike; `NotPredictedError`
+    where it does not say enough.
     """
     names = dict.fromkeys([*profile_names(), *model_names()])
     known = {_plain(name): name for name in names}
     base = row.model.partition("/")[0]
     # Behind a slash stands what it is trained on.
     name = known.get(_plain(row.model), known.get(_plain(base)))
+    if name is None and (row.n_params is None or row.computing_ms is None):
+        raise NotPredictedError(
+            f"the model {row.model!r} is not known{nearest(base, names)}, and n_params or times of compute are missing"
+        )
     if name is None:
-        raise NotPredictedError(f"the model {row.model!r} is not known{nearest(base, names)}")
+        return _of_layers_alike(row, gpu)
     if name in profile_names():
         profile = load_profile(name, gpu=gpu, batch=row.batch_per_gpu)
     else:
         profile = computed_profile(load_model(name), load_gpu(gpu), row.batch_per_gpu or 1, _EFFICIENCY)
     return replace(profile, tensors=_with_parameters(profile.tensors, row.n_params))
+
+
+def _of_layers_alike(row: IterationRow, gpu: str) -> Profile:
+    """Return the profile of a model of which only the size is known."""
+    assert row.n_params is not None
+    count = min(row.n_tensors or _USUAL_TENSORS, _MOST_TENSORS)
+    shape = (max(1, round(row.n_params / count / _USUAL_WIDTH)), _USUAL_WIDTH)
+    one = Ready("", shape, sparse=False, forward_ps=1, backward_ps=2)
+    tensors = tuple(replace(one, name=f"layer{number}") for number in range(count))
+    return Profile(row.model, row.model, gpu, row.batch_per_gpu or 1, "sample", tensors, 0, 0.0, "user", "the row")
 
 
 def compute_of(row: IterationRow, profile: Profile) -> Compute:
@@ -88,11 +106,9 @@ def _with_parameters(tensors: Sequence[Ready], parameters: int | None) -> tuple[
     counted = sum(tensor.size for tensor in tensors)
     if parameters is None or parameters == counted:
         return tuple(tensors)
-    if parameters > _MOST_GROWTH * counted or parameters < 1:
-        raise NotPredictedError(f"the row says {parameters} parameters, the layer table {counted}")
     matrices = sum(tensor.size for tensor in tensors if len(tensor.shape) == 2)
     left = parameters - (counted - matrices)
-    if left > 0:
+    if 0 < left <= _MOST_GROWTH * matrices:
         return tuple(_resized(tensor, left / matrices) if len(tensor.shape) == 2 else tensor for tensor in tensors)
     return tuple(_resized(tensor, parameters / counted) for tensor in tensors)
 
