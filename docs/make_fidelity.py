@@ -1,10 +1,17 @@
-"""Makes docs/fidelity.md of the public curves: ``python docs/make_fidelity.py``, three minutes of CPU."""
+"""Makes docs/fidelity.md of the public curves and iterations: ``python docs/make_fidelity.py``, four minutes of CPU."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from s2sim.report.tables.iterations import (
+    ITERATIONS_LEGEND,
+    iterations_grids,
+    iterations_lines,
+    unpredicted_iteration_lines,
+    worst_iteration_lines,
+)
 from s2sim.report.tables.validate import (
     LEGEND,
     answer_lines,
@@ -13,10 +20,12 @@ from s2sim.report.tables.validate import (
     validate_grids,
     worst_lines,
 )
+from s2sim.study.validate.iterations.run import validate_iterations
 from s2sim.study.validate.run import run_validation
 
 if TYPE_CHECKING:
     from s2sim.report.tables.grid import Grid
+    from s2sim.study.validate.iterations.result import IterationsResult
     from s2sim.study.validate.result import ValidationResult
 
 PAGE = Path(__file__).parent / "fidelity.md"
@@ -50,9 +59,32 @@ LIMITS = """## What cannot be right yet, and why
 A doubt is written down beside a curve where its numbers cannot follow from its row, before anything was predicted; such
 curves and suspect ones are told apart, and count nowhere else.
 """
+ITERATIONS = """## Training iterations
+
+What `s2sim validate --iterations` says of the public iterations in
+[measured_iterations/](../measured_iterations/README.md). Compute is that of each row; where a row has none, that of the
+model's profile on its GPU. Layers share it out as in the profile. Clusters follow from rows as those of curves do, NCCL
+is that of `libraries/nccl.toml`. **No constant was fitted to a source of iterations**, and no row has one of its own.
+What decides beside the network:
+
+- **Rings or trees** between nodes are NCCL's own choice, by its estimates (`src/graph/tuning.cc`), which take trees for
+  half of the bus bandwidth whatever the number of nodes: two nodes run rings, although trees send half as much.
+- **Cards without NVLink** reach each other as NCCL lets them: not those of Kepler to Pascal, whose hosts are of Broadwell
+  or before, not over two processors, and not GeForce cards from Turing on; what they send passes host memory.
+- **Loops of the host**: code that a framework runs operation by operation takes about 10 us for each and tensor. Packing
+  all gradients into one buffer and back is nine of them (0.09 ms a tensor), what codecs start was counted in their code
+  (`study/validate/iterations/implementations.py`); the host runs ahead of collectives in flight.
+- **Passes over memory**: such code reads and writes the whole array in each operation.
+- **Calls**: about ten operations for a framework's call of one collective, and two waits for the GPU where somebody
+  takes the time of each part.
+
+What cannot be right: waiting for slower ranks (300 to 600 ms in `vineeths96_025` to `_030`; a first message of few bytes
+tells it), hosts whose processors are too slow for their interface (two virtual cores behind a K80), an overlap that a
+source does not describe (HiPress), and what PyTorch's hook of PowerSGD takes of a GTX 1080 Ti, whose compute no row tells.
+"""
 
 
-def page(result: ValidationResult) -> str:
+def page(result: ValidationResult, iterations: IterationsResult) -> str:
     """Return the page."""
     answer = "\n".join(f"- {line}" for line in [result.headline, *answer_lines(result)])
     parts = [HEAD, answer, "", LEGEND, "", LIMITS]
@@ -60,7 +92,14 @@ def page(result: ValidationResult) -> str:
     worst = worst_lines(result)
     parts += ["## The worst", "", *worst, "", *(f"- {line}" for line in not_predicted_lines(result))]
     parts += ["## Tables", "", *map(table, validate_grids(result))]
-    return "\n".join(parts)
+    return "\n".join([*parts, *of_iterations(iterations)])
+
+
+def of_iterations(result: IterationsResult) -> list[str]:
+    """Return what the page says of iterations."""
+    answer = "\n".join(f"- {line}" for line in [result.headline, *iterations_lines(result)])
+    more = [*worst_iteration_lines(result), "", *(f"- {line}" for line in unpredicted_iteration_lines(result)), ""]
+    return [ITERATIONS, answer, "", ITERATIONS_LEGEND, "", *more, *map(table, iterations_grids(result))]
 
 
 def table(grid: Grid) -> str:
@@ -72,4 +111,4 @@ def table(grid: Grid) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(run_validation()), "utf-8")
+    PAGE.write_text(page(run_validation(), validate_iterations()), "utf-8")

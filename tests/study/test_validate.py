@@ -19,10 +19,12 @@ from s2sim.data import data_directory
 from s2sim.errors import S2SimError
 from s2sim.study.validate.curve import MeasuredPoint, resampled
 from s2sim.study.validate.folder import read_folder
+from s2sim.study.validate.iterations.run import validate_iterations
 from s2sim.study.validate.predict import Predictor
 from s2sim.study.validate.run import run_validation
 from s2sim.topology.files.links import load_links
 
+from .iterations_folder import iteration, write_iterations
 from .validation_folder import row, write_folder
 
 MIB = 2**20
@@ -369,11 +371,13 @@ def test_public_curves_are_shipped_with_their_origin():
     assert files == {curve.id for curve in curves}
 
 
-def test_the_page_on_fidelity_is_made_of_what_the_command_says(folder, script):
-    made = script.page(run_validation(str(folder), fit=False))
+def test_the_page_on_fidelity_is_made_of_what_the_command_says(folder, script, tmp_path):
+    iterations = validate_iterations(str(write_iterations(tmp_path / "iterations", iteration())))
+    made = script.page(run_validation(str(folder), fit=False), iterations)
+    assert "1 iterations of 1 sources in iterations" in made
     assert "| a1 | 5 | 0.69 | -0.69 | 0.69 | -0.69 |" in made
     page = script.PAGE.read_text("utf-8")
-    for part in (script.HEAD, script.LIMITS, script.LEGEND):
+    for part in (script.HEAD, script.LIMITS, script.LEGEND, script.ITERATIONS):
         assert part in page, "run python docs/make_fidelity.py"
     names = [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")]
     assert {curve.id for curve in read_folder(data_directory("measured"))} <= set(names)
@@ -381,7 +385,9 @@ def test_the_page_on_fidelity_is_made_of_what_the_command_says(folder, script):
 
 @pytest.mark.slow
 def test_the_page_on_fidelity_is_up_to_date(script):
-    assert script.PAGE.read_text("utf-8") == script.page(run_validation()), "run python docs/make_fidelity.py"
+    assert script.PAGE.read_text("utf-8") == script.page(run_validation(), validate_iterations()), (
+        "run python docs/make_fidelity.py"
+    )
 
 
 def mutated(text, draw):
