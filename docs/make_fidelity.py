@@ -69,18 +69,20 @@ What decides beside the network:
 
 - **Rings or trees** between nodes are NCCL's own choice, by its estimates (`src/graph/tuning.cc`), which take trees for
   half of the bus bandwidth whatever the number of nodes: two nodes run rings, although trees send half as much.
-- **Cards without NVLink** reach each other as NCCL lets them: not those of Kepler to Pascal, whose hosts are of Broadwell
-  or before, not over two processors, and not GeForce cards from Turing on; what they send passes host memory.
-- **Loops of the host**: code that a framework runs operation by operation takes about 10 us for each and tensor. Packing
-  all gradients into one buffer and back is nine of them (0.09 ms a tensor), what codecs start was counted in their code
-  (`study/validate/iterations/implementations.py`); the host runs ahead of collectives in flight.
+- **Cards without NVLink** reach each other as NCCL lets them: not those of Kepler to Pascal, whose hosts are of
+  Broadwell or before, not over two processors, and not GeForce cards from Turing on; what they send passes host memory.
+- **Loops of the host**: code that a framework runs operation by operation takes about 10 us for each and tensor.
+  Packing all gradients into one buffer and back is nine of them (0.09 ms a tensor), what codecs start was counted in
+  their code (`study/validate/iterations/implementations.py`); the host runs ahead of collectives in flight. Where codec
+  and collectives share a stream of the GPU, neither runs beside the other.
 - **Passes over memory**: such code reads and writes the whole array in each operation.
 - **Calls**: about ten operations for a framework's call of one collective, and two waits for the GPU where somebody
   takes the time of each part.
 
-What cannot be right: waiting for slower ranks (300 to 600 ms in `vineeths96_025` to `_030`; a first message of few bytes
-tells it), hosts whose processors are too slow for their interface (two virtual cores behind a K80), an overlap that a
-source does not describe (HiPress), and what PyTorch's hook of PowerSGD takes of a GTX 1080 Ti, whose compute no row tells.
+What cannot be right: waiting for slower ranks (300 to 600 ms in `vineeths96_025` to `_030`; a first message of few
+bytes tells it), hosts whose processors are too slow for their interface (two virtual cores behind a K80), an overlap
+that a source does not describe (HiPress), and what PyTorch's hook of PowerSGD takes of a GTX 1080 Ti, whose compute no
+row tells.
 """
 
 

@@ -15,7 +15,7 @@ from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.data import data_directory
 from s2sim.errors import S2SimError
 from s2sim.study.collective.sizes import make_demand
-from s2sim.study.validate.iterations.folder import read_iterations
+from s2sim.study.validate.iterations.folder import folder_of_iterations, read_iterations
 from s2sim.study.validate.iterations.implementations import (
     CALL_OPERATIONS,
     IMPLEMENTATIONS,
@@ -295,6 +295,26 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path, capsys, text, message)
     written = capsys.readouterr().err
     assert message in written
     assert written.count("\n") == 1
+
+
+def test_a_codec_and_collectives_of_one_stream_do_not_hide_each_other(tmp_path):
+    folder = write_iterations(
+        tmp_path / "folder",
+        iteration(id="one", overlap_kind="wfbp", reducer="randomk", reducer_params="ratio=10%"),
+        iteration(id="two", overlap_kind="wfbp", reducer="random-k", reducer_params="ratio=10%"),
+    )
+    one, two = validate_iterations(str(folder)).iterations
+    # What has no code of its own is the registry's, whose collectives run beside its codec.
+    assert one.communication_s > 0
+    assert one.iteration_s > 90 * MS + one.codec_s + 0.5 * one.communication_s
+    assert two.predicted
+
+
+def test_the_public_ones_have_a_name_where_no_folder_has_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert folder_of_iterations("measured_iterations") == data_directory("measured_iterations")
+    (tmp_path / "measured_iterations").mkdir()
+    assert folder_of_iterations("measured_iterations").resolve() == tmp_path / "measured_iterations"
 
 
 def test_mutated_files_never_end_in_a_traceback(tmp_path):

@@ -97,11 +97,9 @@ def validate_command(
 
 
 def _holds_iterations(folder: str | None) -> bool:
-    from s2sim.errors import S2SimError
-    from s2sim.study.validate.iterations.folder import has_iterations
-    from s2sim.text_files import user_path
+    from s2sim.study.validate.iterations.folder import folder_of_iterations, has_iterations
 
-    return folder is not None and has_iterations(user_path(folder, S2SimError))
+    return folder is not None and has_iterations(folder_of_iterations(folder))
 
 
 def _of_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:

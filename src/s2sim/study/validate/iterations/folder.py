@@ -9,6 +9,7 @@ from s2sim.data import data_directory
 from s2sim.errors import S2SimError
 from s2sim.study.validate.folder import problem_of, read_table
 from s2sim.study.validate.iterations.row import IterationRow
+from s2sim.text_files import user_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,14 +45,15 @@ class Measured:
     problem: str = ""
 
 
+def folder_of_iterations(text: str | None) -> Path:
+    """Return the folder that was asked for; that of the public iterations for None, and for its name elsewhere."""
+    path = None if text is None else user_path(text, S2SimError)
+    return data_directory(SHIPPED) if path is None or (text == SHIPPED and not path.exists()) else path
+
+
 def has_iterations(folder: Path) -> bool:
     """Return whether a folder holds measured iterations."""
     return (folder / FILE).is_file()
-
-
-def shipped_folder() -> Path:
-    """Return the folder of the public iterations."""
-    return data_directory(SHIPPED)
 
 
 def read_iterations(folder: Path) -> tuple[Measured, ...]:

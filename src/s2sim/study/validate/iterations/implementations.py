@@ -31,9 +31,6 @@ PACKING_OPERATIONS = 9
 """Operations a tensor where gradients are copied into one buffer and back: a slice, a copy, a view and a sum each way
 (vineeths96/Gradient-Compression, trainer.py and reducer.py)."""
 
-POST_OPERATIONS = 2
-"""What posting one collective from a loop over tensors takes of the host: its kernel and an event."""
-
 CALL_OPERATIONS = 10
 """What a framework's call of a collective takes of its host: Python, checks, a work object, events and waits of
 streams; 0.14 ms for a few kilobytes over NVLink (vineeths96/Gradient-Compression, with two waits of the host)."""
@@ -49,8 +46,8 @@ class Implementation:
         Option string of the registry's reducer, in which density, rank or bits of the row have their places.
     operations : int
         Of encode, feedback and decode together on each tensor, or on the whole gradient where that is one buffer.
-    messages : int
-        Collectives that it posts for each tensor.
+    one_stream : bool
+        Whether codec and collectives share a stream of the GPU, so that neither runs beside the other.
     encode_passes, decode_passes : float or None
         Passes over the float32 values; None where they are those of the registry's reducer.
     operations_a_column : int
@@ -62,7 +59,7 @@ class Implementation:
     template: str
     operations: int
     origin: str
-    messages: int = 1
+    one_stream: bool = False
     encode_passes: float | None = None
     decode_passes: float | None = None
     operations_a_column: int = 0
@@ -181,11 +178,11 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "randomk-shared-quantised": Implementation("random-k:granularity=global,density={density}", 16, _VINEETHS),
     # Levels of all ranks are added as int8, after the norm's largest was agreed on.
     "qsgd-maxnorm": Implementation("int8", 16, _VINEETHS, encode_passes=27, decode_passes=3),
-    "randomk": Implementation("random-k:seed=own,density={density}", 24, _CUPCAKE, messages=2),
-    "topk": Implementation("topk:granularity=layer,density={density}", 26, _CUPCAKE, messages=2),
-    "dgc": Implementation("dgc-select:density={density}", 34, _CUPCAKE, messages=2),
-    "ef-signsgd": Implementation("ef-signsgd", 40, _CUPCAKE, messages=2),
-    "onebit": Implementation("onebit-sgd:aggregate=gather", 48, _CUPCAKE, messages=2),
+    "randomk": Implementation("random-k:seed=own,density={density}", 24, _CUPCAKE, one_stream=True),
+    "topk": Implementation("topk:granularity=layer,density={density}", 26, _CUPCAKE, one_stream=True),
+    "dgc": Implementation("dgc-select:density={density}", 34, _CUPCAKE, one_stream=True),
+    "ef-signsgd": Implementation("ef-signsgd", 40, _CUPCAKE, one_stream=True),
+    "onebit": Implementation("onebit-sgd:aggregate=gather", 48, _CUPCAKE, one_stream=True),
     "powersgd": Implementation("powersgd:rank={rank}", 8, _HOOK, operations_a_column=10),
     "qsgd": Implementation("qsgd:bits={bits}", _USUAL_OPERATIONS, _LIKE),
     "signsgd": Implementation("signsgd-vote", _USUAL_OPERATIONS, _LIKE),

@@ -17,7 +17,6 @@ from s2sim.study.validate.iterations.exchange import discipline_of, exchange_of
 from s2sim.study.validate.iterations.implementations import (
     CALL_OPERATIONS,
     OPERATION_PS,
-    POST_OPERATIONS,
     host_loop_ps,
     implementation_of,
     option_string_of,
@@ -98,21 +97,20 @@ class IterationPredictor:
             communication_ps += parts.hidden_communication
         if row.first_message_ms is not None:
             communication_ps -= _first_message_ps(iterations)
-        calls_ps = 0
+        more_ps = 0
         if row.packs:
             # Who tells parts apart lets the host wait for the GPU before and after each.
             call_ps = CALL_OPERATIONS * OPERATION_PS + 2 * gpu.host_sync_ps
-            calls_ps = call_ps * len(exchange[0].recording.calls)
+            more_ps = call_ps * len(exchange[0].recording.calls)
             communication_ps += call_ps
             if row.sent_densely and row.decode_ms is None:
                 # Copying back counts to what it waits for.
                 communication_ps = max(communication_ps, loop_ps * len(profile.tensors))
-        elif not row.sent_densely:
-            # The loop over tensors that encodes posts what it has encoded.
-            calls_ps = POST_OPERATIONS * OPERATION_PS * implementation_of(row).messages * len(exchange)
-            communication_ps += calls_ps
+        elif implementation_of(row).one_stream:
+            more_ps = parts.hidden_communication
+            communication_ps = parts.exposed_communication + parts.waiting + parts.hidden_communication
         return Prediction(
-            iteration_s=(parts.iteration + calls_ps) / PS_PER_S,
+            iteration_s=(parts.iteration + more_ps) / PS_PER_S,
             communication_s=max(0, communication_ps) / PS_PER_S,
             codec_s=parts.codec / PS_PER_S,
             ran_as=f"{option_string} {discipline.text}",

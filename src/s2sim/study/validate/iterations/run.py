@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from s2sim.errors import S2SimError
 from s2sim.provenance import run_record
 from s2sim.study.progress import INTERRUPTED_NOTE, SILENT
-from s2sim.study.validate.iterations.folder import FILE, read_iterations, shipped_folder
+from s2sim.study.validate.iterations.folder import FILE, folder_of_iterations, read_iterations
 from s2sim.study.validate.iterations.predict import IterationPredictor
 from s2sim.study.validate.iterations.result import IterationError, IterationsResult
 from s2sim.study.validate.iterations.score import by_source, over_sources
 from s2sim.study.validate.iterations.why import likely_why
-from s2sim.text_files import read_bytes, user_path
+from s2sim.text_files import read_bytes
 from s2sim.topology.files.links import load_links
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def validate_iterations(folder: str | None = None, progress: Progress = SILENT) 
 
     `S2SimError` where its file cannot be read. After Ctrl-C rows that are finished are kept.
     """
-    path = shipped_folder() if folder is None else user_path(folder, S2SimError)
+    path = folder_of_iterations(folder)
     rows = read_iterations(path)
     predictor = IterationPredictor(load_links())
     found: list[IterationError] = []
