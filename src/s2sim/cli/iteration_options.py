@@ -10,6 +10,7 @@ _PANEL = "Iterations"
 
 ITERATION_EXAMPLES = (
     "s2sim run --topology dgx-a100 --workers 64 --profile gpt2 --discipline ddp",
+    "s2sim run --topology dgx-h100 --workers 64 --profile gpt2 --accumulate 8 --groups tp=4,pp=2,dp=rest",
     "s2sim run --topology leaf-spine --workers 8,16,32 --profile resnet-50 --batch 64 --discipline per-tensor",
 )
 
@@ -66,6 +67,16 @@ ComputeCvOption = Annotated[
         metavar="SHARE",
         rich_help_panel=_PANEL,
         help="Standard deviation of ranks' compute times over their mean, drawn anew in every iteration (lognormal).",
+    ),
+]
+GroupsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="tp=N,pp=N,dp=rest",
+        rich_help_panel=_PANEL,
+        help="tp tensor-parallel ranks share each layer of the profile, pp stages follow each other, and dp replicas "
+        "exchange gradients, all groups at once; ranks are numbered tp, dp, pp (or order=tp-pp-dp).",
+        show_default="replicas alone",
     ),
 ]
 IterationsOption = Annotated[

@@ -12,6 +12,7 @@ from s2sim.cli.iteration_options import (
     BatchOption,
     ComputeCvOption,
     DisciplineOption,
+    GroupsOption,
     HostLoopOption,
     IterationsOption,
     ProfileOption,
@@ -124,6 +125,7 @@ def run_command(
     host_loop: HostLoopOption = None,
     compute_cv: ComputeCvOption = 0.0,
     iterations: IterationsOption = None,
+    groups: GroupsOption = None,
     max_error: MaxErrorOption = None,
     faults: FaultOption = None,
     steps: Annotated[
@@ -217,6 +219,7 @@ def run_command(
             host_loop=host_loop,
             compute_cv=compute_cv,
             iterations=iterations,
+            groups=groups,
         )
 
     asked = spec_of(context, RunSpec, spec, ("--topology", "--workers"), EXAMPLE, make)

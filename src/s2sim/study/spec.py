@@ -102,6 +102,9 @@ class RunSpec(ClusterSpec):
         Standard deviation of ranks' compute times over their mean.
     iterations : int or None
         Iterations that are simulated; None for as many as are needed.
+    groups : str or None
+        Groups of ranks beside each other, as ``tp=8,pp=4,dp=rest``: gradients are those of a rank of the first stage,
+        and every data-parallel group exchanges its own; None for one group of all.
     """
 
     what: ClassVar[str] = "run"
@@ -126,6 +129,7 @@ class RunSpec(ClusterSpec):
     host_loop: str | None = None
     compute_cv: float = 0.0
     iterations: int | None = None
+    groups: str | None = None
 
     def __post_init__(self) -> None:
         ClusterSpec.__post_init__(self)
@@ -136,6 +140,7 @@ class RunSpec(ClusterSpec):
         )
         _check_values(self)
         _check_training(self)
+        _check_groups(self)
 
     @property
     def by_default(self) -> bool:
@@ -172,6 +177,18 @@ def _check_values(spec: RunSpec) -> None:
             f"--steps {spec.steps} follows what is carried over on recorded gradients, --scale-to and --model scale "
             "scripts without any: leave one of them out"
         )
+
+
+def _check_groups(spec: RunSpec) -> None:
+    if spec.groups is None:
+        return
+    if spec.faults:
+        raise OptionError(
+            f"--groups {spec.groups} and --fault {spec.faults[0]}: what a fault does is known of one group of all "
+            "workers alone: leave either out"
+        )
+    if spec.steps > 1:
+        raise OptionError(f"--steps {spec.steps} follows one group of all workers: leave it or --groups out")
 
 
 def _check_training(spec: RunSpec) -> None:

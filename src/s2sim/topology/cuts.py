@@ -47,9 +47,13 @@ class CutFamily:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts:
-    """The families of a cluster, those with at least two groups, inner ones first."""
+    """The families of a cluster, those with at least two groups, inner ones first.
+
+    Its ranks are ``beside`` as many as there are of one collective, one after the other, that do the same at once.
+    """
 
     families: tuple[CutFamily, ...]
+    beside: int = 1
 
     def __getitem__(self, name: str) -> CutFamily:
         """Return the family called ``name``; `KeyError` where the cluster has none."""
@@ -59,9 +63,15 @@ class Cuts:
         raise KeyError(name)
 
     def within(self, ranks: Sequence[int]) -> Cuts:
-        """Return the same partitions of a group of some ranks, in this order."""
+        """Return the same partitions of a group of some ranks, in this order; of those beside each other in each."""
         members = np.asarray(ranks, np.int64)
-        return Cuts(tuple(replace(family, group_of_rank=family.group_of_rank[members]) for family in self.families))
+
+        def of(group_of_rank: Ints) -> Ints:
+            taken: Ints = group_of_rank.reshape(self.beside, -1)[:, members].reshape(-1)
+            return taken
+
+        families = (replace(family, group_of_rank=of(family.group_of_rank)) for family in self.families)
+        return Cuts(tuple(families), self.beside)
 
 
 def find_cuts(layout: Layout, fabric: Fabric, gpu_of_rank: Ints) -> Cuts:

@@ -317,6 +317,7 @@ class Schedule:
         return self.helpers > 0 or any(step.round.pattern.through_switch for step in self.steps[:1])
 
     def traffic(self) -> tuple[Ints, Ints]:
-        """Return (sent, received) bytes of each rank and helper, int64 of shape (places,)."""
-        sent, received = self.stage.traffic(self.places) * self.demand.itemsize
+        """Return (sent, received) bytes of each rank and helper, int64; of other groups' ranks none are told."""
+        own = self.places - self.beside
+        sent, received = self.stage.traffic(self.places)[:, :own] * self.demand.itemsize
         return sent, received

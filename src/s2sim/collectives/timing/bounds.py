@@ -115,7 +115,7 @@ def lower_bound(
     demands : sequence of Demand
         Of the first ranks of the cluster, all of as many.
     cuts : Cuts
-        The cluster's.
+        The cluster's; where several groups of ranks are beside each other, all of them do what is demanded.
     assisted : bool
         Whether switches reduce and multicast, or servers do, so that only what crosses single groups counts.
     members : sequence of sequence of int, optional
@@ -124,11 +124,13 @@ def lower_bound(
     places = [np.asarray(ranks, np.int64) for ranks in members] if members else []
     best = LowerBound(0.0, "nothing has to leave a rank")
     for family in cuts.families:
-        groups = [family.group_of_rank[ranks] if len(ranks) else family.group_of_rank for ranks in places]
-        crossings = [
-            _crossing(demand, group[: demand.ranks], family.groups)
-            for demand, group in zip(demands, groups or [family.group_of_rank] * len(demands), strict=True)
-        ]
+        crossings = []
+        for of_rank in family.group_of_rank.reshape(cuts.beside, -1):
+            groups = [of_rank[ranks] if len(ranks) else of_rank for ranks in places]
+            crossings += [
+                _crossing(demand, group[: demand.ranks], family.groups)
+                for demand, group in zip(demands, groups or [of_rank] * len(demands), strict=True)
+            ]
         for seconds, text in _forced(family, crossings, assisted=assisted):
             # Rounded down to the picosecond, as times are rounded up.
             whole = floor(seconds * PS_PER_S) / PS_PER_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.timing.bounds import LowerBound
     from s2sim.collectives.timing.ways import Ways
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.cuts import Cuts
 
 
 class GroupsTimer(Timer):
@@ -124,9 +126,11 @@ class GroupsTimer(Timer):
 
     def bound(self, demands: Sequence[Demand], *, assisted: bool = False) -> LowerBound:
         """Return the lower bound of demands of every group: the bytes of all groups have to cross a cut."""
-        each = [(demand, ranks) for demand in demands for ranks in self._members]
-        cuts = self.cluster.cuts()
-        return lower_bound([demand for demand, _ in each], cuts, assisted=assisted, members=[own for _, own in each])
+        return lower_bound(demands, self.cuts(), assisted=assisted)
+
+    def cuts(self) -> Cuts:
+        """Return the cuts of the cluster, which all groups have to cross."""
+        return replace(self.cluster.cuts(), beside=self.groups)
 
     def _possibilities(self, demand: Demand) -> tuple[list[Schedule], str]:
         """Return what all groups do when each does what is fastest for the first one alone, and why that."""

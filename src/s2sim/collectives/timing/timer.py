@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.topology.cluster import Cluster
+    from s2sim.topology.cuts import Cuts
 
     Wanted: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
 
@@ -151,6 +152,10 @@ class Timer:
     def workers(self) -> int:
         """Ranks of what is timed."""
         return self.cluster.workers
+
+    def cuts(self) -> Cuts:
+        """Return the cuts that bound what is timed."""
+        return self.cluster.cuts()
 
     def members_of(self, ranks: tuple[int, ...]) -> Ints:
         """Return which ranks of ``cluster`` the schedules of ``within(ranks)`` number from 0 on; none for all."""

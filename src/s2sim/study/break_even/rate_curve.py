@@ -79,8 +79,8 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
     """
     if not rates_Bps or not all(isfinite(rate) and rate > 0 for rate in rates_Bps):
         raise OptionError(f"rates_Bps = {list(rates_Bps)} must be numbers of bytes per second above 0, at least one")
-    workers = max(spec.workers)
     scenario = resolve_run(spec)
+    workers = scenario.ranks_of(max(spec.workers))
     gradients = [scenario.trace.gradient(0, rank) for rank in range(workers)]
     recorded, _ = record_as_asked(scenario, gradients, other_steps(scenario.trace, workers))
     return curves_of(scenario, recorded, rates_Bps)

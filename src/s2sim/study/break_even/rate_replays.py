@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.timing.ways import Ways
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.record import baseline_of
 from s2sim.topology.shape import with_rate
@@ -57,7 +56,7 @@ class RateReplays:
         self._dense = baseline_of(recorded).option_string
         self._varied = varied
         self._timers: dict[tuple[float, str | None], Timer] = {}
-        self._ways = Ways(scenario.cluster(self._workers))
+        self._ways = scenario.ways(self._workers)
         self._totals: dict[tuple[float, str], int] = {}
 
     def dense_at(self, rate_Bps: float) -> int:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 def carry_out(spec: RunSpec, progress: Progress, wanted: Wanted) -> Result:
     """Return the result of a run; after Ctrl-C of what was finished by then."""
     scenario = prepare(spec)
-    wanted.check(scenario, max(spec.workers))
-    beyond = look_beyond(scenario, max(spec.workers), progress)
+    ranks = scenario.ranks_of(max(spec.workers))
+    wanted.check(scenario, ranks)
+    beyond = look_beyond(scenario, ranks, progress)
     if beyond is not None and beyond.refused:
         checked = tuple(item for item in scenario.reducers if item.option_string not in beyond.refused)
         scenario = replace(scenario, reducers=checked, refused={**scenario.refused, **beyond.refused})

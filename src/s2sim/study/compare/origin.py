@@ -41,7 +41,7 @@ def origin(spec: RunSpec, scenario: ReducerScenario, beyond: Beyond | None) -> d
     trace, target = scenario.trace, scenario.target
     return run_record(
         spec={
-            **run_content(scenario, spec.workers),
+            **run_content(scenario, [scenario.ranks_of(count) for count in spec.workers]),
             "steps": spec.steps,
             "max_error": spec.max_error,
         },

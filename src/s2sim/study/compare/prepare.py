@@ -23,8 +23,8 @@ def prepare(spec: RunSpec) -> ReducerScenario:
     """
     scenario = resolve_run(spec)
     for workers in spec.workers:
-        scenario.cluster(workers)
-    scenario.warn_of_idle_overrides(max(spec.workers))
+        scenario.cluster(scenario.ranks_of(workers))
+    scenario.warn_of_idle_overrides(scenario.ranks_of(max(spec.workers)))
     if spec.steps == 1:
         warn_of_later_options(scenario.reducers, what="a run")
     trace = scenario.trace

@@ -27,7 +27,7 @@ def vary_rate(scenario: ReducerScenario, found: Found, progress: Progress) -> di
     """Return the curves of each number of workers; of one worker, whom no rate limits, and of dense alone none."""
     curves = {}
     for count, recorded in found.recorded.items():
-        cluster = scenario.healthy(count)
+        cluster = scenario.healthy(scenario.ranks_of(count))
         field = limiting_rate(cluster)
         if field is None or len(recorded) == 1:
             continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.timing.ways import Ways
 from s2sim.replay.iteration.exchange import Leaving, joined
 from s2sim.study.extrapolate.beyond import record_as_asked
 from s2sim.study.extrapolate.buckets import record_buckets
@@ -38,14 +37,15 @@ def run_workers(
 ) -> None:
     """Run all reducers on each number of workers; those that are finished stand in ``found``."""
     reducers, trace = scenario.reducers, scenario.trace
-    progress.start(sum(spec.workers) + len(reducers) * len(spec.workers), "running reducers on real gradients")
+    ranks = {count: scenario.ranks_of(count) for count in spec.workers}
+    progress.start(sum(ranks.values()) + len(reducers) * len(ranks), "running reducers on real gradients")
     for count in spec.workers:
         gradients = []
-        for rank in range(count):
+        for rank in range(ranks[count]):
             gradients.append(trace.gradient(0, rank))
             progress.advance()
         records, refused = _record(scenario, gradients, progress)
-        found.executed[count] = _executed(scenario, records, count)
+        found.executed[count] = _executed(scenario, records, ranks[count])
         found.rows += _rows(records, found.executed[count], beyond, thorough=thorough)
         found.recorded[count] = records
         found.refused += refused
@@ -81,7 +81,7 @@ def _in_exchange(found: BucketedRecord) -> Recorded:
 def _executed(scenario: ReducerScenario, records: list[Recorded], count: int) -> list[Executed]:
     """Return what each does on the cluster, by the algorithm that is its own where it has one."""
     algorithms = {item.reducer.runs_by for item in records}
-    ways = Ways(scenario.cluster(count))
+    ways = scenario.ways(count)
     scenarios = {each: scenario.running(each) for each in algorithms}
     timers = {each: scenarios[each].timer(count, ways) for each in algorithms}
     return [
@@ -93,4 +93,7 @@ def _executed(scenario: ReducerScenario, records: list[Recorded], count: int) ->
 def _rows(records: list[Recorded], executed: list[Executed], beyond: Beyond | None, *, thorough: bool) -> list[Row]:
     dense = next(each for each, item in zip(executed, records, strict=True) if item is baseline_of(records))
     rows = [make_row(item, each, dense, thorough=thorough) for item, each in zip(records, executed, strict=True)]
-    return rows if beyond is None else [replace(row, extrapolated=beyond.mark(row)) for row in rows]
+    if beyond is None:
+        return rows
+    ranks = dense.recording.workers
+    return [replace(row, extrapolated=beyond.mark(row, ranks)) for row in rows]

@@ -111,16 +111,16 @@ class Beyond:
         """Whether sizes were scaled."""
         return self.to_parameters != self.from_parameters or self.model is not None
 
-    def mark(self, row: Row) -> Extrapolation | None:
-        """Return the mark of a row; None if all of it was recorded."""
-        more = row.workers > self.recorded_ranks
+    def mark(self, row: Row, ranks: int) -> Extrapolation | None:
+        """Return the mark of a row of so many ranks that exchange gradients; None if all of it was recorded."""
+        more = ranks > self.recorded_ranks
         if not more and not self.scaled:
             return None
         check = next(check for check in self.checks if check.reducer == row.option_string)
         return Extrapolation(
             law="; ".join([*([LAW] if more else []), *([SIZE_LAW] if self.scaled else [])]),
-            from_workers=min(row.workers, self.recorded_ranks),
-            to_workers=row.workers,
+            from_workers=min(ranks, self.recorded_ranks),
+            to_workers=ranks,
             from_parameters=self.from_parameters,
             to_parameters=self.to_parameters,
             model=self.model,

@@ -62,7 +62,7 @@ def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[tuple[HoldOut, ...]
         source = SomeRanks(trace, ranks, change)
         what = []
     gradients = [source.gradient(0, rank) for rank in range(ranks)]
-    plain = replace(scenario, placement="linear", faults=(), algorithm=AUTO, compute_ps=None)
+    plain = replace(scenario, placement="linear", faults=(), algorithm=AUTO, compute_ps=None, groups=None)
     fitted = _fitted(plain, gradients)
     predicted = run_quietly(fitted, gradients, seed=seed)
     if scaled:

@@ -103,7 +103,7 @@ def _run(
 ) -> Mapping[str, _Found]:
     """Return what reducers do with gradients of a model that have the statistics of ``source``."""
     gradients = [_of_kinds(source.gradient(0, rank), kinds) for rank in range(ranks)]
-    plain = replace(scenario, placement="linear", faults=(), algorithm=AUTO, compute_ps=None)
+    plain = replace(scenario, placement="linear", faults=(), algorithm=AUTO, compute_ps=None, groups=None)
     timer = plain.timer(ranks)
     with warnings.catch_warnings():
         # What there is to warn of, the run itself says of its own gradients.

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.collectives.libraries.launches import Lowered
+    from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Recording, Script
     from s2sim.replay.plan import Plan
     from s2sim.topology.cluster import Cluster
@@ -39,7 +40,7 @@ def stages(script: Script) -> list[list[int]]:
 
 
 def communication_bound(
-    recording: Recording, plan: Plan, cluster: Cluster, *, assisted: bool, work_s: float = inf
+    recording: Recording, plan: Plan, cluster: Cluster | Timer, *, assisted: bool, work_s: float = inf
 ) -> LowerBound:
     """Return the bound of what is really sent: its stages' bounds, one after another.
 
@@ -52,8 +53,8 @@ def communication_bound(
         Says which calls wait for which.
     plan : Plan
         What the library executes for each.
-    cluster : Cluster
-        Where.
+    cluster : Cluster or Timer
+        Where; by the timer of groups beside each other the bytes of all of them count.
     assisted : bool
         Whether switches or servers reduce, see `lower_bound`.
     work_s : float

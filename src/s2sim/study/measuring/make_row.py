@@ -73,7 +73,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
     sent, received = traffic(executed)
     assisted = any(launch.timed.schedule.assisted for launch in replay.launches)
     work_s = (replay.encode_ps + replay.decode_ps) / PS_PER_S
-    bound = communication_bound(recorded.recording, executed.plan, cluster, assisted=assisted, work_s=work_s)
+    bound = communication_bound(recorded.recording, executed.plan, executed.timer, assisted=assisted, work_s=work_s)
     dense_sent, most_sent = int(traffic(dense)[0].max()), int(sent.max())
     compared = scenario.compute_ps is not None or scenario.training is not None
     rounds = count_rounds(recorded.recording)
@@ -121,7 +121,7 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         total_real_s=executed.real.total_ps / PS_PER_S if thorough else None,
         bytes_sent_real_per_rank=mean_bytes(executed.sent_real(), recorded.recording),
         assumes=recorded.assumes,
-        in_band=None if scenario.training else in_band(executed),
+        in_band=None if scenario.training or scenario.groups else in_band(executed),
     )
 
 

@@ -7,16 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from s2sim.collectives.algorithms.registry import read_algorithm
-from s2sim.collectives.timing.timer import AUTO, Timer
+from s2sim.collectives.timing.timer import AUTO
+from s2sim.collectives.timing.ways import Ways
 from s2sim.errors import S2SimWarning
 from s2sim.replay.faults.permanent import damaged_cluster
 from s2sim.replay.faults.registry import make_faults
+from s2sim.study.scenario.groups import Groups, timer_of_groups
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 
 if TYPE_CHECKING:
     from s2sim.collectives.algorithms.registry import Algorithm
-    from s2sim.collectives.timing.ways import Ways
+    from s2sim.collectives.timing.timer import Timer
     from s2sim.replay.faults.fault import Fault
     from s2sim.study.cluster_spec import ClusterSpec
     from s2sim.topology.cluster import Cluster
@@ -50,6 +52,9 @@ class Scenario:
         What goes wrong.
     algorithm : Algorithm or str
         Of the collectives; ``auto`` for the fastest.
+    groups : Groups or None
+        Groups of ranks beside each other, all of which do the same: with them numbers of workers are those of one
+        data-parallel group, and so is the cluster; None for one group of all.
     """
 
     shape: ClusterShape
@@ -58,19 +63,41 @@ class Scenario:
     seed: int = 0
     faults: tuple[Fault, ...] = ()
     algorithm: Algorithm | str = AUTO
+    groups: Groups | None = None
     _built: _Built = field(default_factory=_Built, init=False, repr=False, compare=False)
 
     def healthy(self, workers: int) -> Cluster:
         """Return the cluster without its faults."""
-        return self._clusters(workers)[0]
+        return self._of_group(self._clusters(workers)[0], workers)
 
     def cluster(self, workers: int) -> Cluster:
         """Return the cluster with those faults that last from the start on."""
-        return self._clusters(workers)[1]
+        return self._of_group(self._clusters(workers)[1], workers)
 
     def timer(self, workers: int, ways: Ways | None = None) -> Timer:
         """Return what times collectives on the cluster, faults included; ``ways`` are known from other rates."""
-        return Timer(self.cluster(workers), self.algorithm, ways)
+        groups, everyone = self.all_groups(workers)
+        return timer_of_groups(everyone, groups, self.algorithm, ways)
+
+    def ways(self, workers: int) -> Ways:
+        """Return ways that serve timers at any rates."""
+        return Ways(self._clusters(workers)[1])
+
+    def ranks_of(self, workers: int) -> int:
+        """Return how many of all workers are in one data-parallel group."""
+        return workers if self.groups is None else workers // self.groups.count
+
+    def all_groups(self, workers: int) -> tuple[Groups, Cluster]:
+        """Return groups of which the data-parallel ones have so many workers, and the cluster of all of them."""
+        return self._groups_of(workers), self._clusters(workers)[1]
+
+    def _groups_of(self, workers: int) -> Groups:
+        return Groups(1, 1, workers) if self.groups is None else replace(self.groups, dp=workers)
+
+    def _of_group(self, everyone: Cluster, workers: int) -> Cluster:
+        if self.groups is None:
+            return everyone
+        return everyone.within(self._groups_of(workers).dp_groups[0].tolist())
 
     def running(self, algorithm: str | None) -> Self:
         """Return the same cluster with another algorithm, by its name, for all that this can run; None for its own."""
@@ -88,7 +115,7 @@ class Scenario:
 
     def warn_of_idle_overrides(self, workers: int) -> None:
         """Warn of each ``field=value`` that cannot matter: nothing crosses the links that it describes."""
-        cluster = self.healthy(workers)
+        cluster = self._clusters(workers)[0]
         one_node = int(cluster.node_of_rank.max()) == 0
         for override in self.overrides:
             table = override.partition("=")[0].strip().partition(".")[0]
@@ -103,9 +130,10 @@ class Scenario:
             warnings.warn(f"--set {override} changes nothing here: {reason}", S2SimWarning, stacklevel=3)
 
     def _clusters(self, workers: int) -> tuple[Cluster, Cluster]:
-        """Return the healthy cluster and the damaged one, which are built once."""
+        """Return the healthy cluster of all groups and the damaged one, which are built once."""
         if workers not in self._built:
-            healthy = build_cluster(self.shape, workers, placement=self.placement, seed=self.seed)
+            count = 1 if self.groups is None else self.groups.count
+            healthy = build_cluster(self.shape, count * workers, placement=self.placement, seed=self.seed)
             self._built[workers] = healthy, damaged_cluster(healthy, self.faults)
         return self._built[workers]
 

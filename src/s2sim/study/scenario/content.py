@@ -72,6 +72,11 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
         "seed": scenario.seed,
         "faults": in_any_order(map(_fault_content, scenario.faults)),
         "algorithm": scenario.algorithm if isinstance(scenario.algorithm, str) else option_text(scenario.algorithm),
+        **(
+            {}
+            if scenario.groups is None
+            else {"groups": [scenario.groups.tp, scenario.groups.pp, scenario.groups.order]}
+        ),
     }
 
 

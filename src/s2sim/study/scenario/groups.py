@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,11 @@ import numpy as np
 from s2sim.collectives.libraries.profile import PLAIN
 from s2sim.collectives.timing.groups import GroupsTimer
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.errors import OptionError, nearest
+from s2sim.errors import OptionError, S2SimWarning, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s2sim.arrays import Ints
     from s2sim.collectives.algorithms.registry import Algorithm
     from s2sim.collectives.libraries.profile import Profile
@@ -114,6 +117,18 @@ def parse_groups(text: str, workers: int) -> Groups:
             f"{max(workers // known, 1) * known} workers or other groups"
         )
     return Groups(**given, **dict.fromkeys(rest, workers // known), order=order)
+
+
+def same_groups(text: str, workers: Sequence[int]) -> Groups | None:
+    """Return the groups of several numbers of workers, which differ in replicas alone; None where one has all ranks."""
+    found = {replace(parse_groups(text, count), dp=1) for count in workers}
+    if len(found) > 1:
+        raise OptionError(f"--groups {text}: several numbers of workers differ in replicas alone: write dp=rest")
+    (groups,) = found
+    if groups.count == 1:
+        warnings.warn(f"--groups {text} changes nothing here: one group has all ranks", S2SimWarning, stacklevel=2)
+        return None
+    return groups
 
 
 def _size(text: str, name: str, value: str) -> int:

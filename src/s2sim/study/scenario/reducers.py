@@ -11,9 +11,10 @@ from s2sim.gradients.load import load_trace
 from s2sim.study.scenario.asked import placed_on
 from s2sim.study.scenario.cluster import Scenario, resolve_cluster
 from s2sim.study.scenario.every import asked_or_all
+from s2sim.study.scenario.groups import same_groups
 from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.study.scenario.memory import check_ranks
-from s2sim.study.scenario.training import resolve_training
+from s2sim.study.scenario.training import resolve_training, shared_out
 from s2sim.units import parse_option, parse_time_ps
 
 if TYPE_CHECKING:
@@ -88,9 +89,12 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     reducers, refused = asked_or_all(spec.reducers)
     compute_ps = None if spec.compute is None else parse_option("--compute", parse_time_ps, spec.compute)
     target: Model | int | None = None if spec.scale_to is None else parse_parameters(spec.scale_to)
-    trace = load_trace(spec.trace, workers=max(spec.workers), seed=spec.seed)
-    check_ranks(max(spec.workers), trace)
     where = resolve_cluster(spec, spec.collective)
+    if spec.groups is not None:
+        where = replace(where, groups=same_groups(spec.groups, spec.workers))
+    ranks = where.ranks_of(max(spec.workers))
+    trace = load_trace(spec.trace, workers=ranks, seed=spec.seed)
+    check_ranks(ranks, trace)
     for item in reducers:
         # Its name is wrong now, not once gradients are there.
         where.running(item.reducer.runs_by)
@@ -99,6 +103,8 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     shape = where.shape if spec.gpu is None else replace(where.shape, gpu=spec.gpu)
     machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
     training = resolve_training(spec, machines.gpu)
+    if training is not None and where.groups is not None:
+        training = shared_out(training, where, machines.library.profile, ranks)
     if spec.model is not None:
         target = load_model(spec.model)
     if training is not None:
@@ -110,6 +116,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         seed=where.seed,
         faults=where.faults,
         algorithm=where.algorithm,
+        groups=where.groups,
         reducers=tuple(_as_held(item, dtype, forgiving=spec.by_default) for item in reducers),
         refused=refused,
         machines=machines,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, sqrt
 from typing import TYPE_CHECKING
 
@@ -11,21 +11,25 @@ import numpy as np
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError
 from s2sim.gradients.extrapolation.models import LayerGroup, LayerTable, Model, Published
-from s2sim.profiles.opened import profile_names
+from s2sim.profiles.opened import open_profile, profile_names
+from s2sim.profiles.precision import VALUE_BYTES
 from s2sim.profiles.read import load_profile
 from s2sim.replay.iteration.compute import Compute
 from s2sim.replay.iteration.disciplines.discipline import ReadyTensors
 from s2sim.replay.iteration.disciplines.registry import make_discipline
 from s2sim.replay.iteration.run import Conditions
 from s2sim.seeds import named_generator
+from s2sim.study.scenario.shares import share_notes, share_on
 from s2sim.units import parse_option, parse_time_ps
 
 if TYPE_CHECKING:
+    from s2sim.collectives.libraries.profile import Profile as LibraryProfile
     from s2sim.collectives.timing.timer import Timer
     from s2sim.gradients.gradient import Gradient
     from s2sim.profiles.profile import Profile
     from s2sim.reducers.rank import Held
     from s2sim.replay.iteration.disciplines.discipline import Bucket, Discipline
+    from s2sim.study.scenario.cluster import Scenario
     from s2sim.study.spec import RunSpec
     from s2sim.topology.files.hardware import Gpu
 
@@ -57,6 +61,12 @@ class Training:
         Standard deviation of a rank's compute time over its mean, by a lognormal distribution.
     iterations : int or None
         How many are simulated; None for as many as are needed.
+    value_bytes : int
+        Of a value that layers pass on.
+    idle_ps : int
+        What a rank waits in each iteration for stages of a pipeline.
+    notes : tuple of str
+        What is to be known of ranks that share the model.
     """
 
     profile: Profile
@@ -66,6 +76,9 @@ class Training:
     accumulate: int
     compute_cv: float
     iterations: int | None
+    value_bytes: int = 4
+    idle_ps: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def compute(self) -> Compute:
@@ -99,6 +112,7 @@ class Training:
             streams=self.streams,
             host_loop_ps=self.host_loop_ps,
             accumulate=self.accumulate,
+            idle_ps=self.idle_ps,
         )
 
     def buckets(self, timer: Timer, held: Held) -> tuple[Bucket, ...]:
@@ -151,6 +165,7 @@ def resolve_training(spec: RunSpec, gpu: Gpu) -> Training | None:
                 f"{idle[0]} needs the times of a model's layers: add --profile NAME (s2sim list profiles tells which)"
             )
         return None
+    opened, options = open_profile(name)
     return Training(
         profile=load_profile(name, gpu=spec.gpu or gpu.name, batch=spec.batch),
         discipline=make_discipline(spec.discipline or DEFAULT_DISCIPLINE),
@@ -159,4 +174,19 @@ def resolve_training(spec: RunSpec, gpu: Gpu) -> Training | None:
         accumulate=spec.accumulate,
         compute_cv=spec.compute_cv,
         iterations=spec.iterations,
+        value_bytes=VALUE_BYTES[options.precision or opened.file.precision],
     )
+
+
+def shared_out(training: Training, where: Scenario, library: LibraryProfile, ranks: int) -> Training:
+    """Return iterations of one rank of those that share the model, with ``ranks`` replicas of it on the cluster."""
+    groups, cluster = where.all_groups(ranks)
+    share = share_on(
+        training.profile,
+        groups,
+        cluster,
+        mini_batches=training.accumulate,
+        value_bytes=training.value_bytes,
+        library=library,
+    )
+    return replace(training, profile=share.profile, idle_ps=share.idle_ps, notes=share_notes(share, groups))
