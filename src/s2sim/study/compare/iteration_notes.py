@@ -50,7 +50,6 @@ def _iteration_notes(scenario: ReducerScenario, training: Training, recorded: Se
     )
     batch = f"{profile.batch} x {profile.sample} a GPU"
     notes = [f"iterations of {profile.model} on {profile.gpu}, {batch}: {times} ({profile.kind}: {profile.source})"]
-    notes += training.notes
     if training.accumulate > 1:
         notes.append(f"{training.accumulate} mini-batches are computed before gradients are exchanged")
     if training.compute_cv:

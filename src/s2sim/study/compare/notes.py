@@ -128,12 +128,25 @@ def caveats_of(
     return (
         *([] if beyond is None else [beyond.sentence()]),
         *([] if of_wire is None else [of_wire]),
+        *_groups(scenario),
         *_outside(scenario, recorded),
         *_missing_rivals(recorded),
         *_missing_levels(scenario, recorded),
         *fault_notes(scenario, recorded, executed),
         *([INTERRUPTED_NOTE] if interrupted else []),
     )
+
+
+def _groups(scenario: ReducerScenario) -> list[str]:
+    """Return what exchanges gradients beside what is shown."""
+    if scenario.groups is None:
+        return []
+    if scenario.training is not None:
+        return list(scenario.training.notes)
+    each = (
+        f"all {scenario.groups.count} data-parallel groups exchange at once, a rank a gradient as large as the trace's"
+    )
+    return [f"{each}; without --profile nothing is known of what tensor- and pipeline-parallel ranks send each other"]
 
 
 def _outside(scenario: ReducerScenario, recorded: Sequence[Recorded]) -> list[str]:

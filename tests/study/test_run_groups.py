@@ -1,0 +1,94 @@
+"""Comparisons of reducers where replicas stand beside tensor- and pipeline-parallel ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+import s2sim
+from s2sim.errors import OptionError, S2SimWarning
+
+SMALL = {"reducers": ("dense", "fp16"), "trace": "synthetic:density=0.05,rows=300,width=8,dense=2000"}
+ITERATIONS = {**SMALL, "profile": "gpt2", "break_even": False, "thorough": False}
+
+
+def row(result, name="dense", workers=None):
+    return next(each for each in result.rows if each.option_string == name and workers in (None, each.workers))
+
+
+def compared(**options):
+    return s2sim.run("dgx-h100", **options)
+
+
+def test_a_run_without_groups_is_a_run_of_one_group():
+    with pytest.warns(S2SimWarning, match="one group has all ranks"):
+        found = s2sim.run("dgx-h100", workers=8, groups="tp=1", **SMALL)
+    plain = s2sim.run("dgx-h100", workers=8, **SMALL)
+    assert [each.to_json() for each in found.rows] == [each.to_json() for each in plain.rows]
+
+
+@pytest.mark.parametrize("reducer", ["dense", "fp16"])
+def test_groups_share_what_one_has_alone(reducer):
+    """Eight groups of eight ranks on one interface a node send eight times what one group sends that is alone there."""
+    one = s2sim.run("dgx-h100", workers=8, overrides=("node.gpus=1", "nic.count=1", "nic.rate=1Gbps"), **SMALL)
+    found = s2sim.run("dgx-h100", workers=64, overrides=("nic.count=1", "nic.rate=1Gbps"), groups="tp=8", **SMALL)
+    alone, beside = row(one, reducer), row(found, reducer)
+    assert beside.workers == 64
+    assert beside.bytes_sent_per_rank == alone.bytes_sent_per_rank
+    assert beside.lower_bound_s == pytest.approx(8 * alone.lower_bound_s, rel=1e-3)
+    assert beside.lower_bound_s < beside.communication_s
+    assert 3 * alone.communication_s < beside.communication_s < 8.5 * alone.communication_s
+    assert any("all 8 data-parallel groups exchange at once" in each for each in found.caveats)
+
+
+def test_iterations_of_a_rank_of_the_first_stage():
+    found = compared(workers=64, groups="tp=4,pp=2,dp=rest", accumulate=4, **ITERATIONS)
+    dense = row(found).iteration
+    plain = row(compared(workers=8, accumulate=4, **ITERATIONS)).iteration
+    assert dense.forward < plain.forward / 4
+    assert dense.waiting > 0
+    # Replicas compute mini-batches: eight of them in 64 workers.
+    assert dense.samples_per_s == pytest.approx(8 * 4 * 5 / dense.total_s)
+    assert any("one rank of 4 that share the first of 2 stages" in each for each in found.caveats)
+    assert any("waits" in each for each in found.caveats)
+
+
+def test_more_mini_batches_wait_for_a_smaller_share():
+    shares = []
+    for accumulate in (1, 4, 16):
+        dense = row(compared(workers=16, groups="pp=4", accumulate=accumulate, **ITERATIONS)).iteration
+        shares.append(dense.waiting / (dense.forward + dense.backward))
+    assert shares[0] == pytest.approx(4 * shares[1], rel=0.5)
+    assert shares[0] > shares[1] > shares[2] > 0
+
+
+def test_several_numbers_of_workers_differ_in_replicas():
+    found = s2sim.run("dgx-h100", workers=(16, 32), groups="tp=8,dp=rest", **SMALL)
+    assert [each.workers for each in found.rows if each.option_string == "dense"] == [16, 32]
+    assert found.verdict.workers == 32
+
+
+def test_groups_decide_the_hash():
+    hashes = {
+        s2sim.run("dgx-h100", workers=32, groups=groups, **SMALL).provenance["spec_sha256"]
+        for groups in ("tp=8", "tp=8,dp=4", "tp=4", None)
+    }
+    assert len(hashes) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"groups": "tp=3"}, "16 workers do not divide by tp=3"),
+        ({"groups": "tp=2,pp=2,dp=2"}, "are 8 ranks and not 16"),
+        ({"groups": "tp=8", "faults": ("slow-rank:rank=0,factor=2",)}, "leave either out"),
+        ({"groups": "tp=8", "steps": 2}, "leave it or --groups out"),
+        ({"groups": "tp=2,pp=rest,dp=2", "workers": (8, 16)}, "write dp=rest"),
+        ({"groups": "tp=2", "profile": "resnet-50"}, "take tp=1"),
+        ({"groups": "pp=16", "profile": "lstm"}, "fewer than stages"),
+    ],
+)
+def test_groups_that_cannot_be(options, part):
+    with pytest.raises(OptionError) as error:
+        s2sim.run("dgx-h100", **{"workers": 16, **SMALL, **options})
+    assert part in str(error.value)
+    assert "\n" not in str(error.value)
