@@ -149,9 +149,10 @@ def test_groups_that_are_placed_unlike(algorithm, placement):
     assert timed.duration_ps == simulate_ps(timed.schedule, timer.cluster)
     assert timed.duration_ps / 1e12 >= timer.bound([demand]).seconds
     own_sent, own_received = Timer(cluster.within(members[0]), timed.schedule.algorithm).time(demand).schedule.traffic()
-    sent, received = timed.schedule.traffic()
+    sent, received = timed.schedule.stage.traffic(24) * demand.itemsize
     assert sent.sum() == 8 * own_sent.sum()
     assert received.sum() == 8 * own_received.sum()
+    assert (timed.schedule.traffic()[0] == own_sent).all()
     ends_ps = rank_ends_ps(timed.schedule, timer.cluster, timed.times)
     assert ends_ps.shape == (3,)
     assert ends_ps.max() <= timed.duration_ps
