@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from s2sim.study.collective.result import CollectiveResult
     from s2sim.study.measuring.result import Result, Row
 
+_LEAST_DIFFERENCE = 0.0005  # what a tenth of a per cent rounds to
+
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
     """Return a line a row, all cells but the last as wide as the widest of their column.
@@ -85,8 +87,9 @@ def _clocked(result: CollectiveResult) -> list[tuple[str, str]]:
     if result.clocked_s is None:
         return []
     difference = (result.time_s - result.clocked_s) / (result.clocked_s or 1)
-    waiting = f"by message it takes {difference:+.1%}" if difference else "by message it takes the same"
-    return [("in rounds", f"{format_seconds(result.clocked_s)} where all ranks wait for whole rounds: {waiting}")]
+    takes = f"{difference:+.1%}" if abs(difference) >= _LEAST_DIFFERENCE else "the same"
+    text = f"{format_seconds(result.clocked_s)} where all ranks wait for whole rounds: by message it takes {takes}"
+    return [("in rounds", text)]
 
 
 def _cross_check(result: CollectiveResult) -> list[tuple[str, str]]:
