@@ -23,8 +23,8 @@ from rich.text import Text
 
 IMAGES = Path(__file__).parent / "images"
 SHOWN = ("run", "--topology", "fat-tree", "--workers", "64")
-# Commands in this document that write a picture.
-DRAWN = IMAGES.parent / "s2.md"
+# Commands in these documents that write a picture.
+DRAWN = (IMAGES.parent / "s2.md", IMAGES.parent / "iterations.md")
 # As wide as a terminal is; on a web page so many letters are as large as its text.
 COLUMNS = 80
 # Pixels of a letter's cell, at twice the size at which the picture is seen, and around the text. A letter of DejaVu
@@ -37,7 +37,7 @@ POINTS = CELL_WIDTH / 0.602 * 72 / DOTS_PER_INCH
 def main() -> None:
     """Run the commands; write what the first prints and what the others draw."""
     draw_screen(f"$ s2sim {' '.join(SHOWN)}\n\n{s2sim(*SHOWN)}", IMAGES / "run.png")
-    for line in DRAWN.read_text(encoding="utf-8").splitlines():
+    for line in (line for document in DRAWN for line in document.read_text(encoding="utf-8").splitlines()):
         if line.startswith("$ s2sim ") and "--png" in line:
             *command, name = shlex.split(line.removeprefix("$ s2sim "))
             s2sim(*command, str(IMAGES / name))
