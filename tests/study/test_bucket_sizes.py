@@ -65,9 +65,9 @@ def work(recording):
 
 def compare(text, layers, buckets, small, large, within):
     (found,), _ = record_buckets([AskedReducer(text, make_reducer(text))], small, layers, buckets, seed=0)
-    assert len(found.recordings) == len(buckets)
+    assert len(found.exchange) == len(buckets)
     names = [layer.name for layer in layers]
-    for bucket, scaled in zip(buckets, found.recordings, strict=True):
+    for bucket, scaled in zip(buckets, (each.recording for each in found.exchange), strict=True):
         own = of_bucket(bucket, names, large)
         direct = run_reducer(make_reducer(text).fitted(own, 0), own).recording
         assert [call.label for call in scaled.calls] == [call.label for call in direct.calls]
@@ -135,7 +135,7 @@ def test_scaled_buckets_of_tables_have_the_sizes_of_those_that_are_as_large(text
 
 
 def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypatch):
-    monkeypatch.setattr("s2sim.study.extrapolate.scaled_buckets.MOST_ELEMENTS", RANKS * 300)
+    monkeypatch.setattr("s2sim.study.extrapolate.bucket_groups.MOST_ELEMENTS", RANKS * 300)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     small = dense({"x": (300, 40)})
     with pytest.raises(S2SimError, match="topka2a: on 4 ranks it keeps one element of 400"):

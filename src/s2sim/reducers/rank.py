@@ -270,10 +270,7 @@ class Reducer(ABC):
         return ()
 
     def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Return a number for each layer by its name; those of one number are treated alike, whatever they are called.
-
-        It is one for all, unless names matter to a reducer.
-        """
+        """Return a number for each layer by its name; it treats those of one alike. One for all unless names matter."""
         return (0,) * len(names)
 
     @property
@@ -293,11 +290,12 @@ class Reducer(ABC):
         return 1 if density is None else ceil(1 / density)
 
     def sized(self, elements: Mapping[str, int]) -> Self:
-        """Return a reducer that runs on small copies of layers, by name of so many elements, and does as with these.
-
-        Most need not know: what they send grows as the layers do.
-        """
+        """Return one for small copies of layers of so many elements; most need not know, and grow with the layers."""
         return self
+
+    def leaves_to(self, gradient: Gradient) -> Reducer | None:
+        """Return the reducer to which it leaves all of a gradient with such layers; None where it does something."""
+        return None
 
     def fresh(self) -> Self:
         """Return an instance with the same options and without state."""

@@ -44,6 +44,10 @@ class Sparse(Reducer):
         others = pick(reduced.mean, [index for index in range(len(gradient.layers)) if index not in split.compressed])
         return Reduced(rank.replicated(lambda: split.join(split.tables, others)), reduced.sent)
 
+    def leaves_to(self, gradient: Gradient) -> Reducer | None:
+        """Return `Dense` where there is no layer to compress."""
+        return None if compressed_layers(gradient, self.layers) else Dense().held_in(self.held)
+
     @abstractmethod
     def reduce_split(self, rank: Rank, split: Split) -> Program:
         """Return the program for a gradient with tables that are not empty, beside which some may be."""

@@ -11,7 +11,7 @@ from s2sim.reducers.wrappers.wrapper import Wrapper, from_outside
 
 if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
-    from s2sim.reducers.rank import Program, Rank, Traits
+    from s2sim.reducers.rank import Program, Rank, Reducer, Traits
 
 
 @dataclass(slots=True)
@@ -38,6 +38,10 @@ class Warm(Wrapper):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Reduce as the inner reducer does."""
         return (yield from self.inner.reduce(rank, gradient))
+
+    def leaves_to(self, gradient: Gradient) -> Reducer | None:
+        """Return what the inner reducer does: of what it leaves, it knows nothing in a later step."""
+        return self.inner.leaves_to(gradient)
 
     def later_options(self) -> tuple[str, ...]:
         """Return none: this is a later step."""

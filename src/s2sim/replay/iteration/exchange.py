@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from s2sim.reducers.scripts.script import AwaitGradient, Post, Recording, Wait
@@ -10,7 +11,7 @@ from s2sim.reducers.scripts.script import AwaitGradient, Post, Recording, Wait
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.reducers.scripts.script import Call, Script, Step
+    from s2sim.reducers.scripts.script import Script, Step
     from s2sim.replay.iteration.disciplines.discipline import Bucket
 
 
@@ -30,20 +31,33 @@ def joined(exchange: Sequence[Leaving]) -> Recording:
     """
     if len(exchange) == 1:
         return exchange[0].recording
-    calls: list[Call] = []
-    early: list[list[list[Script]]] = [[] for _ in exchange[0].recording.scripts]
-    late: list[list[list[Script]]] = [[] for _ in exchange[0].recording.scripts]
-    for each in exchange:
-        for rank, script in enumerate(each.recording.scripts):
-            before, after = split_at_gradient(script)
-            early[rank].append(_turns(before, len(calls)))
-            late[rank].append(_turns(after, len(calls)))
-        calls += each.recording.calls
-    scripts = [
-        (*first, AwaitGradient(), *then) if first else then
-        for first, then in zip(map(_in_turns, early), map(_in_turns, late), strict=True)
-    ]
+    calls = [call for each in exchange for call in each.recording.calls]
+    firsts = [0, *accumulate(len(each.recording.calls) for each in exchange)]
+    # Most ranks do alike in all buckets: what they do is put together once.
+    known: dict[tuple[int, ...], Script] = {}
+    same = [_first_alike(each.recording.scripts) for each in exchange]
+    scripts = []
+    for rank in range(exchange[0].recording.workers):
+        alike = tuple(firsts_alike[rank] for firsts_alike in same)
+        if alike not in known:
+            own = [each.recording.scripts[rank] for each in exchange]
+            known[alike] = _of_rank(list(zip(own, firsts, strict=False)))
+        scripts.append(known[alike])
     return Recording(tuple(calls), tuple(scripts), max(each.recording.steps for each in exchange))
+
+
+def _first_alike(scripts: Sequence[Script]) -> list[int]:
+    """Return for each rank the first that has the same script."""
+    found: dict[Script, int] = {}
+    return [found.setdefault(script, rank) for rank, script in enumerate(scripts)]
+
+
+def _of_rank(programs: Sequence[tuple[Script, int]]) -> Script:
+    """Return one script of a rank's programs, each with the number that its first call has among all."""
+    halves = [(split_at_gradient(script), first) for script, first in programs]
+    first_of_all = _in_turns([_turns(before, first) for (before, _), first in halves])
+    then = _in_turns([_turns(after, first) for (_, after), first in halves])
+    return (*first_of_all, AwaitGradient(), *then) if first_of_all else then
 
 
 def split_at_gradient(script: Script) -> tuple[Script, Script]:

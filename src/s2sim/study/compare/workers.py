@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from s2sim.replay.iteration.exchange import Leaving, joined
 from s2sim.study.extrapolate.beyond import record_as_asked
 from s2sim.study.extrapolate.buckets import record_buckets
 from s2sim.study.measuring.executed import Executed
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
     from s2sim.study.compare.found import Found
     from s2sim.study.extrapolate.beyond import Beyond
-    from s2sim.study.measuring.buckets import BucketedRecord
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Row
     from s2sim.study.measuring.row_parts import Refused
@@ -60,7 +58,7 @@ def _record(
     if training is None:
         return record_as_asked(scenario, gradients, others, on_reducer=progress.advance)
     timer = scenario.timer(count).with_profile(scenario.library.profile)
-    found, refused = record_buckets(
+    return record_buckets(
         scenario.reducers_on(count),
         gradients,
         training.profile.tensors,
@@ -70,12 +68,6 @@ def _record(
         model=training.model,
         on_reducer=progress.advance,
     )
-    return [_in_exchange(each) for each in found], refused
-
-
-def _in_exchange(found: BucketedRecord) -> Recorded:
-    exchange = tuple(map(Leaving, found.buckets, found.recordings))
-    return replace(found.recorded, recording=joined(exchange), exchange=exchange)
 
 
 def _executed(scenario: ReducerScenario, records: list[Recorded], count: int) -> list[Executed]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, log
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,7 @@ def record_as_asked(
         found, refused = record_scaled_buckets(
             reducers, gradients, target.layers, whole, target, seed=seed, on_reducer=on_reducer
         )
-        return [item.recorded for item in found], refused
+        return [replace(item, exchange=()) for item in found], refused
     scaling = scale_to(target, gradients[0])
     return record_scaled(reducers, gradients, scaling, seed=seed, on_reducer=on_reducer)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.run import OtherSteps
     from s2sim.replay.iteration.disciplines.discipline import Bucket
-    from s2sim.study.measuring.buckets import BucketedRecord
+    from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.row_parts import Refused
     from s2sim.study.scenario.asked import AskedReducer
 
@@ -46,12 +46,13 @@ def record_buckets(
     others: OtherSteps | None = None,
     model: Model | None = None,
     on_reducer: Callable[[], None] = lambda: None,
-) -> tuple[list[BucketedRecord], list[Refused]]:
+) -> tuple[list[Recorded], list[Refused]]:
     """Run each reducer on every bucket and return what it did, and which optional ones refuse.
 
     Where ``tensors`` are the layers of the gradients, by names and sizes, these run as they are. Otherwise scripts are
     scaled to the tensors, with the statistics of the gradients. One bucket of everything gives the same as no buckets:
-    what `s2sim.study.measuring.record.record` does, or `s2sim.study.extrapolate.scaled_scripts.record_scaled`.
+    what `s2sim.study.extrapolate.beyond.record_as_asked` does. Buckets that are alike share one recording. A reducer
+    that is defined over the whole gradient has one bucket of all tensors.
 
     Parameters
     ----------

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimWarning
 from s2sim.reducers.measure import consensus_distance, ended, worst_error
 from s2sim.reducers.parts.shards import merge, pick
 from s2sim.reducers.run import begin, run_reducer
-from s2sim.reducers.scripts.join import join_buckets
 from s2sim.replay.iteration.disciplines.discipline import Bucket
+from s2sim.replay.iteration.exchange import Leaving, joined
 from s2sim.seeds import named_generator
 from s2sim.study.measuring.record import ExactMeans, Recorded, bound_row, record, unless_refused
 
@@ -22,36 +22,8 @@ if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Reduced, Reducer
     from s2sim.reducers.run import OtherSteps, Ran
-    from s2sim.reducers.scripts.script import Recording
     from s2sim.study.measuring.row_parts import Refused
     from s2sim.study.scenario.asked import AskedReducer
-
-
-@dataclass(frozen=True, slots=True)
-class BucketedRecord:
-    """What one reducer did with gradients that leave in buckets.
-
-    Attributes
-    ----------
-    recorded : Recorded
-        Of the whole gradient; its recording is that of all buckets, one after the other, see
-        `s2sim.reducers.scripts.join.join_buckets`.
-    buckets : tuple of Bucket
-        Those that it runs on: one of all gradients where it is defined over all of them.
-    recordings : tuple of Recording
-        One a bucket; buckets that are alike share one object.
-    """
-
-    recorded: Recorded
-    buckets: tuple[Bucket, ...]
-    recordings: tuple[Recording, ...]
-
-    @property
-    def waits(self) -> str | None:
-        """Why it waits for the whole gradient, whatever leaves in buckets, as a sentence; None where it does not."""
-        if self.recorded.reducer.traits.scope == "bucket":
-            return None
-        return f"{self.recorded.option_string} is defined over the whole gradient: it waits until all of it is ready"
 
 
 def buckets_for(reducer: Reducer, buckets: Sequence[Bucket]) -> tuple[Bucket, ...]:
@@ -75,7 +47,7 @@ def record_in_buckets(
     seed: int,
     others: OtherSteps | None = None,
     on_reducer: Callable[[], None] = lambda: None,
-) -> tuple[list[BucketedRecord], list[Refused]]:
+) -> tuple[list[Recorded], list[Refused]]:
     """Run each reducer on every bucket of the gradients, one a rank, as `record` does on all of it.
 
     Parameters
@@ -85,12 +57,12 @@ def record_in_buckets(
     """
     exact = ExactMeans(gradients, others)
 
-    def record_one(asked: AskedReducer) -> BucketedRecord:
+    def record_one(asked: AskedReducer) -> Recorded:
         own = buckets_for(asked.reducer, buckets)
         if len(own) > 1:
             return _record_buckets(asked, gradients, names, own, exact, seed, others)
         ((found,), _) = record([replace(asked, optional=False)], gradients, seed=seed, others=others)
-        return BucketedRecord(found, own, (found.recording,))
+        return replace(found, exchange=(Leaving(own[0], found.recording),))
 
     return unless_refused(reducers, len(gradients), record_one, on_reducer)
 
@@ -103,7 +75,7 @@ def _record_buckets(
     means: ExactMeans,
     seed: int,
     others: OtherSteps | None,
-) -> BucketedRecord:
+) -> Recorded:
     like = gradients[0]
     place_of = {name: place for place, name in enumerate(like.names)}
     parts = [sorted(place_of[names[tensor]] for tensor in bucket.tensors) for bucket in buckets]
@@ -115,24 +87,25 @@ def _record_buckets(
             own_seed = bucket_seed(seed, own[0].names)
             fitted.append(asked.reducer.fitted(own, own_seed))
             ran.append(run_reducer(fitted[-1], own, seed=own_seed, others=_of_part(others, part)))
-    largest = max(range(len(parts)), key=lambda place: pick(like, parts[place]).size)
-    say_of_all(told, fitted[largest], like, len(gradients), seed)
     exact = means.over(fitted[0].period)
     results = ended(_merged(parts, [each.results for each in ran], like), asked.reducer.traits)
     compressed = [
         [part[index] for index in each.compresses(pick(like, part))] for each, part in zip(fitted, parts, strict=True)
     ]
+    most = max(range(len(parts)), key=lambda place: pick(like, compressed[place]).size)
+    if told:
+        begin(fitted[most], like, len(gradients), seed=seed)
     bounds = [(each.instances[0].error_bound(), layers) for each, layers in zip(ran, compressed, strict=True)]
-    recordings = tuple(each.recording for each in ran)
-    recorded = Recorded(
+    exchange = tuple(Leaving(bucket, each.recording) for bucket, each in zip(buckets, ran, strict=True))
+    return Recorded(
         asked.option_string,
-        fitted[largest],
-        join_buckets(recordings),
+        fitted[most],
+        joined(exchange),
         worst_error(results, exact, sorted(index for layers in compressed for index in layers)),
         bound_row(bounds, results[0].mean, exact),
         consensus_distance(results),
+        exchange,
     )
-    return BucketedRecord(recorded, buckets, recordings)
 
 
 def _of_part(others: OtherSteps | None, part: Sequence[int]) -> OtherSteps | None:
@@ -153,18 +126,16 @@ def _merged(parts: Sequence[Sequence[int]], results: Sequence[Sequence[Reduced]]
 
 @contextmanager
 def heard() -> Iterator[list[warnings.WarningMessage]]:
-    """Keep what is warned of in parts of a gradient for `say_of_all`: a part may lack what others have."""
-    with warnings.catch_warnings(record=True) as told:
+    """Keep, instead of saying it, what reducers warn of in parts of a gradient: one may lack what others have.
+
+    Where there is nothing to warn of in any part, there is nothing in all: who hears something lets the reducer `begin`
+    with the whole.
+    """
+    told: list[warnings.WarningMessage] = []
+    with warnings.catch_warnings(record=True) as every:
         warnings.simplefilter("always", S2SimWarning)
         yield told
-
-
-def say_of_all(
-    told: Sequence[warnings.WarningMessage], reducer: Reducer, gradient: Gradient, ranks: int, seed: int
-) -> None:
-    """Warn of what there is to warn of all of a gradient, which is nothing if nothing was told of its parts."""
-    for warning in told:
-        if not issubclass(warning.category, S2SimWarning):
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    if any(issubclass(warning.category, S2SimWarning) for warning in told):
-        begin(reducer, gradient, ranks, seed=seed)
+        told += [each for each in every if issubclass(each.category, S2SimWarning)]
+    for other in every:
+        if not issubclass(other.category, S2SimWarning):
+            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
