@@ -15,9 +15,10 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
 from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
 from s2sim.replay.iteration.compute import Compute
+from s2sim.replay.iteration.conditions import Conditions
 from s2sim.replay.iteration.disciplines.discipline import Bucket
 from s2sim.replay.iteration.exchange import Leaving
-from s2sim.replay.iteration.run import Conditions, replay_iterations
+from s2sim.replay.iteration.run import replay_iterations
 from s2sim.report.perfetto import to_perfetto
 from s2sim.study.measuring.streams import streams_of
 from s2sim.topology.files.hardware import load_gpu

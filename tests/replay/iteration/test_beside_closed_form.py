@@ -9,11 +9,12 @@ from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import Timer
 from s2sim.reducers.scripts.script import Call, Post, Recording, Wait
 from s2sim.replay.iteration.compute import Compute
+from s2sim.replay.iteration.conditions import Conditions
 from s2sim.replay.iteration.disciplines.discipline import Bucket, ReadyTensors
 from s2sim.replay.iteration.disciplines.finish import finish_ps
 from s2sim.replay.iteration.disciplines.registry import DISCIPLINES, make_discipline
 from s2sim.replay.iteration.exchange import Leaving
-from s2sim.replay.iteration.run import Conditions, replay_iterations
+from s2sim.replay.iteration.run import replay_iterations
 from s2sim.topology.files.hardware import load_gpu
 
 WORKERS = 4

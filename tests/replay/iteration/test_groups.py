@@ -9,9 +9,10 @@ from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.groups import GroupsTimer
 from s2sim.reducers.scripts.script import Call, Post, Recording, Wait
 from s2sim.replay.iteration.compute import Compute
+from s2sim.replay.iteration.conditions import Conditions
 from s2sim.replay.iteration.disciplines.discipline import Bucket
 from s2sim.replay.iteration.exchange import Leaving
-from s2sim.replay.iteration.run import Conditions, replay_iterations
+from s2sim.replay.iteration.run import replay_iterations
 from s2sim.replay.plan import request_of
 from s2sim.topology.files.hardware import load_gpu
 

@@ -11,9 +11,10 @@ from s2sim.reducers.scripts.script import AwaitGradient, Call, Post, Recording, 
 from s2sim.replay.faults.registry import make_faults
 from s2sim.replay.gpu_time import work_ps
 from s2sim.replay.iteration.compute import Compute
+from s2sim.replay.iteration.conditions import Conditions
 from s2sim.replay.iteration.disciplines.discipline import Bucket
 from s2sim.replay.iteration.exchange import Leaving, joined
-from s2sim.replay.iteration.run import Conditions, replay_iterations
+from s2sim.replay.iteration.run import replay_iterations
 from s2sim.replay.plan import make_plan, request_of
 from s2sim.replay.run import replay
 from s2sim.topology.cluster import build_cluster

@@ -7,7 +7,6 @@ from functools import partial
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
-import numpy as np
 import simpy
 
 from s2sim.errors import S2SimError
@@ -18,6 +17,7 @@ from s2sim.replay.faults.held_back import held_back
 from s2sim.replay.gpu_time import work_ps
 from s2sim.replay.iteration.device import Device
 from s2sim.replay.iteration.exchange import split_at_gradient
+from s2sim.replay.iteration.iterations import Iterations
 from s2sim.replay.iteration.kernels import held_by
 from s2sim.replay.iteration.where import Spent, where_time_went
 from s2sim.replay.plan import Plan, make_plan
@@ -26,13 +26,13 @@ from s2sim.replay.program import run_script
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from s2sim.arrays import Floats
     from s2sim.collectives.libraries.library import Library
     from s2sim.collectives.timing.timer import Timed, Timer
     from s2sim.reducers.scripts.script import Script
-    from s2sim.replay.communicator import Completed, Launch
-    from s2sim.replay.faults.fault import Effect, Fault
+    from s2sim.replay.communicator import Completed
+    from s2sim.replay.faults.fault import Fault
     from s2sim.replay.iteration.compute import Compute
+    from s2sim.replay.iteration.conditions import Conditions
     from s2sim.replay.iteration.exchange import Leaving
     from s2sim.replay.iteration.parts import Parts
     from s2sim.replay.program import Passing
@@ -41,76 +41,6 @@ if TYPE_CHECKING:
 
 # Bounds of two iterations.
 _LEAST = 3
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Conditions:
-    """How iterations run.
-
-    Attributes
-    ----------
-    waits_for_all : bool
-        Whether the next forward waits for all gradients, or a layer only for those of its own parameters.
-    streams : int
-        Of each GPU: 1 where codec work stands between kernels of compute, 2 where it runs beside them.
-    host_loop_ps : int
-        What a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded.
-    accumulate : int
-        Mini-batches before gradients are exchanged.
-    slower : float64 array, shape (iterations, ranks)
-        How many times as long each rank's compute takes in each iteration; its length says how many run.
-    idle_ps : int
-        What ranks wait in each iteration for stages of a pipeline, before the last mini-batch.
-    """
-
-    slower: Floats
-    waits_for_all: bool = True
-    streams: int = 1
-    host_loop_ps: int = 0
-    accumulate: int = 1
-    idle_ps: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Iterations:
-    """Training iterations in simulated time.
-
-    Attributes
-    ----------
-    parts : tuple of Parts
-        Where the time went on the slowest rank, one a period of the exchange; means over its steps.
-    spent : Spent
-        All that happened on that rank.
-    by_rank : tuple of Spent
-        The same of each rank; ranks that did the same share one.
-    waiting_ps : float
-        Mean over all ranks and iterations of waiting for others.
-    launches, completed : tuples of Launch and Completed
-        All that went onto the network, and the calls.
-    effects : tuple of Effect
-        What faults did that do not last from the start on.
-    """
-
-    parts: tuple[Parts, ...]
-    spent: Spent
-    by_rank: tuple[Spent, ...]
-    waiting_ps: float
-    launches: tuple[Launch, ...]
-    completed: tuple[Completed, ...]
-    effects: tuple[Effect, ...] = ()
-
-    @property
-    def typical(self) -> Parts:
-        """That of the median length, of the steady state: the first is left out where there are several."""
-        steady = self.parts[1:] or self.parts
-        return sorted(steady, key=lambda parts: parts.iteration)[(len(steady) - 1) // 2]
-
-    @property
-    def spread_ps(self) -> tuple[float, float]:
-        """The 5 and 95 % quantiles of the steady state's iterations."""
-        steady = [parts.iteration for parts in self.parts[1:] or self.parts]
-        low, high = np.quantile(steady, [0.05, 0.95])
-        return float(low), float(high)
 
 
 @dataclass(slots=True, eq=False)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.libraries.launches import Lowered
     from s2sim.collectives.timing.timer import Timer
     from s2sim.reducers.scripts.script import Recording
-    from s2sim.replay.iteration.run import Iterations
+    from s2sim.replay.iteration.iterations import Iterations
     from s2sim.replay.plan import Plan
     from s2sim.replay.run import Replay
     from s2sim.replay.watcher import Watcher

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from s2sim.replay.communicator import Launch
     from s2sim.replay.iteration.exchange import Leaving
-    from s2sim.replay.iteration.run import Iterations
+    from s2sim.replay.iteration.iterations import Iterations
     from s2sim.replay.iteration.where import Spent
 
 Stream: TypeAlias = Literal["compute", "codec", "network"]

@@ -15,9 +15,9 @@ from s2sim.profiles.opened import open_profile, profile_names
 from s2sim.profiles.precision import VALUE_BYTES
 from s2sim.profiles.read import load_profile
 from s2sim.replay.iteration.compute import Compute
+from s2sim.replay.iteration.conditions import Conditions
 from s2sim.replay.iteration.disciplines.discipline import ReadyTensors
 from s2sim.replay.iteration.disciplines.registry import make_discipline
-from s2sim.replay.iteration.run import Conditions
 from s2sim.seeds import named_generator
 from s2sim.study.scenario.shares import share_notes, share_on
 from s2sim.units import parse_option, parse_time_ps

@@ -12,7 +12,8 @@ from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.collectives.timing.ways import Ways
 from s2sim.errors import S2SimError
-from s2sim.replay.iteration.run import Conditions, replay_iterations
+from s2sim.replay.iteration.conditions import Conditions
+from s2sim.replay.iteration.run import replay_iterations
 from s2sim.study.validate.iterations.exchange import discipline_of, exchange_of
 from s2sim.study.validate.iterations.implementations import (
     CALL_OPERATIONS,
@@ -30,7 +31,7 @@ from s2sim.topology.files.hardware import load_gpu
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from s2sim.replay.iteration.run import Iterations
+    from s2sim.replay.iteration.iterations import Iterations
     from s2sim.study.validate.iterations.row import IterationRow
     from s2sim.topology.files.links import LinkCatalogue
 
