@@ -82,6 +82,8 @@ def iterating(option_string="dense", workers=64, *, codec=0.0, exposed=0.03, hid
         samples_per_s=32 * workers / (0.356 + codec + exposed + waiting),
         discipline="ddp:bucket=25MiB",
         buckets=20,
+        lower_bound=0.0,
+        waiting_mean=0.0,
         streams=1,
     )
     dense_s = 0.356 + 0.03 + 0.002

@@ -14,7 +14,15 @@ from s2sim.study.measuring.iteration_row import iteration_row
 from s2sim.units import PS_PER_S
 
 EXPOSED = ("forward", "backward", "codec", "exposed_communication", "waiting", "optimizer")
-HARD = {"spread_ps": 0, "iterations": 3, "discipline": "ddp:bucket=25MiB", "buckets": 4, "streams": 1}
+HARD = {
+    "lower_bound_s": 0.0,
+    "waiting_mean_ps": 0.0,
+    "spread_ps": 0,
+    "iterations": 3,
+    "discipline": "ddp:bucket=25MiB",
+    "buckets": 4,
+    "streams": 1,
+}
 part = st.integers(0, 100 * PS_PER_S)
 
 

@@ -12,6 +12,7 @@ from s2sim.replay.iteration.run import replay_iterations
 from s2sim.replay.plan import make_plan
 from s2sim.replay.run import replay
 from s2sim.study.measuring.alike import alike
+from s2sim.study.measuring.iteration_bound import iteration_bound_s
 from s2sim.study.measuring.row_parts import LoweringRow
 from s2sim.study.measuring.wire import ring_traffic
 from s2sim.units import PS_PER_S
@@ -72,6 +73,25 @@ class Executed:
             scenario.library,
             training.conditions(self.recording.workers, self.recording.steps, scenario.seed),
             faults=scenario.faults,
+        )
+
+    @property
+    def iteration_bound_s(self) -> float:
+        """Seconds in which no such iteration can be over; 0 where none ran."""
+        training, iterations = self.scenario.training, self.iterations
+        if training is None or iterations is None:
+            return 0.0
+        recording = self.recording
+        conditions = training.conditions(recording.workers, recording.steps, self.scenario.seed)
+        return iteration_bound_s(
+            self.leaving,
+            training.compute,
+            self.timer.cluster,
+            self.scenario.library,
+            waits_for_all=conditions.waits_for_all,
+            accumulate=conditions.accumulate,
+            assisted=any(launch.timed.schedule.assisted for launch in iterations.launches),
+            fastest=float(conditions.slower.min()),
         )
 
     @property

@@ -39,6 +39,10 @@ class IterationRow:
         Groups of tensors that are exchanged each as one.
     streams : {1, 2}
         Whether codec and compute run one after the other, or side by side.
+    lower_bound : float
+        No iteration is shorter: the longest chain through compute and cuts.
+    waiting_mean : float
+        Seconds that a rank waits for others, the mean over all ranks and iterations.
     """
 
     forward: float
@@ -54,6 +58,8 @@ class IterationRow:
     discipline: str
     buckets: int
     streams: int
+    lower_bound: float
+    waiting_mean: float
 
     @property
     def total_s(self) -> float:
@@ -77,6 +83,8 @@ def iteration_row(
     discipline: str,
     buckets: int,
     streams: int,
+    lower_bound_s: float,
+    waiting_mean_ps: float,
 ) -> IterationRow:
     """Return where the time of an iteration went.
 
@@ -90,7 +98,7 @@ def iteration_row(
         How many ran.
     samples : int or None
         What all workers together compute in one; None where that is not known.
-    discipline, buckets, streams
+    discipline, buckets, streams, lower_bound_s, waiting_mean_ps
         As in `IterationRow`.
     """
     return IterationRow(
@@ -107,4 +115,6 @@ def iteration_row(
         discipline=discipline,
         buckets=buckets,
         streams=streams,
+        lower_bound=lower_bound_s,
+        waiting_mean=waiting_mean_ps / PS_PER_S,
     )

@@ -139,6 +139,8 @@ def _iteration(executed: Executed) -> IterationRow | None:
         discipline=training.discipline.text,
         buckets=len(executed.exchange) or 1,
         streams=training.streams,
+        lower_bound_s=executed.iteration_bound_s,
+        waiting_mean_ps=iterations.waiting_ps,
     )
 
 
