@@ -67,6 +67,12 @@ def test_without_overlap_an_iteration_is_compute_packing_and_exchange(tmp_path):
     assert loops_s < found.codec_s < loops_s + 3 * MS
 
 
+def test_notes_may_name_another_library(tmp_path):
+    folder = write_iterations(tmp_path / "folder", iteration(), iteration(id="hosts", notes="torch with Gloo"))
+    nccl, gloo = validate_iterations(str(folder)).iterations
+    assert gloo.communication_s > nccl.communication_s
+
+
 def test_copying_back_counts_to_a_quick_exchange_where_it_is_not_told_apart(tmp_path):
     one_node = {"nodes": "1", "gpus_per_node": "2", "intra_interconnect": "NVLink2", "transport": "none"}
     folder = write_iterations(
@@ -100,6 +106,7 @@ def test_which_memory_is_reached_follows_from_card_and_host(tmp_path, cells, p2p
 def test_slow_networks_without_a_transport_are_those_of_the_kernel(tmp_path):
     assert machine_of(only_row(tmp_path, transport="", nic_rate_gbps="1")).transport == "tcp"
     assert machine_of(only_row(tmp_path, transport="", nic_rate_gbps="100")).transport == "ib-verbs"
+    assert machine_of(only_row(tmp_path, transport="RDMA", nic_rate_gbps="100")).transport == "ib-verbs"
 
 
 def test_each_tensor_by_itself_hides_behind_backward(tmp_path):
@@ -202,6 +209,9 @@ def test_a_reducer_is_called_faster_or_slower_than_its_dense_row(tmp_path):
         ({"reducer": "qsgd", "reducer_params": "bits=4"}, "qsgd:bits=4"),
         ({"reducer": "Top-K", "reducer_params": "ratio=0.5"}, "topk:granularity=layer,density=0.5"),
         ({"reducer": "Sketched-SGD"}, "sketched-sgd"),
+        ({"reducer": "dgc", "reducer_params": "ratio=1000"}, "dgc-select:density=0.001"),
+        ({"reducer": "deepreduce-bf", "reducer_params": "ratio=1%;fpr=0.01"}, "deepreduce:density=0.01,fpr=0.01"),
+        ({"reducer": "natural", "reducer_params": "seed=7"}, "natural"),
         ({"reducer": "onebit", "reducer_params": "1 bit"}, "onebit-sgd:aggregate=gather"),
     ],
 )
@@ -224,6 +234,7 @@ def test_low_rank_code_starts_more_kernels_for_more_columns(tmp_path):
         ({"model": "ResNet-5", "n_params": ""}, "the model 'ResNet-5' is not known"),
         ({"model": "ResNet-5", "forward_ms": ""}, "the model 'ResNet-5' is not known"),
         ({"reducer": "magic"}, "the reducer 'magic' has no counterpart"),
+        ({"reducer": "deepreduce", "reducer_params": "fpr=2"}, "fpr"),
         ({"overlap_kind": "unknown"}, "how communication overlaps is not known"),
         ({"workers": "3"}, "3 workers do not fit on 2 nodes of 1 GPUs"),
         ({"workers": "1"}, "one rank has nothing to send"),

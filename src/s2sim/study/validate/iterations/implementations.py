@@ -7,12 +7,12 @@ operation passes over the whole array in each, and starts several kernels a tens
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite, nan
 from typing import TYPE_CHECKING
 
 from s2sim.errors import nearest
-from s2sim.reducers.registry import reducer_names
+from s2sim.reducers.registry import REDUCERS, reducer_names, resolved_options
 from s2sim.study.validate.iterations.row import params_of
 from s2sim.study.validate.not_predicted import NotPredictedError
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from s2sim.study.validate.iterations.row import IterationRow
 
 _MOST_COLUMNS = 2**16
+# Names of reducers that others begin with have so many letters.
+_LEAST_LETTERS = 4
+# What people call how much is kept, and what that is where they do not say.
+_COUNTS, _USUAL_DENSITY = ("k", "ratio", "density", "compression", "compress_ratio", "compression_ratio"), 0.01
 
 OPERATION_PS = 10 * 10**6
 """What a framework's host takes to start one operation on a tensor: 7 to 12 us in published loops over tensors, see the
@@ -68,16 +72,17 @@ class Implementation:
 def implementation_of(row: IterationRow) -> Implementation:
     """Return what stands for a row's reducer; `NotPredictedError` where nothing does.
 
-    What no code was read of is the registry's reducer of that name, with as many operations as others of its kind.
+    What no code was read of is the registry's reducer of that name, with as many operations as others of its kind. A
+    name with something behind it stands for the longest that it begins with.
     """
-    plain = {_plain(name): found for name, found in IMPLEMENTATIONS.items()}
-    name = _ALIASES.get(_plain(row.reducer), _plain(row.reducer))
-    if name in plain:
-        return plain[name]
-    registered = {_plain(name): name for name in reducer_names()}
-    if name in registered:
-        return Implementation(registered[name], _USUAL_OPERATIONS, _LIKE)
-    known = [*IMPLEMENTATIONS, *registered.values()]
+    found = {_plain(name): each for name, each in IMPLEMENTATIONS.items()}
+    registered = {_plain(name): Implementation(name, _USUAL_OPERATIONS, _LIKE) for name in reducer_names()}
+    found = registered | found | {alias: found[name] for alias, name in _ALIASES.items()}
+    asked = _plain(row.reducer)
+    begins = [name for name in found if asked.startswith(name) and (name == asked or len(name) >= _LEAST_LETTERS)]
+    if begins:
+        return found[max(begins, key=len)]
+    known = [*IMPLEMENTATIONS, *reducer_names()]
     raise NotPredictedError(f"the reducer {row.reducer!r} has no counterpart{nearest(row.reducer, known)}")
 
 
@@ -86,16 +91,23 @@ def _plain(name: str) -> str:
 
 
 def option_string_of(row: IterationRow, elements: int) -> str:
-    """Return the option string of the registry's reducer that stands for a row's, on so many elements."""
+    """Return the option string of the registry's reducer that stands for a row's, on so many elements.
+
+    Options that this reducer has itself are taken as the row gives them.
+    """
     template = implementation_of(row).template
     params = params_of(row.reducer_params)
     if "{density}" in template:
-        return template.format(density=f"{_density(params, elements):.9g}")
-    if "{rank}" in template:
-        return template.format(rank=_rank(params))
-    if "{bits}" in template:
-        return template.format(bits=int(min(max(_number(params.get("bits", "8")), 2), 16)))
-    return template
+        template = template.format(density=f"{_density(params, elements):.9g}")
+    elif "{rank}" in template:
+        template = template.format(rank=_rank(params))
+    elif "{bits}" in template:
+        template = template.format(bits=int(min(max(_number(params.get("bits", "8")), 2), 16)))
+    name, _, given = template.partition(":")
+    own = {field.name for field in fields(REDUCERS.get(resolved_options(name)[0])) if field.init}
+    taken = {part.partition("=")[0] for part in given.split(",")} | set(_COUNTS)
+    more = [f"{key}={value}" for key, value in params.items() if key in own - taken]
+    return ",".join([template, *more]) if given else ":".join(filter(None, (template, ",".join(more))))
 
 
 def host_loop_ps(row: IterationRow) -> int:
@@ -114,14 +126,16 @@ def believed_latency(row: IterationRow) -> str | None:
 
 
 def _density(params: Mapping[str, str], elements: int) -> float:
-    """Return the share of elements that is kept: of ``k``, of a ratio, or one per cent."""
-    density = _number(params["k"]) / elements if "k" in params else 0.01
-    for name in ("ratio", "density", "compression", "compress_ratio"):
-        if name in params:
-            density = _number(params[name])
-    if not 0 < density <= 1:
-        raise NotPredictedError(f"reducer_params keep a share of {density:.3g} of the elements")
-    return density
+    """Return the share of elements that is kept: of ``k``, of a ratio or how many times less, or one per cent."""
+    given = next((name for name in _COUNTS if name in params), None)
+    if given is None:
+        return _USUAL_DENSITY
+    number = _number(params[given])
+    if number > 1 and not params[given].endswith("%"):
+        number = number / elements if given == "k" else 1 / number
+    if not 0 < number <= 1:
+        raise NotPredictedError(f"reducer_params keep a share of {number:.3g} of the elements")
+    return number
 
 
 def _rank(params: Mapping[str, str]) -> int:

@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from s2sim.study.validate.iterations.row import IterationRow
 
 _NONE = "none"
+# Transports as others call them.
+_CALLED = {
+    "ib": "ib-verbs",
+    "infiniband": "ib-verbs",
+    "rdma": "ib-verbs",
+    "verbs": "ib-verbs",
+    "ethernet": "tcp",
+    "socket": "tcp",
+    "sockets": "tcp",
+    "ipoib": "tcp",
+}
 # Cards of which the driver does not let one reach another's memory over PCIe, nor an interface reach it.
 _NO_PEERS = re.compile(r"\b(rtx )?[2345]0[5-9]0\b", re.IGNORECASE)
 # Cards that came before Skylake: on processors up to Broadwell NCCL lets cards reach each other below a PCIe switch
@@ -59,8 +70,9 @@ def machine_of(row: IterationRow) -> Machine:
 
 
 def _transport(row: IterationRow) -> str:
-    if row.transport not in ("", _NONE):
-        return row.transport
+    given = row.transport.lower()
+    if given not in ("", _NONE):
+        return _CALLED.get(given, given)
     if row.nic_rate_gbps is None:
         raise NotPredictedError("several nodes, and neither transport nor nic_rate_gbps is given")
     return "tcp" if row.nic_rate_gbps <= _ETHERNET_GBPS else "ib-verbs"

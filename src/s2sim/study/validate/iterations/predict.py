@@ -31,11 +31,13 @@ from s2sim.topology.files.hardware import load_gpu
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
+    from s2sim.collectives.libraries.library import Library
     from s2sim.replay.iteration.iterations import Iterations
     from s2sim.study.validate.iterations.row import IterationRow
     from s2sim.topology.files.links import LinkCatalogue
 
-_LIBRARY = replace(choose_library("nccl:timing=measured"), profile=OwnChoice("nccl"))
+_NCCL = replace(choose_library("nccl:timing=measured"), profile=OwnChoice("nccl"))
+_GLOO = "gloo"
 # A message that a row books apart from the rest of its communication has fewer bytes than this.
 _FEW_BYTES = 2**10
 # The second iteration is like all that follow, where a forward pass waits for all of the exchange before it; else the
@@ -72,7 +74,8 @@ class IterationPredictor:
             raise NotPredictedError(str(error)) from None
 
     def _predict(self, row: IterationRow) -> Prediction:
-        timer, gpu_name = self._cluster(row)
+        library = choose_library(f"{_GLOO}:timing=measured") if _GLOO in row.notes.lower() else _NCCL
+        timer, gpu_name = self._cluster(row, library)
         profile = profile_of(row, gpu_name)
         discipline = discipline_of(row)
         option_string = option_string_of(row, profile.parameters)
@@ -85,7 +88,7 @@ class IterationPredictor:
             compute,
             timer,
             gpu,
-            _LIBRARY,
+            library,
             Conditions(
                 slower=np.ones((_ITERATIONS if discipline.waits_for_all else _ITERATIONS_IN_A_ROW, row.workers)),
                 waits_for_all=discipline.waits_for_all,
@@ -117,17 +120,21 @@ class IterationPredictor:
             ran_as=f"{option_string} {discipline.text}",
         )
 
-    def _cluster(self, row: IterationRow) -> tuple[Timer, str]:
+    def _cluster(self, row: IterationRow, library: Library) -> tuple[Timer, str]:
         """Return what times collectives on a row's cluster, and the name of its GPU in the catalogue."""
         machine = machine_of(row)
         shape = shape_of_machine(machine, self._catalogue)
         name = self._catalogue.gpu_name(machine.gpu_model)
         if name is None:
             raise NotPredictedError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
-        key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), row.workers
+        key = (
+            str([(item.field, item.value) for item in shape.quantities if item.field != "name"]),
+            row.workers,
+            library.name,
+        )
         if key not in self._timers:
             cluster = build_cluster(shape, row.workers)
-            self._timers[key] = Timer(cluster, AUTO, Ways(cluster), _LIBRARY.profile)
+            self._timers[key] = Timer(cluster, AUTO, Ways(cluster), library.profile)
         return self._timers[key], name
 
 

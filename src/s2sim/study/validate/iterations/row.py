@@ -13,6 +13,8 @@ from s2sim.study.validate.iterations.notes import noted_ms
 # Whole and sum of the parts differ by less in rows that can be judged.
 _MOST_APART = 0.08
 _MOST = 2**24
+# As people call what compresses nothing.
+_DENSE = ("dense", "none", "baseline", "allreduce")
 _MOST_MS = 1e9
 _MOST_PARAMETERS = 10**13
 
@@ -105,7 +107,7 @@ class IterationRow:
     @property
     def sent_densely(self) -> bool:
         """Whether nothing is compressed."""
-        return self.reducer.lower() in ("dense", "none", "baseline", "allreduce")
+        return self.reducer.lower().startswith(_DENSE)
 
     @property
     def packs(self) -> bool:
