@@ -11,6 +11,7 @@ from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
 from s2sim.collectives.libraries.profile import PLAIN, as_sent
 from s2sim.collectives.schedules.beside import beside_each_other
 from s2sim.collectives.timing.bounds import lower_bound
+from s2sim.collectives.timing.sharing import Sharing
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.collectives.timing.work import check_work
 from s2sim.errors import OptionError
@@ -46,6 +47,8 @@ class GroupsTimer(Timer):
         As of a `Timer`; ``ways`` are those of ``cluster``.
     alone : Timer, optional
         That of the first group with no other.
+    sets : int64 array, shape (groups,), optional
+        Which groups are known to share links, see `Sharing`.
 
     Attributes
     ----------
@@ -64,11 +67,13 @@ class GroupsTimer(Timer):
         profile: Profile = PLAIN,
         *,
         alone: Timer | None = None,
+        sets: Ints | None = None,
     ) -> None:
         everyone, first = tuple(members.reshape(-1).tolist()), tuple(members[0].tolist())
         super().__init__(cluster.within(everyone), algorithm, ways.within(everyone) if ways else None, profile)
         self._members = np.arange(members.size, dtype=np.int64).reshape(members.shape)
         self._kinds = _placed_alike(self.cluster, self._members)
+        self._sharing = Sharing(self.cluster, self._members, sets)
         self._refuse_servers()
         self.alone = alone or Timer(cluster.within(first), algorithm, ways.within(first) if ways else None, profile)
 
@@ -106,6 +111,7 @@ class GroupsTimer(Timer):
                 self._ways,
                 self.profile,
                 alone=self.alone.within(ranks),
+                sets=self._sharing.sets,
             )
         return self._within[ranks]
 
@@ -119,6 +125,7 @@ class GroupsTimer(Timer):
                 self._ways,
                 profile,
                 alone=self.alone.with_profile(profile),
+                sets=self._sharing.sets,
             )
             other._by_profile = self._by_profile
             self._by_profile[profile] = other
@@ -136,14 +143,19 @@ class GroupsTimer(Timer):
         """Return what all groups do when each does what is fastest for the first one alone, and why that."""
         alone = self.alone.time(demand)
         parts = [(self._as_alone(alone.schedule, kind[0]), kind) for kind in self._kinds]
-        schedule = beside_each_other(parts)
+        # Groups that share no link with those that are timed, and are placed alike, take as long as these.
+        timed = beside_each_other(self._sharing.one_of_each(parts))
+        schedule = replace(timed, beside=self.cluster.workers - self.workers)
         check_work(schedule, len(self.cluster.fabric))
         return [schedule], f"for one group alone: {alone.why}" if self.groups > 1 else alone.why
 
     def _as_alone(self, alone: Schedule, group: int) -> Schedule:
         """Return the schedule of one group by the algorithm and the protocol of another one's."""
         view, demand = self.cluster.within(self._members[group]), alone.demand
-        plain = make_algorithm(alone.algorithm, demand.kind).schedule(demand, view)
+        asked, name = self._algorithm, alone.algorithm.partition(":")[0]
+        # A schedule does not tell all options that were asked for.
+        given = not isinstance(asked, str) and asked.name == name and option_text(asked) != name
+        plain = make_algorithm(asked if given else alone.algorithm, demand.kind).schedule(demand, view)
         profiles = self.profile.protocols(plain, view)
         profile = next((each for each in profiles if each.protocol == alone.protocol), profiles[-1])
         return as_sent(plain, view, profile)
