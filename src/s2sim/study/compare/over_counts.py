@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.study.compare.choice import WORTHWHILE
 from s2sim.study.measuring.verdict_row import CountPays
-from s2sim.study.scenario.training import resolve_training
+from s2sim.study.scenario.training import training_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,13 @@ def over_batches(spec: RunSpec, dense: Executed, others: dict[str, Executed]) ->
 
     def time_ps(executed: Executed, batch: int) -> int:
         scenario = executed.scenario
-        other = resolve_training(replace(spec, batch=batch), scenario.gpu)
+        other = training_on(
+            replace(spec, batch=batch),
+            scenario,
+            scenario.gpu,
+            scenario.library.profile,
+            executed.recording.workers,
+        )
         return replace(executed, scenario=replace(scenario, training=other)).judged_ps
 
     def pays(executed: Executed, batch: int) -> bool:

@@ -14,7 +14,7 @@ from s2sim.study.scenario.every import asked_or_all
 from s2sim.study.scenario.groups import same_groups
 from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.study.scenario.memory import check_ranks
-from s2sim.study.scenario.training import resolve_training, shared_out
+from s2sim.study.scenario.training import training_on
 from s2sim.units import parse_option, parse_time_ps
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     # A library treats GPUs by their generation: it is told of those that run, not of those that the file has.
     shape = where.shape if spec.gpu is None else replace(where.shape, gpu=spec.gpu)
     machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
-    training = resolve_training(spec, machines.gpu)
-    if training is not None and where.groups is not None:
-        training = shared_out(training, where, machines.library.profile, ranks)
+    training = training_on(spec, where, machines.gpu, machines.library.profile, ranks)
     if spec.model is not None:
         target = load_model(spec.model)
     if training is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from s2sim.collectives.libraries.profile import PLAIN
@@ -12,6 +13,7 @@ from s2sim.units import PS_PER_S, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.collectives.libraries.profile import Profile as LibraryProfile
+    from s2sim.collectives.timing.timer import Timer
     from s2sim.profiles.profile import Profile
     from s2sim.profiles.share import Share
     from s2sim.study.scenario.groups import Groups
@@ -44,13 +46,13 @@ def share_on(
     """
 
     def all_reduce_ps(size_bytes: int) -> int:
-        timer = GroupsTimer(cluster, groups.of("tp"), profile=library)
-        return timer.time(Demand("all_reduce", (size_bytes,) * groups.tp, 1)).duration_ps
+        demand = Demand("all_reduce", (size_bytes,) * groups.tp, 1)
+        return _timer(cluster, groups, "tp", library).time(demand).duration_ps
 
     def send_ps(size_bytes: int) -> int:
-        timer = GroupsTimer(cluster, groups.of("pp"), profile=library)
         # The last stage sends nothing on.
-        return timer.time(Demand("send_recv", (*(size_bytes,) * (groups.pp - 1), 0), 1)).duration_ps
+        demand = Demand("send_recv", (*(size_bytes,) * (groups.pp - 1), 0), 1)
+        return _timer(cluster, groups, "pp", library).time(demand).duration_ps
 
     return share_of_rank(
         profile,
@@ -61,6 +63,12 @@ def share_on(
         all_reduce_ps=all_reduce_ps,
         send_ps=send_ps,
     )
+
+
+# Mini-batches are tried one after the other on one cluster.
+@lru_cache(maxsize=4)
+def _timer(cluster: Cluster, groups: Groups, kind: str, library: LibraryProfile) -> Timer:
+    return GroupsTimer(cluster, groups.of(kind), profile=library)
 
 
 def share_notes(share: Share, groups: Groups) -> tuple[str, ...]:

@@ -178,8 +178,11 @@ def resolve_training(spec: RunSpec, gpu: Gpu) -> Training | None:
     )
 
 
-def shared_out(training: Training, where: Scenario, library: LibraryProfile, ranks: int) -> Training:
-    """Return iterations of one rank of those that share the model, with ``ranks`` replicas of it on the cluster."""
+def training_on(spec: RunSpec, where: Scenario, gpu: Gpu, library: LibraryProfile, ranks: int) -> Training | None:
+    """Return how iterations run where ``ranks`` hold the same; of those that share a model, how one's do."""
+    training = resolve_training(spec, gpu)
+    if training is None or where.groups is None:
+        return training
     groups, cluster = where.all_groups(ranks)
     share = share_on(
         training.profile,
