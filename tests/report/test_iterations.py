@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from s2sim.report.figures.colours import PARTS
+from s2sim.report.figures.error import error_figure
 from s2sim.report.figures.iterations import HIDDEN, STACKED, iterations_figure
 from s2sim.report.figures.scaling import scaling_figure
 from s2sim.report.tables.html import result_html
 from s2sim.report.tables.iteration_parts import iteration_grids, scaling_efficiencies
 from s2sim.report.tables.screen import result_text
+from s2sim.study.compare.pareto_front import fronts
 
 from .conftest import iterating, iterating_rows
 
@@ -115,6 +117,20 @@ def test_texts_of_bars_stay_in_the_picture():
     (legend,) = (part.legends[0] for part in figure.subfigs[1].subfigs if part.legends)
     assert legend.get_window_extent().x0 >= 0
     assert legend.get_window_extent().x1 <= right
+
+
+def test_errors_stand_against_the_time_of_iterations():
+    rows = iterating_rows()
+    figure = error_figure({64: rows}, {64: fronts(rows)})
+    titles = [axes.get_xlabel() for axes in figure.axes]
+    assert "time of an iteration" in titles
+    assert "time of the communication phase" not in titles
+    main = figure.axes[1]
+    drawn = {x for line in main.lines if not line.get_label().startswith("_") for x in line.get_xdata().tolist()}
+    assert drawn == {row.iteration.total_s for row in rows if not row.exact}
+    # As narrow a range as that has ticks to read it by.
+    assert len(main.get_xticks()) >= 3
+    assert "signsgd" in fronts(rows)[1]
 
 
 def test_scaling_shows_efficiency_of_iterations(scaled_iterations):

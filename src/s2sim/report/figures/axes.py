@@ -121,11 +121,16 @@ def set_log(
     unit : float
         Ticks are round numbers of this.
     """
-    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+    from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
 
     axes.set(**{f"{which}scale": "log", f"{which}lim": limits})
     axis = axes.xaxis if which == "x" else axes.yaxis
     ticks = log_ticks(*limits, unit, most)
+    if len(ticks) < 2:
+        # Round numbers of a decade are too far from each other.
+        low, high = limits
+        evenly = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(low / unit, high / unit)
+        ticks = [float(tick) * unit for tick in evenly if low <= tick * unit <= high]
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_major_formatter(FixedFormatter([text(tick) for tick in ticks]))
     axis.set_minor_locator(NullLocator())

@@ -25,6 +25,7 @@ from s2sim.report.figures.figure_file import one_look
 from s2sim.report.figures.front import draw_steps, ring, steps_of
 from s2sim.report.figures.head import headed
 from s2sim.report.figures.labels import Label, place_labels
+from s2sim.report.tables.iteration_parts import iteration_of
 from s2sim.report.tables.texts import ENDS_WITH
 from s2sim.study.measuring.result import ROUNDING_ERROR
 from s2sim.units import format_bytes, format_seconds
@@ -59,11 +60,13 @@ class _Quantity(NamedTuple):
 _SENT = _Quantity("bytes sent by the rank that sends most", lambda row: row.bytes_sent_per_rank, format_bytes)
 _PAYLOAD = _Quantity("bytes that it would hand to a network", lambda row: row.payload_bytes_per_rank, format_bytes)
 _TIME = _Quantity("time of the communication phase", lambda row: row.total_s, format_seconds)
+_ITERATION = _Quantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds)
 
 
 def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
     """Return what errors are shown against: one rank alone sends nothing."""
-    return (_PAYLOAD if all(row.workers == 1 for row in rows) else _SENT), _TIME
+    time = _TIME if any(row.iteration is None for row in rows) else _ITERATION
+    return (_PAYLOAD if all(row.workers == 1 for row in rows) else _SENT), time
 
 
 class _Panels(NamedTuple):

@@ -46,6 +46,8 @@ def _exposed_text(exposed_s: float, work_s: float) -> str:
 
 def _comparison_grid(rows: Sequence[Row]) -> Grid:
     first = "; first step, no feedback" if any(row.steps for row in rows) else ""
+    if rows[0].iteration is not None:
+        first = ", if all gradients were there at once"
     return tabulate(
         f"{marked_workers(rows[0])}: phases of the slowest rank, and bound{first}",
         rows,

@@ -31,11 +31,11 @@ def front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
 
 
 def fronts(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the fronts of error and bytes, and of error and time."""
+    """Return the fronts of error and bytes, and of error and time: of iterations where they were simulated."""
     # One rank alone sends nothing: what it would hand to a network stands for that.
     alone = rows[0].workers == 1
     by_bytes = front(rows, lambda row: row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank)
-    return by_bytes, front(rows, lambda row: row.total_s)
+    return by_bytes, front(rows, lambda row: row.total_s if row.iteration is None else row.iteration.total_s)
 
 
 def _error(row: Row) -> float:
