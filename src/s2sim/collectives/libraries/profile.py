@@ -9,8 +9,9 @@ from s2sim.collectives.schedules.schedule import LazySteps, Round
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
+    from s2sim.collectives.libraries.kept import KeptPatterns
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads
     from s2sim.collectives.schedules.per_message import PerMessage
@@ -29,6 +30,13 @@ class Profile:
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return what is added to each message of one round of a schedule on a cluster; None for nothing."""
+
+    def told_by(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Hashable | None:
+        """Return on what overheads of a round depend beside its pattern; None where they may depend on anything.
+
+        Rounds of equal patterns of which it tells the same have the same overheads, also on clusters that differ in
+        rates alone.
+        """
 
     def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int:
         """Return what passes before the first byte of a launch, in picoseconds: the sum of `launch_made_of`."""
@@ -82,12 +90,13 @@ PLAIN = Profile()
 _KEPT_PATTERNS = 64
 
 
-def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile) -> Schedule:
+def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile, kept: KeptPatterns | None = None) -> Schedule:
     """Return a schedule as a library of this profile sends it on a cluster.
 
     Rounds take the bytes that the library makes of them, their patterns carry the latency and limits that `find_routes`
     adds to the ways, and the launch comes before the first of them: whoever runs what comes out need know of no
-    profile.
+    profile. Patterns that are ``kept`` of other schedules on this cluster, or on one that differs from it in rates
+    alone, are taken from there.
     """
     if profile == PLAIN:
         return schedule
@@ -97,6 +106,10 @@ def as_sent(schedule: Schedule, cluster: Cluster, profile: Profile) -> Schedule:
     patterns: dict[tuple[Pattern, bytes], Pattern] = {}
 
     def send(sent: Round) -> Round:
+        told = None if kept is None or not sent.pattern.messages else profile.told_by(sent, schedule, cluster)
+        if kept is not None and told is not None:
+            pattern = kept.of(sent.pattern, told, lambda: profile.overheads(sent, schedule, cluster))
+            return sent if pattern.overheads is None else Round(pattern, sent.bytes * pattern.overheads.factor)
         found = profile.overheads(sent, schedule, cluster) if sent.pattern.messages else None
         if found is None:
             return sent

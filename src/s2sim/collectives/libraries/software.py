@@ -21,6 +21,8 @@ from s2sim.collectives.schedules.trees import tree_channels
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from s2sim.collectives.libraries.constants import Constants, Own, Protocol
     from s2sim.collectives.libraries.version import Version
     from s2sim.collectives.schedules.clock import Clock
@@ -181,6 +183,18 @@ class Software(Profile):
         most = generation.channels if generation is not None and linked else _UNLINKED_CHANNELS
         return max(1, min(most, ceil(demand.buffer_bytes / self._plain.part_bytes)))
 
+    def told_by(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Hashable | None:
+        """Return all that `overheads` look at; those of switches depend on rates and sizes."""
+        if sent.pattern.through_switch:
+            return None
+        # The only rates that limits follow, see `each_hop`.
+        to_hosts = tuple(spec.pcie.rate_Bps if spec.pcie else 0.0 for spec in cluster.dims.node_set.specs)
+        announced = self._announced(sent, schedule, cluster)
+        whole = schedule.stage.whole
+        around = schedule.algorithm.partition(":")[0] == "ring"
+        pipeline = None if whole is None else (schedule.demand.kind == "all_reduce", whole.key)
+        return self, to_hosts, announced, around, pipeline
+
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return what hops and protocol add; rounds of rings and pipelines have a clock."""
         pattern, whole = sent.pattern, schedule.stage.whole
@@ -189,9 +203,7 @@ class Software(Profile):
         announced = self._announced(sent, schedule, cluster)
         if whole is not None:
             channels = "tree" if schedule.demand.kind == "all_reduce" else ""
-            every = _each_message(
-                self, whole.round.pattern, cluster, channels, self._announced(sent, schedule, cluster)
-            )
+            every = _each_message(self, whole.round.pattern, cluster, channels, announced)
             found = every.take(pattern.part_of[1]) if pattern.part_of else every
             return replace(found, clock=_pipeline_clock(whole, every, cluster))
         channels = "ring" if schedule.algorithm.partition(":")[0] == "ring" else ""

@@ -257,7 +257,7 @@ class Timer:
         schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
         check_work(schedule, len(self.cluster.fabric))
         profiles = self.profile.protocols(schedule, self.cluster)
-        return [as_sent(schedule, self.cluster, profile) for profile in profiles]
+        return [as_sent(schedule, self.cluster, profile, self._ways.sent) for profile in profiles]
 
     def _possible(self, names: Sequence[str], demand: Demand) -> list[Schedule]:
         """Return the schedules of those algorithms that do not refuse this many ranks on this cluster."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.libraries.kept import KeptPatterns
 from s2sim.collectives.schedules.schedule import Legs, Pattern
 from s2sim.topology.routes import stack
 
@@ -192,6 +193,8 @@ class Ways:
     ----------
     searches : int
         How often routes were looked for.
+    sent : KeptPatterns
+        What libraries add to patterns.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -200,6 +203,7 @@ class Ways:
         self._crossings = 0
         self._within: dict[tuple[int, ...], Ways] = {}
         self.searches = 0
+        self.sent = KeptPatterns()
 
     def within(self, ranks: tuple[int, ...]) -> Ways:
         """Return the ways of a group of some ranks, numbered from 0."""

@@ -1,0 +1,63 @@
+"""What a library adds to a pattern is found once for all sizes and rates, and is what it would be alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from s2sim.collectives.libraries.hops import each_hop
+from s2sim.collectives.libraries.software import Software
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.timing.ways import Ways
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.shape import with_rate
+
+KINDS = ("all_reduce", "all_gather", "broadcast", "all_to_all")
+SIZES = (1 << 10, 1 << 18, 1 << 24)
+
+
+def demands(workers):
+    for kind in KINDS:
+        for size in SIZES:
+            yield Demand(kind, (size if kind in ("all_reduce", "broadcast") else size // workers,) * workers, 4)
+
+
+@pytest.mark.parametrize(
+    ("topology", "workers", "field", "rates_Bps"),
+    [
+        ("dgx-a100", 16, "nic.rate", (1e9, 25e9)),
+        ("a100-pcie-8", 8, "pcie.rate", (1e9, 30e9)),
+        ("summit", 12, "nic.rate", (1e9, 12e9)),
+    ],
+)
+def test_other_sizes_and_rates_take_what_is_kept_and_the_same_time(topology, workers, field, rates_Bps):
+    clusters = [build_cluster(with_rate(load_shape(topology), field, rate), workers) for rate in rates_Bps]
+    ways = Ways(clusters[0])
+    for cluster in clusters:
+        together = Timer(cluster, ways=ways, profile=Software("nccl"))
+        for demand in demands(workers):
+            alone = Timer(cluster, profile=Software("nccl")).time(demand)
+            kept = together.time(demand)
+            assert (kept.duration_ps, kept.schedule.text) == (alone.duration_ps, alone.schedule.text)
+            for own, other in zip(kept.schedule.steps, alone.schedule.steps, strict=True):
+                assert own.round.pattern.key == other.round.pattern.key
+                assert own.round.bytes.tolist() == other.round.bytes.tolist()
+
+
+def test_nothing_is_found_twice(monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        "s2sim.collectives.libraries.software.each_hop", lambda *a, **k: found.append(1) or each_hop(*a, **k)
+    )
+    shape = load_shape("dgx-a100")
+    ways, counts = None, []
+    for rate_Bps in (1e9, 25e9, 100e9):
+        cluster = build_cluster(with_rate(shape, "nic.rate", rate_Bps), 32)
+        ways = ways or Ways(cluster)
+        timer = Timer(cluster, ways=ways, profile=Software("nccl"))
+        for elements in (1 << 18, 3 << 18):
+            timer.time(Demand("all_gather", (elements,) * 32, 4))
+        counts.append(len(found))
+    assert counts[0] > 0
+    assert counts == counts[:1] * 3
