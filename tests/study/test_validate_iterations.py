@@ -196,6 +196,27 @@ def test_a_reducer_is_called_faster_or_slower_than_its_dense_row(tmp_path):
     assert result.by_source[0].calls.right_share == 0.5
 
 
+def test_a_wrong_prediction_says_what_its_row_tells(tmp_path):
+    quick = {"nodes": "1", "gpus_per_node": "2", "intra_interconnect": "NVLink2", "transport": "none"}
+    few = {"reducer": "topk", "dense_pair": "dense"}
+    folder = write_iterations(
+        tmp_path / "folder",
+        iteration(**quick),
+        iteration(**quick | few | {"id": "waits", "notes": "norm_exchange_ms=80"}),
+        iteration(**quick | {"id": "fits", "iteration_ms": "115"}),
+        iteration(**quick | {"id": "computes", "forward_ms": "", "backward_ms": "", "iteration_ms": "900"}),
+        iteration(id="tensors", overlap_kind="wfbp", nic_rate_gbps="100", transport="ib-verbs"),
+        iteration(id="network", nic_rate_gbps="100", transport="ib-verbs", comm_ms="100"),
+    )
+    dense, waits, fits, computes, tensors, network = validate_iterations(str(folder)).iterations
+    assert waits.likely_why == "80 ms of it are a message of few bytes: ranks wait for slower ones"
+    assert dense.likely_why.startswith("a message of few bytes takes up to 80 ms in this set-up")
+    assert fits.likely_why is None
+    assert computes.likely_why.startswith("its row does not say what it computes")
+    assert tensors.likely_why.startswith("each tensor starts later")
+    assert network.likely_why == "its network or host memory is slower than those of its class"
+
+
 @pytest.mark.parametrize(
     ("cells", "option_string"),
     [

@@ -53,7 +53,7 @@ def validate_iterations(folder: str | None = None, progress: Progress = SILENT) 
     progress.stop()
     complete = len(found) == len(rows)
     found += [_unpredicted(each, _TURN) for each in rows[len(found) :]]
-    called = _with_calls(rows, found)
+    called = _with_reasons(rows, _with_calls(rows, found))
     sources = by_source(called)
     return IterationsResult(
         headline=f"{len(called)} iterations of {len(sources)} sources in {path.resolve().name}",
@@ -75,7 +75,7 @@ def _predicted(measured: Measured, predictor: IterationPredictor) -> IterationEr
     except S2SimError as error:
         return _unpredicted(measured, str(error))
     contradiction = row.contradiction
-    scored = replace(
+    return replace(
         _unpredicted(measured, contradiction),
         predicted=True,
         reason=contradiction or None,
@@ -85,7 +85,6 @@ def _predicted(measured: Measured, predictor: IterationPredictor) -> IterationEr
         communication_s=found.communication_s,
         codec_s=found.codec_s,
     )
-    return replace(scored, likely_why=likely_why(row, scored))
 
 
 def _unpredicted(measured: Measured, reason: str) -> IterationError:
@@ -125,6 +124,21 @@ def _with_calls(rows: Sequence[Measured], found: Sequence[IterationError]) -> li
             )
         )
     return called
+
+
+def _with_reasons(rows: Sequence[Measured], found: Sequence[IterationError]) -> list[IterationError]:
+    """Return rows with what explains their errors, of which dense ones learn from those compared with them."""
+    waited_ms: dict[str, float] = {}
+    for measured in rows:
+        if measured.row is not None:
+            pair = measured.row.dense_pair
+            waited_ms[pair] = max(waited_ms.get(pair, 0.0), measured.row.first_message_ms or 0.0)
+    return [
+        each
+        if measured.row is None
+        else replace(each, likely_why=likely_why(measured.row, each, waited_ms.get(each.id, 0.0)))
+        for measured, each in zip(rows, found, strict=True)
+    ]
 
 
 def _faster(time_s: float | None, other_s: float | None) -> bool | None:
