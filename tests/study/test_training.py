@@ -159,3 +159,24 @@ def test_every_row_shows_its_bound_and_how_long_ranks_wait():
                 assert not waits or "compute_cv" in options
                 # On a slow network ranks may find it busy whenever they come.
                 assert waits or "compute_cv" not in options or rate == "10Gbps"
+
+
+def test_measured_compute_times_take_the_place_of_stated_ones(tmp_path):
+    path = tmp_path / "times.csv"
+    path.write_text("100,100\n100,300\n\n")
+    rows = run(workers=4, compute_times=str(path), reducers=("fp16",), iterations=3, profile="resnet-50").rows
+    for row in rows:
+        assert row.iteration.iterations == 3
+        # Ranks take the two columns in turn; the slower of them is waited for.
+        assert row.iteration_s > 0.3
+        assert row.iteration.forward + row.iteration.backward == pytest.approx(0.3, rel=0.05)
+        assert row.iteration.waiting_mean > 0.01
+    for text, said in (("", "no row"), ("1,x\n", "'x'"), ("1,-2\n", "'-2'"), ("1,2\n1\n", "row 2"), ("nan\n", "'nan'")):
+        path.write_text(text)
+        with pytest.raises(S2SimError, match=r"times\.csv") as raised:
+            run(compute_times=str(path))
+        assert said in str(raised.value)
+    with pytest.raises(S2SimError, match="leave one"):
+        run(compute_times=str(path), compute_cv=0.1)
+    with pytest.raises(S2SimError, match=r"missing\.csv"):
+        run(compute_times=str(tmp_path / "missing.csv"))

@@ -79,6 +79,16 @@ GroupsOption = Annotated[
         show_default="replicas alone",
     ),
 ]
+ComputeTimesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=_PANEL,
+        help="CSV of measured forward and backward times in ms, a row an iteration and a column a rank, in turn where "
+        "there are fewer.",
+        show_default="all ranks alike",
+    ),
+]
 IterationsOption = Annotated[
     int | None,
     typer.Option(

@@ -11,6 +11,7 @@ from s2sim.cli.iteration_options import (
     AccumulateOption,
     BatchOption,
     ComputeCvOption,
+    ComputeTimesOption,
     DisciplineOption,
     GroupsOption,
     HostLoopOption,
@@ -124,6 +125,7 @@ def run_command(
     streams: StreamsOption = 1,
     host_loop: HostLoopOption = None,
     compute_cv: ComputeCvOption = 0.0,
+    compute_times: ComputeTimesOption = None,
     iterations: IterationsOption = None,
     groups: GroupsOption = None,
     max_error: MaxErrorOption = None,
@@ -218,6 +220,7 @@ def run_command(
             streams=streams,
             host_loop=host_loop,
             compute_cv=compute_cv,
+            compute_times=compute_times,
             iterations=iterations,
             groups=groups,
         )

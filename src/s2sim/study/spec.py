@@ -100,6 +100,8 @@ class RunSpec(ClusterSpec):
         Time that a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded.
     compute_cv : float
         Standard deviation of ranks' compute times over their mean.
+    compute_times : str or None
+        Path of a CSV file with measured compute times in milliseconds: a row an iteration, a column a rank.
     iterations : int or None
         Iterations that are simulated; None for as many as are needed.
     groups : str or None
@@ -128,6 +130,7 @@ class RunSpec(ClusterSpec):
     streams: int = 1
     host_loop: str | None = None
     compute_cv: float = 0.0
+    compute_times: str | None = None
     iterations: int | None = None
     groups: str | None = None
 
@@ -200,13 +203,18 @@ def _check_training(spec: RunSpec) -> None:
         raise OptionError(f"--streams {spec.streams}: codec work shares a stream with compute (1) or has its own (2)")
     if not 0 <= spec.compute_cv <= 1:
         raise OptionError(f"--compute-cv {spec.compute_cv} must lie between 0 and 1: 0.05 for 5 % of the mean")
-    if spec.profile is None:
-        return
+    if spec.compute_cv and spec.compute_times is not None:
+        raise OptionError("--compute-cv draws what --compute-times gives: leave one of them out")
+    if spec.profile is not None:
+        _check_beside_profile(spec, spec.profile)
+
+
+def _check_beside_profile(spec: RunSpec, profile: str) -> None:
     if spec.compute is not None:
-        raise OptionError(f"--compute {spec.compute} and --profile {spec.profile} both say what is computed: give one")
+        raise OptionError(f"--compute {spec.compute} and --profile {profile} both say what is computed: give one")
     if spec.scale_to is not None:
-        raise OptionError(f"--scale-to {spec.scale_to} is not the size of the profile {spec.profile}: leave one out")
-    if spec.model is not None and spec.model != spec.profile:
-        raise OptionError(f"--model {spec.model} is not the model of --profile {spec.profile}: leave one out")
+        raise OptionError(f"--scale-to {spec.scale_to} is not the size of the profile {profile}: leave one out")
+    if spec.model is not None and spec.model != profile:
+        raise OptionError(f"--model {spec.model} is not the model of --profile {profile}: leave one out")
     if spec.steps > 1:
         raise OptionError(f"--steps {spec.steps} follows gradients without iterations: leave it or --profile out")

@@ -57,6 +57,8 @@ def _iteration_notes(scenario: ReducerScenario, training: Training, recorded: Se
             f"ranks' compute times vary by {training.compute_cv:.0%} from iteration to iteration (lognormal): times "
             "are those of the median iteration"
         )
+    if training.compute_times_ms:
+        notes.append("ranks compute as long as measured times say: times are those of the median iteration")
     notes.append(f"exchange by {training.discipline.text}, {_streams(training)}; {_kernels(scenario)}")
     waiting = [item.option_string for item in recorded if item.reducer.traits.scope == "gradient"]
     if waiting and any(len(item.exchange) > 1 for item in recorded):

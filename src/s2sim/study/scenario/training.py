@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import log, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +17,8 @@ from s2sim.replay.iteration.compute import Compute
 from s2sim.replay.iteration.conditions import Conditions
 from s2sim.replay.iteration.disciplines.discipline import ReadyTensors
 from s2sim.replay.iteration.disciplines.registry import make_discipline
-from s2sim.seeds import named_generator
 from s2sim.study.scenario.shares import share_notes, share_on
+from s2sim.study.scenario.unequal_compute import as_measured, drawn, read_compute_times
 from s2sim.units import parse_option, parse_time_ps
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ DEFAULT_DISCIPLINE = "ddp"
 """What PyTorch does unless told otherwise."""
 
 _BYTES: dict[Held, int] = {"fp32": 4, "bf16": 2}
+_PS_PER_MS = 10**9
 # Iterations that run where they differ by chance, and where one reaches into the next.
 _BY_CHANCE, _IN_A_ROW = 20, 5
 
@@ -59,6 +59,8 @@ class Training:
         Mini-batches before gradients are exchanged.
     compute_cv : float
         Standard deviation of a rank's compute time over its mean, by a lognormal distribution.
+    compute_times_ms : tuple of tuple of float
+        Forward and backward times of the ranks in each iteration, as measured; empty where nobody gave them.
     iterations : int or None
         How many are simulated; None for as many as are needed.
     value_bytes : int
@@ -75,6 +77,7 @@ class Training:
     host_loop_ps: int
     accumulate: int
     compute_cv: float
+    compute_times_ms: tuple[tuple[float, ...], ...]
     iterations: int | None
     value_bytes: int = 4
     idle_ps: int = 0
@@ -98,14 +101,14 @@ class Training:
 
     def conditions(self, workers: int, period: int, seed: int) -> Conditions:
         """Return how iterations run on so many ranks that do the same again after ``period`` of them."""
-        varied = self.compute_cv > 0
-        wanted = _BY_CHANCE if varied else 1 if self.discipline.waits_for_all else _IN_A_ROW
-        periods = -(-(self.iterations or wanted) // period)
-        slower = np.ones((periods * period, workers))
-        if varied:
-            sigma = sqrt(log(1 + self.compute_cv**2))
-            draws = named_generator(seed, "compute").standard_normal(slower.shape)
-            slower = np.exp(sigma * draws - sigma**2 / 2)
+        wanted = 1 if self.discipline.waits_for_all else _IN_A_ROW
+        if self.compute_cv or self.compute_times_ms:
+            wanted = len(self.compute_times_ms) or _BY_CHANCE
+        iterations = -(-(self.iterations or wanted) // period) * period
+        slower = drawn(iterations, workers, self.compute_cv, seed)
+        if self.compute_times_ms:
+            stated_ms = self.accumulate * (self.profile.forward_ps + self.profile.backward_ps) / _PS_PER_MS
+            slower = as_measured(self.compute_times_ms, iterations, workers, stated_ms)
         return Conditions(
             slower=slower,
             waits_for_all=self.discipline.waits_for_all,
@@ -156,6 +159,7 @@ def resolve_training(spec: RunSpec, gpu: Gpu) -> Training | None:
         "--streams": spec.streams != 1,
         "--host-loop": spec.host_loop is not None,
         "--compute-cv": spec.compute_cv != 0,
+        "--compute-times": spec.compute_times is not None,
         "--iterations": spec.iterations is not None,
     }
     if name is None:
@@ -173,6 +177,7 @@ def resolve_training(spec: RunSpec, gpu: Gpu) -> Training | None:
         host_loop_ps=0 if spec.host_loop is None else parse_option("--host-loop", parse_time_ps, spec.host_loop),
         accumulate=spec.accumulate,
         compute_cv=spec.compute_cv,
+        compute_times_ms=() if spec.compute_times is None else read_compute_times(spec.compute_times),
         iterations=spec.iterations,
         value_bytes=VALUE_BYTES[options.precision or opened.file.precision],
     )
