@@ -108,7 +108,7 @@ def build(cls: type[T], options: Mapping[str, str], owner: str, **given: Any) ->
     class's own check refuses.
     """
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     values = {}
     for key, text in options.items():
         if key not in fields:
@@ -142,11 +142,17 @@ def check_shares(instance: Any, owner: str, *keys: str) -> None:
 
 
 @cache
+def _hints(cls: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields."""
+    return get_type_hints(cls)
+
+
+@cache
 def _literals(cls: type) -> dict[str, Any]:
     """Return the fields of a dataclass that have choices, with these."""
     return {
         key: choices
-        for key, annotation in get_type_hints(cls).items()
+        for key, annotation in _hints(cls).items()
         for choices in (annotation, *get_args(annotation))
         if get_origin(choices) is Literal
     }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from operator import add
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,7 +98,13 @@ class Local:
     to_gpu_bytes: int = 0
 
     def __add__(self, other: Local) -> Local:
-        return Local(*map(add, astuple(self), astuple(other)))
+        return Local(
+            self.gpu_bytes + other.gpu_bytes,
+            self.kernels + other.kernels,
+            self.host_syncs + other.host_syncs,
+            self.to_host_bytes + other.to_host_bytes,
+            self.to_gpu_bytes + other.to_gpu_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,10 @@ class _Iterating:
     def _make_communicators(self, library: Library) -> tuple[Communicators, Disturbance | None]:
         """Return what executes all calls of all iterations, those of one exchange after those of the one before."""
         cluster, exchanges = self._timer.cluster, self._iterations // self._period
-        plans = [make_plan(leaving.recording, library) for leaving in self._exchange]
+        # Buckets that are alike share a recording.
+        known = {id(leaving.recording): leaving.recording for leaving in self._exchange}
+        of_recording = {key: make_plan(recording, library) for key, recording in known.items()}
+        plans = [of_recording[id(leaving.recording)] for leaving in self._exchange]
         self._first_calls = [0]
         priorities: list[int] = []
         for leaving, plan in zip(self._exchange, plans, strict=True):
@@ -208,12 +211,15 @@ class _Iterating:
         found: dict[object, _Ranks] = {}
         of_rank = []
         settings = self._conditions
+        # Ranks with equal scripts have equal numbers in each recording; buckets that are alike share one.
+        recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}.values()
+        numbers = [_numbered(recording.scripts) for recording in recordings]
         for rank in range(self._timer.workers):
-            scripts = tuple(leaving.recording.scripts[rank] for leaving in self._exchange)
             slower = tuple((settings.slower[:, rank] * self._factors[rank]).tolist())
             late_ps = int(self._late_ps[rank])
-            key = (scripts, slower, late_ps)
+            key = (tuple(each[rank] for each in numbers), slower, late_ps)
             if key not in found:
+                scripts = tuple(leaving.recording.scripts[rank] for leaving in self._exchange)
                 device = Device(self._env, settings.streams, self._compute.memory_bound)
                 found[key] = _Ranks(scripts, slower, float(self._factors[rank]), late_ps, device, rank)
             found[key].ranks += 1
@@ -361,6 +367,12 @@ class _Iterating:
             share = len(leaving.bucket.tensors) / max(1, len(self._compute.backward_ps))
             yield ranks.device.run("optimizer", ceil(self._compute.optimizer_ps * share))
         ranks.programs -= 1
+
+
+def _numbered(scripts: Sequence[Script]) -> list[int]:
+    """Return a number for each script, the same for equal ones."""
+    known: dict[Script, int] = {}
+    return [known.setdefault(script, len(known)) for script in scripts]
 
 
 def _spent(ranks: _Ranks, by_call: Mapping[int, Completed]) -> Spent:
