@@ -143,3 +143,12 @@ def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypat
     reducers = [AskedReducer("topka2a", make_reducer("topka2a"), optional=True)]
     found, refused = record_buckets(reducers, small, layers, PARTS, seed=0)
     assert (found, refused[0].reducer) == ([], "topka2a")
+
+
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+@pytest.mark.parametrize("text", ["dense", "fp16", "topk:density=0.01", "union:layers=all", "qsgd"])
+def test_layers_that_are_too_wide_for_a_row_of_each_run_as_vectors(text, monkeypatch):
+    monkeypatch.setattr(scaling, "_DENSE_ELEMENTS", ELEMENTS * RANKS)
+    monkeypatch.setattr("s2sim.study.extrapolate.scaled_buckets._MOST_BY_ROWS", 0)
+    layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
+    compare(text, layers, (Bucket((0, 1, 2, 3, 4)),), dense({"x": (300, 40), "y": (1000,)}), dense(LAYERS), WITHIN)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # Bits of a byte, blocks of 256, a thousand: whole numbers where vectors have multiples of these.
 _WHOLE = (32_000, 8_000, 1_000)
 _LEAST_SIDE = 32
+LEAST_ELEMENTS = _WHOLE[-1]
+"""A dense layer of no more elements runs as large as it is, where there is room for all."""
 
 
 def scale_to_part(
@@ -44,6 +46,7 @@ def scale_to_part(
     matrices: Collection[str] = (),
     least_side: int = 0,
     unit: int = 1,
+    least: int = LEAST_ELEMENTS,
 ) -> Scaling:
     """Return the scaling to some layers of a model, with the statistics of ``like``.
 
@@ -61,8 +64,10 @@ def scale_to_part(
         A side of a matrix that is no shorter stays so.
     unit : int
         Other dense layers that are smaller than in the model have multiples of so many elements.
+    least : int
+        A dense layer of no more elements runs as large as it is.
     """
-    copies = _copies(layers, elements, matrices, least_side, unit)
+    copies = _copies(layers, elements, matrices, least_side, unit, least)
     make = partial(like_layers, layers=layers, tables=tables, copies=copies)
     runs = make(like)
     growths: list[Growth] = []
@@ -111,7 +116,12 @@ def _matrix_growths(layers: Sequence[ModelLayer], runs: Gradient, part: Sequence
 
 
 def _copies(
-    layers: Sequence[ModelLayer], elements: int, matrices: Collection[str], least_side: int, unit: int
+    layers: Sequence[ModelLayer],
+    elements: int,
+    matrices: Collection[str],
+    least_side: int,
+    unit: int,
+    least: int,
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes in which dense layers run: all of a small one, of others an equal share of what is left."""
     dense = sorted((layer for layer in layers if not layer.sparse), key=lambda layer: layer.size)
@@ -119,7 +129,7 @@ def _copies(
     left = elements
     units = [each for each in (lcm(unit, whole) for whole in (*_WHOLE, 1)) if each <= elements] or [unit]
     for place, layer in enumerate(dense):
-        share = max(left // (len(dense) - place), units[-1], _WHOLE[-1])
+        share = max(left // (len(dense) - place), units[-1], least)
         if layer.name in matrices:
             found[layer.name] = _small_matrix(layer, share, max(least_side, _LEAST_SIDE))
         else:

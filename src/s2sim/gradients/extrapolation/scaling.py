@@ -209,6 +209,11 @@ def table_growths(
     ]
 
 
+def elements_by_rows(layers: Sequence[ModelLayer], workers: int) -> int:
+    """Return how many elements of dense layers run on all workers together where each layer has at least one row."""
+    return workers * sum(map(prod, _small_copies(layers, workers).values()))
+
+
 def _small_copies(layers: Sequence[ModelLayer], workers: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes in which dense layers run: all with the same share of their rows."""
     dense = [layer for layer in layers if not layer.sparse]

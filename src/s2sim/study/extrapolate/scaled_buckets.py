@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from s2sim.gradients.extrapolation.parts import scale_to_part
-from s2sim.gradients.extrapolation.scaling import dense_elements, tables_like
+from s2sim.gradients.extrapolation.parts import LEAST_ELEMENTS, scale_to_part
+from s2sim.gradients.extrapolation.scaling import MOST_ELEMENTS, dense_elements, elements_by_rows, tables_like
 from s2sim.reducers.measure import Error, Errors
 from s2sim.reducers.registry import option_string
 from s2sim.reducers.run import begin
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from s2sim.replay.iteration.disciplines.discipline import Bucket
     from s2sim.study.extrapolate.bucket_groups import Group, Sight
     from s2sim.study.measuring.row_parts import Refused
+
+
+# Of all layers together, where each runs with at least one row: more are those of wide layers of a large model.
+_MOST_BY_ROWS = 2 * MOST_ELEMENTS
 
 
 def record_scaled_buckets(
@@ -75,12 +79,15 @@ class _Ran:
 
 def _record(group: Group, whole: Whole, tables: Mapping[str, int]) -> tuple[list[Recorded], list[Refused]]:
     """Run the reducers of a group on one bucket of each kind."""
-    if len(group.buckets) == 1 and group.even:
+    ranks = len(whole.gradients)
+    if len(group.buckets) == 1 and group.even and elements_by_rows(whole.layers, ranks) <= _MOST_BY_ROWS:
         records, refused = record_scaled(group.reducers, whole.gradients, whole.scaling(), seed=whole.seed)
         return [replace(item, exchange=(Leaving(group.buckets[0], item.recording),)) for item in records], refused
     kinds = dict(zip(reversed(group.seen), reversed(group.parts), strict=True))
-    elements = dense_elements(len(whole.gradients)) // len(kinds)
-    left, refused = with_room(group, len(whole.gradients))
+    elements = dense_elements(ranks) // len(kinds)
+    # So many layers can run with so many elements each.
+    least = MOST_ELEMENTS // ranks // sum(map(len, kinds.values()))
+    left, refused = with_room(group, ranks)
     ran: dict[tuple[Sight, ...], _Ran] = {}
     with heard() as told:
         for seen, part in kinds.items():
@@ -92,7 +99,8 @@ def _record(group: Group, whole: Whole, tables: Mapping[str, int]) -> tuple[list
                 sorts={layer.name: each.sort for layer, each in zip(part, seen, strict=True)},
                 matrices={layer.name for layer, each in zip(part, seen, strict=True) if each.matrix},
                 least_side=group.least_side,
-                unit=group.unit,
+                unit=1 if group.even else group.unit,
+                least=max(1, min(least, LEAST_ELEMENTS)),
             )
             seed = whole.seed
             if len(group.buckets) > 1:
@@ -106,7 +114,7 @@ def _record(group: Group, whole: Whole, tables: Mapping[str, int]) -> tuple[list
         # One that leaves all buckets to another has had nothing to warn of.
         if told or item.option_string in silent:
             like = whole.scaling().run(whole.gradients[0])
-            begin(item.reducer, like, len(whole.gradients), seed=whole.seed)
+            begin(item.reducer, like, ranks, seed=whole.seed)
     return found, refused
 
 
