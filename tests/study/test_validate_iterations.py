@@ -259,6 +259,8 @@ def test_low_rank_code_starts_more_kernels_for_more_columns(tmp_path):
         ({"overlap_kind": "unknown"}, "how communication overlaps is not known"),
         ({"workers": "3"}, "3 workers do not fit on 2 nodes of 1 GPUs"),
         ({"workers": "1"}, "one rank has nothing to send"),
+        ({"workers": "1024", "nodes": "1024"}, "1024 workers are more than 512"),
+        ({"model": "wide", "n_tensors": "3000"}, "3000 tensors are more than 2000"),
         ({"transport": "pigeons"}, "several nodes over the transport 'pigeons'"),
         ({"transport": "", "nic_rate_gbps": ""}, "neither transport nor nic_rate_gbps"),
         ({"iteration_ms": "fast"}, "row 2, column iteration_ms: 'fast'"),

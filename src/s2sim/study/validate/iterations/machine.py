@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from s2sim.study.validate.iterations.row import IterationRow
 
 _NONE = "none"
+# Running reducers on more takes longer than people wait for a row.
+_MOST_WORKERS = 2**9
 # Transports as others call them.
 _CALLED = {
     "ib": "ib-verbs",
@@ -42,6 +44,8 @@ def machine_of(row: IterationRow) -> Machine:
     gpus = min(row.gpus_per_node, row.workers)
     if row.workers > row.nodes * row.gpus_per_node:
         raise NotPredictedError(f"{row.workers} workers do not fit on {row.nodes} nodes of {row.gpus_per_node} GPUs")
+    if row.workers > _MOST_WORKERS:
+        raise NotPredictedError(f"{row.workers} workers are more than {_MOST_WORKERS}, which takes too long")
     several = row.workers > gpus
     able = _NO_PEERS.search(row.gpu) is None
     transport = _transport(row) if several else _NONE

@@ -29,7 +29,7 @@ _PS_PER_MS = 10**9
 _MOST_GROWTH = 1.1
 # Of models of which only the size is known.
 _USUAL_TENSORS, _USUAL_WIDTH = 100, 256
-_MOST_TENSORS = 10**4
+_MOST_TENSORS = 2000
 # Share of the peak that layers reach of which nobody measured any; only how they share out a row's time comes from it,
 # where that says what all take.
 _EFFICIENCY = 0.5
@@ -62,7 +62,9 @@ def profile_of(row: IterationRow, gpu: str) -> Profile:
 def _of_layers_alike(row: IterationRow, gpu: str) -> Profile:
     """Return the profile of a model of which only the size is known."""
     assert row.n_params is not None
-    count = min(row.n_tensors or _USUAL_TENSORS, _MOST_TENSORS)
+    count = row.n_tensors or _USUAL_TENSORS
+    if count > _MOST_TENSORS:
+        raise NotPredictedError(f"{count} tensors are more than {_MOST_TENSORS}, which takes too long")
     shape = (max(1, round(row.n_params / count / _USUAL_WIDTH)), _USUAL_WIDTH)
     one = Ready("", shape, sparse=False, forward_ps=1, backward_ps=2)
     tensors = tuple(replace(one, name=f"layer{number}") for number in range(count))
