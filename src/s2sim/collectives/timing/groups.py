@@ -73,7 +73,7 @@ class GroupsTimer(Timer):
         super().__init__(cluster.within(everyone), algorithm, ways.within(everyone) if ways else None, profile)
         self._members = np.arange(members.size, dtype=np.int64).reshape(members.shape)
         self._kinds = _placed_alike(self.cluster, self._members)
-        self._sharing = Sharing(self.cluster, self._members, sets)
+        self._sharing = Sharing(self.cluster, self._ways, self._members, sets)
         self._refuse_servers()
         self.alone = alone or Timer(cluster.within(first), algorithm, ways.within(first) if ways else None, profile)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.schedules.schedule import Pattern
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from s2sim.arrays import Floats, Ints
-    from s2sim.collectives.schedules.schedule import Pattern, Schedule
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.collectives.timing.ways import Ways
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
 
@@ -23,6 +27,8 @@ class Sharing:
     ----------
     cluster : Cluster
         Where they run, group after group.
+    ways : Ways
+        Of the same cluster.
     members : int64 array, shape (groups, ranks)
         The ranks of each group.
     sets : int64 array, shape (groups,), optional
@@ -34,17 +40,9 @@ class Sharing:
         The set of each group, whatever its ranks send each other.
     """
 
-    def __init__(self, cluster: Cluster, members: Ints, sets: Ints | None = None) -> None:
-        self._cluster, self._groups, self._ranks = cluster, len(members), members.shape[1]
-        self.sets = np.arange(self._groups) if sets is None else sets
-        # What ranks of a group that are 1, 2, 4, ... apart send each other, so that what runs beside is met too.
-        shift = 1
-        while sets is None and shift < self._ranks:
-            for way in (shift, -shift):
-                src, dst = members.reshape(-1), np.roll(members, way, axis=1).reshape(-1)
-                routes = cluster.routes(src, dst)
-                self.sets = self._joined(np.repeat(np.arange(self._groups), self._ranks), routes, self.sets)
-            shift *= 2
+    def __init__(self, cluster: Cluster, ways: Ways, members: Ints, sets: Ints | None = None) -> None:
+        self._cluster, self._ways, self._groups, self._ranks = cluster, ways, len(members), members.shape[1]
+        self.sets = _sets_of(ways, self._groups, self._ranks, len(cluster.fabric)) if sets is None else sets
 
     def one_of_each(self, parts: Sequence[tuple[Schedule, Ints]]) -> list[tuple[Schedule, Ints]]:
         """Return schedules with those of their groups that have to be timed.
@@ -65,11 +63,11 @@ class Sharing:
             kinds[groups] = kind
             src, dst = _pairs(schedule)
             starts = (groups * self._ranks)[:, None]
-            routes = self._cluster.routes((starts + src).reshape(-1), (starts + dst).reshape(-1))
+            routes = self._ways.routes(Pattern((starts + src).reshape(-1), (starts + dst).reshape(-1)))
             sent.append((np.repeat(groups, len(src)), routes))
         sets = self.sets
         for group, routes in sent:
-            sets = self._joined(group, routes, sets)
+            sets = _joined(group, routes, sets, len(self._cluster.fabric))
         kept, seen = np.zeros(self._groups, np.bool_), set()
         for chosen, loads in zip(_by_set(sets), self._loads(sets, sent), strict=True):
             key = (tuple(np.sort(kinds[chosen]).tolist()), loads.tobytes())
@@ -77,20 +75,6 @@ class Sharing:
                 seen.add(key)
                 kept[chosen] = True
         return [(schedule, groups[kept[groups]]) for schedule, groups in parts if kept[groups].any()]
-
-    def _joined(self, group: Ints, routes: Routes, sets: Ints) -> Ints:
-        """Return the sets of groups, int64 of shape (groups,), joined where messages of these groups share links."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
-
-        links = len(self._cluster.fabric)
-        crossing = np.repeat(group, np.diff(routes.offsets))
-        place, link = np.divmod(np.unique(sets[crossing] * links + routes.links), links)
-        size = self._groups + links
-        edges = (np.ones(len(place), np.int8), (place, self._groups + link))
-        labels = connected_components(coo_array(edges, shape=(size, size)), directed=False)[1]
-        found: Ints = np.unique(labels[sets], return_inverse=True)[1]
-        return found
 
     def _loads(self, sets: Ints, sent: Sequence[tuple[Ints, Routes]]) -> Iterator[Floats]:
         """Yield for each set the rates of the links that it uses and what crosses each, in order."""
@@ -105,6 +89,34 @@ class Sharing:
         ends = np.searchsorted(owner[order], np.arange(sets.max() + 2)).tolist()
         for begin, end in pairwise(ends):
             yield told[begin:end]
+
+
+# Timers at other rates have the same ways.
+@lru_cache(maxsize=8)
+def _sets_of(ways: Ways, groups: int, ranks: int, links: int) -> Ints:
+    """Return the sets of groups that meet where ranks of a group that are 1, 2, 4, ... apart send each other."""
+    members = np.arange(groups * ranks).reshape(groups, ranks)
+    sets, shift = np.arange(groups), 1
+    while shift < ranks:
+        for way in (shift, -shift):
+            routes = ways.routes(Pattern(members.reshape(-1), np.roll(members, way, axis=1).reshape(-1)))
+            sets = _joined(np.repeat(np.arange(groups), ranks), routes, sets, links)
+        shift *= 2
+    return sets
+
+
+def _joined(group: Ints, routes: Routes, sets: Ints, links: int) -> Ints:
+    """Return the sets of groups, int64 of shape (groups,), joined where messages of these groups share links."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    groups = len(sets)
+    place, link = np.divmod(np.unique(np.repeat(sets[group], np.diff(routes.offsets)) * links + routes.links), links)
+    edges = (np.ones(len(place), np.int8), (place, groups + link))
+    size = groups + links
+    labels = connected_components(coo_array(edges, shape=(size, size)), directed=False)[1]
+    found: Ints = np.unique(labels[sets], return_inverse=True)[1]
+    return found
 
 
 def _by_set(sets: Ints) -> Iterator[Ints]:
