@@ -45,7 +45,7 @@ class Launch:
     ranks : tuple of int
         Who took part, as the schedule numbers them; empty for all.
     start_ps, end_ps : int
-        From the first byte until the last rank was done.
+        From when the last rank took part until the last rank was done.
     """
 
     parts: tuple[tuple[int, Step], ...]
@@ -131,6 +131,7 @@ class Communicators:
         self._on_launch = on_launch
         self.done = [env.event() for _ in plan.lowered]
         self.released = [env.event() if lowered.holds_host else None for lowered in plan.lowered]
+        self.ended_ps: dict[int, int] = {}
         self.launches: list[Launch] = []
         self.completed: list[Completed] = []
         self.missing = [len(lowered.ranks) or ranks for lowered in plan.lowered]
@@ -185,6 +186,7 @@ class Communicators:
         self._running[program.ranks] -= 1
         self.completed.append(Completed(program.calls, program.posted_ps, int(self._env.now)))
         for call in program.calls:
+            self.ended_ps[call] = int(self._env.now)
             self.done[call].succeed()
         self._start_next(program.ranks)
 

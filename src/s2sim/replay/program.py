@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import simpy
 
     from s2sim.reducers.scripts.script import Call, Script
+    from s2sim.replay.by_rank import OnRank
     from s2sim.replay.communicator import Communicators
 
     Passing = Generator[simpy.Event, None, None]
@@ -49,7 +50,7 @@ def run_script(
     env: simpy.Environment,
     script: Script,
     calls: Sequence[Call],
-    communicators: Communicators,
+    communicators: Communicators | OnRank,
     runner: Runner,
     first_call: int = 0,
 ) -> Passing:

@@ -1,4 +1,4 @@
-"""When ranks that wait for their own messages alone are done, where no two of them ever meet on a link."""
+"""When ranks that wait for their own messages alone are done, where what each message takes is known beforehand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from s2sim.network.flights import NEVER
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from s2sim.arrays import Floats, Ints
-    from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
+    from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.routes import Routes
 
@@ -26,19 +26,19 @@ _ABOVE = 1 + 1e-12  # rounding of sums
 
 
 class LastPassage:
-    """A chain of rounds whose messages never share a link, whenever its ranks begin.
+    """A chain of rounds whose messages take as long whenever its ranks begin.
 
     A rank's messages of two rounds follow each other, so that at any time each rank has at most the messages of one
-    round in flight. Where links carry what all ranks may send over them at once, every message goes at its own limit,
-    and its end follows from when it leaves. The times are those of a simulation, but for ties within 1e-9 of a
-    duration, which that takes for one event.
+    round in flight, and the end of each follows from when it leaves.
 
     Parameters
     ----------
-    schedule, cluster
-        What runs and where; see `last_passage`.
-    routes : dict of bytes to Routes
-        Of each pattern, by its key.
+    steps : sequence of Step
+        What runs, one after the other.
+    flight_ps : callable
+        Returns how long each message of a step takes, int64 picoseconds of shape (m,), by the step's index.
+    routes : dict of bytes to Routes, optional
+        Of each pattern, by its key, where they are known.
 
     Attributes
     ----------
@@ -46,11 +46,12 @@ class LastPassage:
         As given.
     """
 
-    def __init__(self, schedule: Schedule, cluster: Cluster, routes: dict[bytes, Routes]) -> None:
-        self._schedule = schedule
-        self.routes = routes
-        capacity = cluster.fabric.rate_Bps / PS_PER_S
-        self._ways = {key: (each.latency_ps, _limits(each, capacity)) for key, each in routes.items()}
+    def __init__(
+        self, steps: Sequence[Step], flight_ps: Callable[[int], Ints], routes: dict[bytes, Routes] | None = None
+    ) -> None:
+        self._steps = steps
+        self._flight_ps = flight_ps
+        self.routes = routes or {}
 
     def ends_ps(self, start_ps: Ints, late_ps: LatePs | None = None) -> Ints:
         """Return when each rank's part is done, int64 picoseconds of shape (places,).
@@ -64,11 +65,11 @@ class LastPassage:
             As of `s2sim.collectives.timing.by_message.RunningByMessage`.
         """
         ready_ps = start_ps.copy()
-        for index, step in enumerate(self._schedule.steps):
+        for index, step in enumerate(self._steps):
             sent = step.round
             if not sent.pattern.messages:
                 continue
-            flight_ps = self._flight_ps(sent)
+            flight_ps = self._flight_ps(index)
             for time in range(step.times):
                 if ready_ps.min() == NEVER:
                     return ready_ps
@@ -90,14 +91,12 @@ class LastPassage:
         np.maximum.at(ready_ps, src, ends_ps)
         np.maximum.at(ready_ps, dst, ends_ps)
 
-    def _flight_ps(self, sent: Round) -> Ints:
-        """Return how long each message of a round takes, int64 of shape (m,)."""
-        latency_ps, limits = self._ways[sent.pattern.key]
-        return latency_ps + whole_ps(sent.bytes / limits)
-
 
 def last_passage(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pattern], Routes]) -> LastPassage | None:
     """Return a schedule's passage where its messages can never meet on a link; None where they might.
+
+    Where links carry what all ranks may send over them at once, every message goes at its own limit. The times are
+    those of a simulation, but for ties within 1e-9 of a duration, which that takes for one event.
 
     Parameters
     ----------
@@ -127,14 +126,21 @@ def last_passage(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Patt
         key, place = np.unique(found.links * schedule.places + senders, return_inverse=True)
         keys.append(key)
         rates.append(np.bincount(place, wanted))
+    ways = {key: (each.latency_ps, _limits(each, capacity)) for key, each in routes.items()}
+
+    def flight_ps(index: int) -> Ints:
+        sent = schedule.steps[index].round
+        latency_ps, limits = ways[sent.pattern.key]
+        return latency_ps + whole_ps(sent.bytes / limits)
+
     if not keys:
-        return LastPassage(schedule, cluster, routes)
+        return LastPassage(schedule.steps, flight_ps, routes)
     # The most that each rank sends over each link in any round, and what all of them might at once.
     key, place = np.unique(np.concatenate(keys), return_inverse=True)
     most = np.zeros(len(key))
     np.maximum.at(most, place, np.concatenate(rates))
     carried = np.bincount(key // schedule.places, most, len(capacity))
-    return LastPassage(schedule, cluster, routes) if (carried <= capacity * _ABOVE).all() else None
+    return LastPassage(schedule.steps, flight_ps, routes) if (carried <= capacity * _ABOVE).all() else None
 
 
 def _limits(routes: Routes, capacity: Floats) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, inf
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import simpy
 
 from s2sim.errors import S2SimError
 from s2sim.reducers.scripts.script import AwaitGradient, Work
+from s2sim.replay.by_rank import ByRank, goes_by_rank
 from s2sim.replay.communicator import Communicators
 from s2sim.replay.faults.disturbance import Disturbance, disturbs
 from s2sim.replay.faults.held_back import held_back
@@ -19,6 +19,7 @@ from s2sim.replay.iteration.device import Device
 from s2sim.replay.iteration.exchange import split_at_gradient
 from s2sim.replay.iteration.iterations import Iterations
 from s2sim.replay.iteration.kernels import held_by
+from s2sim.replay.iteration.ranks import Program, Ranks
 from s2sim.replay.iteration.where import Spent, where_time_went
 from s2sim.replay.plan import Plan, make_plan
 from s2sim.replay.program import run_script
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.libraries.library import Library
     from s2sim.collectives.timing.timer import Timed, Timer
     from s2sim.reducers.scripts.script import Script
+    from s2sim.replay.by_rank import OnRank
     from s2sim.replay.communicator import Completed
     from s2sim.replay.faults.fault import Fault
     from s2sim.replay.iteration.compute import Compute
@@ -41,82 +43,6 @@ if TYPE_CHECKING:
 
 # Bounds of two iterations.
 _LEAST = 3
-
-
-@dataclass(slots=True, eq=False)
-class _Ranks:
-    """Ranks with equal scripts that compute equally fast."""
-
-    scripts: tuple[Script, ...]
-    slower: tuple[float, ...]
-    factor: float
-    late_ps: int
-    device: Device
-    first: int
-    ranks: int = 0
-    begun_ps: list[int] = field(default_factory=list)
-    idle: list[tuple[int, int]] = field(default_factory=list)
-    ready: list[tuple[int, int, int]] = field(default_factory=list)
-    posted_ps: dict[int, int] = field(default_factory=dict)
-    computing: bool = True
-    programs: int = 0
-    idle_programs: int = 0
-
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing will come from these ranks before a collective ends."""
-        return not self.computing and self.programs == self.idle_programs
-
-
-@dataclass(slots=True)
-class _Program:
-    """One bucket's program on some ranks, in one iteration."""
-
-    env: simpy.Environment
-    owner: _Ranks
-    ready: simpy.Event
-    price_ps: Callable[[Work], int]
-    sync_ps: int
-    loop_ps: int
-    phases: set[str] = field(default_factory=set)
-    _waiting: bool = False
-
-    @property
-    def ranks(self) -> int:
-        """How many run it as one."""
-        return self.owner.ranks
-
-    @property
-    def waiting(self) -> bool:
-        """Whether it waits for collectives."""
-        return self._waiting
-
-    @waiting.setter
-    def waiting(self, value: bool) -> None:
-        self.owner.idle_programs += int(value) - int(self._waiting)
-        self._waiting = value
-
-    def work(self, work: Work) -> Passing:
-        """Do codec work on the GPU, after the host's loop where a phase begins."""
-        if self.loop_ps and work.phase not in self.phases:
-            self.phases.add(work.phase)
-            yield self.owner.device.run("codec", self.loop_ps)
-        yield self.owner.device.run("codec", ceil(self.price_ps(work) * self.owner.factor))
-
-    def synchronise(self) -> Passing:
-        """Let the host wait for the GPU."""
-        yield self.owner.device.run("host", self.sync_ps)
-
-    def await_gradient(self) -> Passing:
-        """Wait until all of the bucket is there."""
-        if not self.ready.triggered:
-            self.waiting = True
-            yield self.ready
-            self.waiting = False
-
-    def posted(self, call: int) -> None:
-        """Take note of when."""
-        self.owner.posted_ps[call] = int(self.env.now)
 
 
 def replay_iterations(
@@ -175,7 +101,7 @@ class _Iterating:
         self._of_rank = self._make_ranks()
         self._classes = list(dict.fromkeys(self._of_rank))
 
-    def _make_communicators(self, library: Library) -> tuple[Communicators, Disturbance | None]:
+    def _make_communicators(self, library: Library) -> tuple[Communicators | ByRank, Disturbance | None]:
         """Return what executes all calls of all iterations, those of one exchange after those of the one before."""
         cluster, exchanges = self._timer.cluster, self._iterations // self._period
         # Buckets that are alike share a recording.
@@ -192,9 +118,21 @@ class _Iterating:
         if disturbs(self._faults):
             disturbance = Disturbance(self._env, cluster, self._faults, cluster.seed)
         self._factors, self._late_ps = held_back(self._faults, self._timer.workers)
+        plan = Plan(lowered * exchanges, library.groups, library.in_flight, library.profile)
+        if disturbance is None and self._unlike and goes_by_rank(plan, self._timer):
+            by_rank = ByRank(
+                self._env,
+                plan,
+                self._timer,
+                self._gpu,
+                factors=self._factors.tolist(),
+                priorities=priorities * exchanges,
+                on_launch=lambda timed, rank: self._launched(timed, (rank,)),
+            )
+            return by_rank, None
         communicators = Communicators(
             self._env,
-            Plan(lowered * exchanges, library.groups, library.in_flight, library.profile),
+            plan,
             self._timer.workers,
             self._timer,
             self._gpu,
@@ -206,9 +144,15 @@ class _Iterating:
         )
         return communicators, disturbance
 
-    def _make_ranks(self) -> list[_Ranks]:
-        """Return what stands for each rank: one object for those that do the same."""
-        found: dict[object, _Ranks] = {}
+    @property
+    def _unlike(self) -> bool:
+        """Whether ranks take unlike times."""
+        slower = self._conditions.slower * self._factors
+        return bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())
+
+    def _make_ranks(self) -> list[Ranks]:
+        """Return what stands for each rank: one object for those that do the same, and are done with it together."""
+        found: dict[object, Ranks] = {}
         of_rank = []
         settings = self._conditions
         # Ranks with equal scripts have equal numbers in each recording; buckets that are alike share one.
@@ -217,11 +161,12 @@ class _Iterating:
         for rank in range(self._timer.workers):
             slower = tuple((settings.slower[:, rank] * self._factors[rank]).tolist())
             late_ps = int(self._late_ps[rank])
-            key = (tuple(each[rank] for each in numbers), slower, late_ps)
+            alike = (tuple(each[rank] for each in numbers), slower, late_ps)
+            key = rank if isinstance(self._communicators, ByRank) else alike
             if key not in found:
                 scripts = tuple(leaving.recording.scripts[rank] for leaving in self._exchange)
                 device = Device(self._env, settings.streams, self._compute.memory_bound)
-                found[key] = _Ranks(scripts, slower, float(self._factors[rank]), late_ps, device, rank)
+                found[key] = Ranks(scripts, slower, float(self._factors[rank]), late_ps, device, rank)
             found[key].ranks += 1
             of_rank.append(found[key])
         return of_rank
@@ -252,7 +197,7 @@ class _Iterating:
             raise S2SimError("the iteration hangs: some ranks wait for what others never post")
         completed = tuple(sorted(self._communicators.completed, key=lambda each: (each.start_ps, each.calls)))
         by_call = {call: each for each in completed for call in each.calls}
-        spent = [_spent(ranks, by_call) for ranks in self._classes]
+        spent = [self._spent(ranks, by_call) for ranks in self._classes]
         of_class = {id(ranks): each for ranks, each in zip(self._classes, spent, strict=True)}
         parts = [self._parts(ranks, each) for ranks, each in zip(self._classes, spent, strict=True)]
         waiting = sum(
@@ -273,7 +218,7 @@ class _Iterating:
             effects=tuple(self._disturbance.effects()) if self._disturbance else (),
         )
 
-    def _parts(self, ranks: _Ranks, spent: Spent) -> list[Parts]:
+    def _parts(self, ranks: Ranks, spent: Spent) -> list[Parts]:
         """Return where the time went in each period, as means over its steps."""
         bounds = ranks.begun_ps[:: self._period]
         if not self._conditions.waits_for_all and len(bounds) > _LEAST:
@@ -281,7 +226,7 @@ class _Iterating:
             bounds = bounds[:-1]
         return where_time_went(spent, bounds, self._period)
 
-    def _compute_on(self, ranks: _Ranks) -> Passing:
+    def _compute_on(self, ranks: Ranks) -> Passing:
         """Go through forward and backward of all iterations, and begin what is to be exchanged."""
         env, compute, settings = self._env, self._compute, self._conditions
         freed: list[simpy.Event] = []
@@ -313,7 +258,7 @@ class _Iterating:
         ranks.computing = False
         ranks.begun_ps.append(int(env.now))
 
-    def _forward(self, ranks: _Ranks, slower: float, freed: Sequence[simpy.Event]) -> Passing:
+    def _forward(self, ranks: Ranks, slower: float, freed: Sequence[simpy.Event]) -> Passing:
         """Go forward through the layers; one waits for its parameters where not all have been waited for."""
         forward_ps = self._compute.forward_ps
         if self._conditions.waits_for_all or not freed:
@@ -326,7 +271,7 @@ class _Iterating:
             if forward_ps[tensor]:
                 yield ranks.device.run("forward", ceil(int(forward_ps[tensor]) * slower))
 
-    def _backward(self, ranks: _Ranks, slower: float, ready: Sequence[simpy.Event]) -> Passing:
+    def _backward(self, ranks: Ranks, slower: float, ready: Sequence[simpy.Event]) -> Passing:
         """Go backward through the layers; a bucket is ready with the last of its gradients."""
         last: dict[int, list[int]] = {}
         for at, leaving in enumerate(self._exchange):
@@ -344,12 +289,12 @@ class _Iterating:
             for at in buckets:
                 ready[at].succeed()
 
-    def _exchange_on(self, ranks: _Ranks, at: int, ready: simpy.Event, number: int) -> Passing:
+    def _exchange_on(self, ranks: Ranks, at: int, ready: simpy.Event, number: int) -> Passing:
         """Run one bucket's program; with layers that are waited for one by one, its share of the optimizer follows."""
         leaving, settings = self._exchange[at], self._conditions
         early, late = split_at_gradient(ranks.scripts[at])
         works = any(isinstance(step, Work) for step in ranks.scripts[at])
-        program = _Program(
+        program = Program(
             self._env,
             ranks,
             ready,
@@ -361,28 +306,40 @@ class _Iterating:
         ready.callbacks.append(lambda _: ranks.ready.append((number, at, int(self._env.now))))
         ranks.programs += 1
         first_call = self._first_calls[-1] * number + self._first_calls[at]
+        communicators = self._communicators_of(ranks)
         for script in (early, (AwaitGradient(), *late)):
-            yield from run_script(self._env, script, leaving.recording.calls, self._communicators, program, first_call)
+            yield from run_script(self._env, script, leaving.recording.calls, communicators, program, first_call)
         if not settings.waits_for_all and self._compute.optimizer_ps:
             share = len(leaving.bucket.tensors) / max(1, len(self._compute.backward_ps))
             yield ranks.device.run("optimizer", ceil(self._compute.optimizer_ps * share))
         ranks.programs -= 1
+
+    def _spent(self, ranks: Ranks, by_call: Mapping[int, Completed]) -> Spent:
+        """Return all that happened on some ranks."""
+        own = {id(by_call[call]): call for call in ranks.posted_ps}
+        communicators = self._communicators_of(ranks)
+        ended_ps = {call: communicators.ended_ps[call] for call in ranks.posted_ps}
+        in_flight = ((by_call[call].start_ps, ended_ps[call]) for call in own.values())
+        # Who is done before the last rank has posted waits until then.
+        waited = (
+            (posted_ps, min(by_call[call].start_ps, ended_ps[call])) for call, posted_ps in ranks.posted_ps.items()
+        )
+        return Spent(
+            busy=tuple(ranks.device.log),
+            in_flight=tuple((start_ps, max(start_ps, end_ps)) for start_ps, end_ps in in_flight),
+            waiting=(*waited, *ranks.idle),
+            ready=tuple(ranks.ready),
+            begun_ps=tuple(ranks.begun_ps),
+            rank=ranks.first,
+        )
+
+    def _communicators_of(self, ranks: Ranks) -> Communicators | OnRank:
+        """Return where ranks post."""
+        both = self._communicators
+        return both.of_rank[ranks.first] if isinstance(both, ByRank) else both
 
 
 def _numbered(scripts: Sequence[Script]) -> list[int]:
     """Return a number for each script, the same for equal ones."""
     known: dict[Script, int] = {}
     return [known.setdefault(script, len(known)) for script in scripts]
-
-
-def _spent(ranks: _Ranks, by_call: Mapping[int, Completed]) -> Spent:
-    """Return all that happened on some ranks."""
-    own = {id(by_call[call]): by_call[call] for call in ranks.posted_ps}
-    return Spent(
-        busy=tuple(ranks.device.log),
-        in_flight=tuple((each.start_ps, each.end_ps) for each in own.values()),
-        waiting=(*((posted_ps, by_call[call].start_ps) for call, posted_ps in ranks.posted_ps.items()), *ranks.idle),
-        ready=tuple(ranks.ready),
-        begun_ps=tuple(ranks.begun_ps),
-        rank=ranks.first,
-    )

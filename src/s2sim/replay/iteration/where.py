@@ -25,8 +25,8 @@ class Spent:
     busy : tuple of Busy
         What its GPU did, and the waits of its host that kept it from that.
     in_flight, waiting : tuples of (int, int)
-        From when the last rank had posted a call until that was done, and from when this rank had posted it until the
-        last one had; picoseconds.
+        From when the last rank had posted a call until this rank was done with it, and from when this rank had posted
+        it until the last one had or this one was done, whichever came first; picoseconds.
     ready : tuple of (int, int, int)
         The number of an exchange, a bucket, and when all of that was there; picoseconds.
     begun_ps : tuple of int
