@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _MS = 1e-3
 _NOTE = (
     "compute is that of each row, or of the model's profile; cluster by the hardware catalogue, NCCL by "
-    "libraries/nccl.toml, neither fitted to these rows; waiting for slower ranks is not predicted"
+    "libraries/nccl.toml; what frameworks start was settled with public rows in view; waiting for slower ranks is not "
+    "predicted"
 )
 _TURN = "interrupted before it was its turn"
 
