@@ -64,8 +64,8 @@ ITERATIONS = """## Training iterations
 What `s2sim validate --iterations` says of the public iterations in
 [measured_iterations/](../measured_iterations/README.md). Compute is that of each row; where a row has none, that of the
 model's profile on its GPU. Layers share it out as in the profile. Clusters follow from rows as those of curves do, NCCL
-is that of `libraries/nccl.toml`. No row has a constant of its own. **These errors are partly of rows that were seen**: what
-an operation of a framework takes, how many of them published codecs start, and between which cards nothing passes
+is that of `libraries/nccl.toml`. No row has a constant of its own. **These errors are partly of rows that were seen**:
+what an operation of a framework takes, how many of them published codecs start, and between which cards nothing passes
 directly were settled with these rows in view, and errors on others may be larger. What decides beside the network:
 
 - **Rings or trees** between nodes are NCCL's own choice, by its estimates (`src/graph/tuning.cc`), which take trees for
