@@ -65,12 +65,25 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def problems_of(found: Sequence[Mapping[str, Any]], whole: str, most: int | None = None) -> str:
     """Return the problems that pydantic found, each with its place, in one line; ``whole`` names what has them.
 
+    Messages of our own checks stand as they were raised, without the kind of error that pydantic puts before them.
+
     >>> problems_of([{"loc": ("layers", 0), "msg": "is no text"}, {"loc": (), "msg": "lacks a name"}], "file", most=1)
     'layers.0: is no text; and 1 more'
+    >>> problems_of([{"loc": ("width",), "msg": "Value error, -3 is negative"}], "file")
+    'width: -3 is negative'
     """
-    parts = [f"{'.'.join(map(str, each['loc'])) or whole}: {each['msg']}" for each in found]
+    parts = [f"{'.'.join(map(str, each['loc'])) or whole}: {plain_message(each['msg'])}" for each in found]
     more = [f"and {len(parts) - most} more"] if most is not None and len(parts) > most else []
     return "; ".join([*parts[:most], *more])
+
+
+def plain_message(found: str) -> str:
+    """Return what pydantic says of a value, without the kind of error where a check of our own raised it.
+
+    >>> plain_message("Value error, -3 is negative")
+    '-3 is negative'
+    """
+    return found.removeprefix("Value error, ")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:

@@ -166,6 +166,13 @@ def test_another_model_is_refused(refused, profiler_step):
     assert "a mini-batch of 0" in refused([], batch=0)
 
 
+def test_a_file_that_is_no_trace_is_refused_for_what_it_holds_not_for_its_name(tmp_path):
+    path = tmp_path / "profile.toml"
+    path.write_text('model = "my own"', encoding="utf-8")
+    with pytest.raises(S2SimError, match="is not a trace of PyTorch's profiler"):
+        import_trace(path, name="mine")
+
+
 def test_what_no_profile_can_be_made_of_is_refused(refused, profiler_step):
     events = steps_of(profiler_step, 0, 0)
     assert "record_shapes=True" in refused([*profiler_step(0), *profiler_step(1, shapes=(None, (7, 3), (90, 3)))])

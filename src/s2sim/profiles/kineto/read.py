@@ -78,7 +78,8 @@ def import_trace(
     """
     if batch is not None and batch < 1:
         raise S2SimError(f"a mini-batch of {batch} is none: say at least 1")
-    check_model_words(model or path.name)
+    if model:
+        check_model_words(model)
     header: dict[str, Any] = {}
     events = gather(read_events(path, header, follow))
     timeline = Timeline(events)

@@ -112,8 +112,9 @@ def parse_groups(text: str, workers: int) -> Groups:
     if not rest and known != workers:
         raise OptionError(f"--groups {text}: {others} are {known} ranks and not {workers}: write dp=rest")
     if workers % known:
+        product = f" = {known}" if " x " in others else ""
         raise OptionError(
-            f"--groups {text}: {workers} workers do not divide by {others} = {known}: take "
+            f"--groups {text}: {workers} workers do not divide by {others}{product}: take "
             f"{max(workers // known, 1) * known} workers or other groups"
         )
     return Groups(**given, **dict.fromkeys(rest, workers // known), order=order)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from s2sim.data import data_directory
-from s2sim.errors import S2SimError, nearest
+from s2sim.errors import S2SimError, nearest, plain_message
 from s2sim.study.validate.curve import Curve, Machine, MeasuredPoint
 from s2sim.text_files import read_text, user_path
 
@@ -100,7 +100,7 @@ def problem_of(error: ValidationError, where: str, cells: dict[str, str]) -> str
     """Return in one line what is wrong with a row of a table."""
     first = error.errors()[0]
     column = str(first["loc"][0]) if first["loc"] else ""
-    found = first["msg"]
+    found = plain_message(first["msg"])
     return f"{where}, column {column}: {cells.get(column, '')[:_SHOWN]!r}: {found[0].lower()}{found[1:]}"
 
 
