@@ -62,6 +62,7 @@ def test_terms_add_up_beside_other_groups(s2sim):
         assert sum(term["time_s"] for term in value["terms"]) == pytest.approx(value["time_s"], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_packets_agree(s2sim):
     value = found(s2sim, "--workers", "32", "--groups", "tp=4", "--cross-check", "--packet-bytes", "16KiB")
     assert abs(value["cross_check"]["difference"]) < 0.02

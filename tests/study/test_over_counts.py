@@ -25,6 +25,7 @@ def over(result, field):
     return next(each for each in result.verdict.pays_over if each.field == field)
 
 
+@pytest.mark.slow
 def test_a_reducer_gains_up_to_the_batch_that_is_told_and_not_beyond():
     result = s2sim.run(**SPEC, workers=16, reducers=["fp16"], thorough=False)
     found = over(result, "batch")
@@ -36,6 +37,7 @@ def test_a_reducer_gains_up_to_the_batch_that_is_told_and_not_beyond():
     assert gain("fp16", batch=last) >= WORTHWHILE > gain("fp16", batch=last + 1)
 
 
+@pytest.mark.slow
 def test_numbers_of_workers_that_ran_tell_from_which_on_it_gains():
     result = s2sim.run(**SPEC, workers=[4, 8, 16], reducers=["fp16"], break_even=False, thorough=False)
     found = over(result, "workers")

@@ -90,7 +90,7 @@ def test_break_even_builds_clusters_and_looks_nothing_up(parses):
 
 
 def test_a_collective_and_flows_look_everything_up_once(parses):
-    faults = (*FAULTS[:1], "slow-rank:rank=1,delay=1us")
+    faults = (*FAULTS[:1], "slow-rank:rank=1,delay=1ms")
     s2sim.run_collective(
         "all_reduce", "leaf-spine", workers=16, size_bytes=4096, algorithm="ring:chunks=2", faults=faults
     )

@@ -392,6 +392,7 @@ def public():
     return validate_iterations()
 
 
+@pytest.mark.slow
 def test_public_iterations_are_predicted_as_well_as_the_page_says(public):
     with (data_directory("measured_iterations") / "iterations.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -403,6 +404,7 @@ def test_public_iterations_are_predicted_as_well_as_the_page_says(public):
     assert {found.id for found in public.iterations if not found.predicted} == not_told
 
 
+@pytest.mark.slow
 def test_merging_is_ordered_as_its_authors_measured(public):
     times_s = {found.id: found.iteration_s for found in public.iterations}
     for workers in range(4):
