@@ -28,6 +28,7 @@ _WINDOW_CHARACTERS = 2**20
 _MOST_VALUE_CHARACTERS = 2**26
 # A value that goes on beyond the window is found wrong this close to its end, unless within a text.
 _CUT_WITHIN = 16
+_OF_NUMBERS = "0123456789+-.eE"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -121,8 +122,8 @@ class _Window:
             except (ValueError, RecursionError):
                 raise self._wrong() from None
             else:
-                # A number that ends with the window may go on behind it.
-                if end < len(self._held) or not self._more():
+                # A number that ends with the window, or with its point or exponent begun, may go on behind it.
+                if self._held[end : end + 3].strip(_OF_NUMBERS) or not self._more():
                     self._at = end
                     return value
 
