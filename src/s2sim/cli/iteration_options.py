@@ -10,7 +10,7 @@ _PANEL = "Iterations"
 
 ITERATION_EXAMPLES = (
     "s2sim run --topology dgx-a100 --workers 64 --profile gpt2 --discipline ddp --reducer fp16 --reducer powersgd",
-    "s2sim run --topology dgx-h100 --workers 64 --profile gpt2 --groups tp=4,pp=2,dp=rest --accumulate 8 --reducer fp16",
+    "s2sim run --topology dgx-h100 --workers 64 --profile gpt2 --groups tp=8,dp=rest --accumulate 8 --reducer fp16",
     "s2sim run --topology leaf-spine --workers 8,16,32 --profile resnet-50 --batch 64 --reducer fp16",
 )
 
