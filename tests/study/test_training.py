@@ -144,7 +144,7 @@ def test_an_iteration_is_never_under_its_bound():
             bound_s = iteration_bound_s(
                 recorded.exchange,
                 scenario.training.compute,
-                executed.timer.cluster,
+                executed.timer.cuts(),
                 scenario.library,
                 waits_for_all=scenario.training.discipline.waits_for_all,
             )
@@ -182,3 +182,15 @@ def test_measured_compute_times_take_the_place_of_stated_ones(tmp_path):
         run(compute_times=str(path), compute_cv=0.1)
     with pytest.raises(S2SimError, match=r"missing\.csv"):
         run(compute_times=str(tmp_path / "missing.csv"))
+
+
+def test_what_a_fault_did_is_told_of_iterations_and_not_of_the_phase():
+    late = run(reducers=("fp16",), faults=("slow-rank:rank=1,factor=2",))
+    (note,) = (note for note in late.notes if note.startswith("slow-rank"))
+    # Dense has no codec, but its compute takes twice as long.
+    assert "dense: its work took 2 times as long" in note
+
+
+def test_one_worker_has_nobody_to_exchange_with():
+    for row in run("dgx-a100", 1, reducers=("fp16",), profile="vgg-16").rows:
+        assert row.iteration.exposed_communication == row.iteration.hidden_communication == 0

@@ -159,6 +159,9 @@ class Software(Profile):
     def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
         """Return the latency of a launch, and that of each peer."""
         constants, once = self._constants, np.zeros(1, np.int64)
+        if schedule.demand.ranks == 1:
+            # NCCL launches no kernel where there is nobody to exchange with (`ncclLaunchOneRank`).
+            return ()
         made_of = [("launch.collective", constants.launch_ps, 1)]
         if schedule.demand.kind in _MESSAGES:
             inside, between = most_peers(schedule.demand, cluster.node_of_rank)

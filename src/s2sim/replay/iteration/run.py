@@ -203,6 +203,8 @@ class _Iterating:
         waiting = sum(
             ranks.ranks * sum(each.waiting for each in own) for ranks, own in zip(self._classes, parts, strict=True)
         )
+        works = bool(self._compute.forward_ps.any() or self._compute.backward_ps.any())
+        slowed = [effect for fault in self._faults if (effect := fault.effect_on_work(works=works)) is not None]
         # Of those that end together the one that waits least for others: it is waited for.
         slowest = max(
             range(len(parts)),
@@ -215,7 +217,7 @@ class _Iterating:
             waiting_ps=waiting / (len(self._of_rank) * len(parts[slowest])),
             launches=tuple(sorted(self._communicators.launches, key=lambda launch: launch.start_ps)),
             completed=completed,
-            effects=tuple(self._disturbance.effects()) if self._disturbance else (),
+            effects=(*(self._disturbance.effects() if self._disturbance else ()), *slowed),
         )
 
     def _parts(self, ranks: Ranks, spent: Spent) -> list[Parts]:

@@ -27,7 +27,7 @@ def fault_notes(
         sent = chain.from_iterable(
             sent_both_ways(launch.timed.schedule, healthy, cluster) for launch in each.replay.launches
         )
-        for effect in (*permanent_effects(scenario.faults, healthy, sent), *each.replay.effects):
+        for effect in (*permanent_effects(scenario.faults, healthy, sent), *_begun_effects(each)):
             found[effect.fault].append((item.option_string, effect))
     for effects in found.values():
         warn_of_idle_faults([effect for _, effect in effects[:1] if all(each.nothing for _, each in effects)])
@@ -35,3 +35,8 @@ def fault_notes(
         f"{fault}: {'; '.join(f'{reducer}: {effect.did}' for reducer, effect in effects)}"
         for fault, effects in found.items()
     )
+
+
+def _begun_effects(executed: Executed) -> tuple[Effect, ...]:
+    """Return what faults did that do not last from the start on: to iterations, or else to the phase."""
+    return executed.replay.effects if executed.iterations is None else executed.iterations.effects

@@ -86,12 +86,13 @@ class Executed:
         return iteration_bound_s(
             self.leaving,
             training.compute,
-            self.timer.cluster,
+            self.timer.cuts(),
             self.scenario.library,
             waits_for_all=conditions.waits_for_all,
             accumulate=conditions.accumulate,
             assisted=any(launch.timed.schedule.assisted for launch in iterations.launches),
             fastest=float(conditions.slower.min()),
+            idle_ps=conditions.idle_ps,
         )
 
     @property

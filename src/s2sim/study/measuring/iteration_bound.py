@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.replay.iteration.compute import Compute
     from s2sim.replay.iteration.exchange import Leaving
-    from s2sim.topology.cluster import Cluster
+    from s2sim.topology.cuts import Cuts
 
 
 def iteration_bound_s(
     exchange: Sequence[Leaving],
     compute: Compute,
-    cluster: Cluster,
+    cuts: Cuts,
     library: Library,
     *,
     waits_for_all: bool,
     accumulate: int = 1,
     assisted: bool = False,
     fastest: float = 1.0,
+    idle_ps: int = 0,
 ) -> float:
     """Return the seconds in which no iteration of the slowest rank can be over.
 
     All that becomes ready from some instant of backward on has to cross every cut after that, and then the optimizer
     follows; where forward waits for its own parameters alone, an iteration takes as long as its compute or as all that
-    crosses a cut. Compute takes at least ``fastest`` times what it takes as stated. What needs the batch alone is left
-    out: it may hide behind any of that.
+    crosses a cut. Ranks wait ``idle_ps`` for stages, and compute takes at least ``fastest`` times what is stated. What
+    needs the batch alone is left out: it may hide behind any of that.
     """
     alone_s = fastest / PS_PER_S
     forward_s, backward_s = (float(each.sum()) * alone_s for each in (compute.forward_ps, compute.backward_ps))
     optimizer_s = compute.optimizer_ps * alone_s
-    compute_s = accumulate * (forward_s + backward_s) + optimizer_s
+    compute_s = idle_ps / PS_PER_S + accumulate * (forward_s + backward_s) + optimizer_s
     before_s = compute_s - optimizer_s - backward_s
     ready_ps = np.cumsum(compute.backward_ps)
-    cuts = cluster.cuts()
     later = sorted(
         (float(ready_ps[max(leaving.bucket.tensors)]) * alone_s if leaving.bucket.tensors else 0.0, place, leaving)
         for place, leaving in enumerate(exchange)

@@ -111,7 +111,8 @@ def _bert(width: int, heads: int, layers: int, batch: int, device: str) -> Made:
             hidden = add(block["attention"]["output"], _attention(*parts, heads=heads, causal=False), hidden)
             inner = nn.functional.gelu(block["intermediate"]["dense"](hidden))
             hidden = add(block["output"], inner, hidden)
-        return pooler["dense"](hidden[:, 0]).tanh().square().mean()  # type: ignore[no-any-return]  # of modules in a table
+        pooled: torch.Tensor = pooler["dense"](hidden[:, 0])
+        return pooled.tanh().square().mean()
 
     return module, loss, torch.optim.AdamW(module.parameters(), lr=1e-5)
 
