@@ -1,0 +1,1 @@
+"""Real processes: how they are started, and the same reducers between them."""
