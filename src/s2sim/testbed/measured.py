@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+_Word = Annotated[str, Field(min_length=1, max_length=200)]
+_Count = Annotated[int, Field(ge=1, le=2**20)]
+_Bytes = Annotated[int, Field(ge=0, le=2**60)]
+_Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+_Rate = Annotated[float, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +35,16 @@ class Setting:
         When, as ISO 8601, and what was called.
     """
 
-    name: str
-    workers: int
-    nodes: int
-    rate_Bps: float
-    uplink_Bps: float
-    processors: int
-    machine: str
-    kernel: str
-    torch: str
-    date: str
+    name: _Word
+    workers: _Count
+    nodes: _Count
+    rate_Bps: _Rate
+    uplink_Bps: _Rate
+    processors: _Count
+    machine: _Word
+    kernel: _Word
+    torch: _Word
+    date: _Word
     command: str
 
 
@@ -48,7 +57,9 @@ class Timed:
     setting : str
         Name of the testbed.
     what : str
-        ``all_reduce``, ``all_gather``, ``all_to_all``, or an option string of a reducer.
+        A collective, as ``all_reduce``, or an option string of a reducer, which does its first step.
+    trace : str
+        Trace whose gradients of its first step are reduced, rank by rank; empty for collectives.
     compute_s : float
         Seconds that every rank spins before it exchanges; 0 where the exchange stands alone.
     payload_bytes : int
@@ -61,15 +72,19 @@ class Timed:
         Of the median, seconds that the slowest rank spends outside of collectives and of spinning; 0 of collectives.
     sent_bytes : int
         Bytes that TCP of the rank with most has sent in one repetition, payload and framing of the library.
+    cpu_s : float
+        CPU seconds of all processes together in one repetition, the kernel's work for them included, spinning not.
     """
 
-    setting: str
-    what: str
-    compute_s: float
-    payload_bytes: int
-    repeats: int
-    median_s: float
-    low_s: float
-    high_s: float
-    codec_s: float
-    sent_bytes: int
+    setting: _Word
+    what: _Word
+    trace: str
+    compute_s: _Seconds
+    payload_bytes: _Bytes
+    repeats: _Count
+    median_s: _Seconds
+    low_s: _Seconds
+    high_s: _Seconds
+    codec_s: _Seconds
+    sent_bytes: _Bytes
+    cpu_s: _Seconds

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from s2sim.csv_files import SHOWN, problem_of, read_table
 from s2sim.data import data_directory
-from s2sim.errors import S2SimError, nearest, plain_message
+from s2sim.errors import S2SimError
 from s2sim.study.validate.curve import Curve, Machine, MeasuredPoint
-from s2sim.text_files import read_text, user_path
+from s2sim.text_files import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
 INDEX = "index.csv"
 # What a row cannot do without; others may be missing.
@@ -44,7 +41,6 @@ _MOST_CURVE_BYTES = 2**20
 _MOST_CURVES = 4096
 # Bytes, and seconds: what is beyond is a slip of the pen.
 _MOST_SIZE_BYTES, _LEAST_S, _MOST_S = 2**46, 1e-12, 1e6
-_SHOWN = 40
 # Of a name of a file.
 _MOST_LETTERS = 200
 
@@ -74,7 +70,7 @@ def read_folder(folder: Path) -> tuple[Curve, ...]:
     for number, cells in rows:
         name = cells.get("id") or ""
         if not name or name != Path(name).name or name.startswith(".") or len(name) > _MOST_LETTERS:
-            raise S2SimError(f"{INDEX}, row {number}, column id: {name[:_SHOWN]!r} names no file of the folder")
+            raise S2SimError(f"{INDEX}, row {number}, column id: {name[:SHOWN]!r} names no file of the folder")
         if name in numbers:
             raise S2SimError(f"{INDEX}, row {number}, column id: {name!r} stands in row {numbers[name]} too")
         numbers[name] = number
@@ -96,14 +92,6 @@ def _curve(folder: Path, name: str, number: int, cells: dict[str, str], adapter:
     return Curve(name, machine, (), problem)
 
 
-def problem_of(error: ValidationError, where: str, cells: dict[str, str]) -> str:
-    """Return in one line what is wrong with a row of a table."""
-    first = error.errors()[0]
-    column = str(first["loc"][0]) if first["loc"] else ""
-    found = plain_message(first["msg"])
-    return f"{where}, column {column}: {cells.get(column, '')[:_SHOWN]!r}: {found[0].lower()}{found[1:]}"
-
-
 def _points(path: Path) -> tuple[MeasuredPoint, ...]:
     """Return the sizes and times of a table by size; rows of no bytes are left out."""
     points = []
@@ -113,9 +101,9 @@ def _points(path: Path) -> tuple[MeasuredPoint, ...]:
         )
         where = f"{path.name}, row {number}"
         if size != int(size) or not 0 <= size <= _MOST_SIZE_BYTES:
-            raise S2SimError(f"{where}, column size_bytes: {cells['size_bytes'][:_SHOWN]!r} is no number of bytes")
+            raise S2SimError(f"{where}, column size_bytes: {cells['size_bytes'][:SHOWN]!r} is no number of bytes")
         if not _LEAST_S * 1e6 <= time_us <= _MOST_S * 1e6:
-            raise S2SimError(f"{where}, column time_us: {cells['time_us'][:_SHOWN]!r} is no time in microseconds")
+            raise S2SimError(f"{where}, column time_us: {cells['time_us'][:SHOWN]!r} is no time in microseconds")
         if size:
             points.append(MeasuredPoint(int(size), time_us / 1e6))
     if not points:
@@ -127,38 +115,7 @@ def _number(text: str, where: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise S2SimError(f"{where}: {text[:_SHOWN]!r} is not a number") from None
+        raise S2SimError(f"{where}: {text[:SHOWN]!r} is not a number") from None
     if not math.isfinite(value):
-        raise S2SimError(f"{where}: {text[:_SHOWN]!r} is not a finite number")
+        raise S2SimError(f"{where}: {text[:SHOWN]!r} is not a finite number")
     return value
-
-
-def read_table(path: Path, needed: Sequence[str], most_bytes: int | None = None) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows of a CSV file that has all columns that are ``needed``.
-
-    Each stands with the number of its line as editors count them, and its cells by column.
-    """
-    limits: dict[str, Any] = {} if most_bytes is None else {"most_bytes": most_bytes}
-    reader = csv.reader(io.StringIO(read_text(path, **limits)), strict=True)
-    found: list[tuple[int, list[str]]] = []
-    try:
-        found += ((reader.line_num, [cell.strip() for cell in row]) for row in reader if row)
-    except csv.Error as error:
-        raise S2SimError(f"{path.name}, row {reader.line_num}: {error}") from None
-    if not found:
-        raise S2SimError(f"{path.name} is empty: write a first row with the names of its columns")
-    header = found[0][1]
-    for column in needed:
-        if column not in header:
-            known = [each[:_SHOWN] for each in header]
-            raise S2SimError(f"{path.name} has no column {column!r}{nearest(column, known)}")
-        if header.count(column) > 1:
-            raise S2SimError(f"{path.name} has the column {column!r} twice: leave one out")
-    rows = []
-    for number, cells in found[1:]:
-        if len(cells) != len(header):
-            raise S2SimError(
-                f"{path.name}, row {number}: it has {len(cells)} cells and the header {len(header)} columns"
-            )
-        rows.append((number, dict(zip(header, cells, strict=True))))
-    return rows

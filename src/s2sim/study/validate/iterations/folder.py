@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from s2sim.csv_files import problem_of, read_table
 from s2sim.data import data_directory
 from s2sim.errors import S2SimError
-from s2sim.study.validate.folder import problem_of, read_table
 from s2sim.study.validate.iterations.row import IterationRow
 from s2sim.text_files import user_path
 
