@@ -19,6 +19,7 @@ from s2sim.study.collective.against import choose_tables, compare
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.json_form import JsonForm, json_value
 from s2sim.study.measured_logs.nccl_tests import read_nccl_tests
+from s2sim.study.papers.claim import Papers, Rebuilt, Table
 from s2sim.study.regimes.run import run_regimes
 from s2sim.study.regimes.spec import RegimeSpec
 from s2sim.study.result_form import SCHEMA_VERSION, ResultForm
@@ -198,6 +199,7 @@ def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
         run_validation("curves", fit=False),
         validate_iterations("iterations"),
         run_calibration(CalibrateSpec("dgx-h100", logs=("measured.log",), suggest=True)),
+        Papers("1 paper", True, (Rebuilt("name", "title", "source", (), (), (), (Table("title", ("a",), ()),)),), {}),
     )
     assert {type(result) for result in results} == {RESULTS.get(name) for name in RESULTS.names()}
     assert all(isinstance(result, ResultForm) for result in results)

@@ -21,6 +21,7 @@ from s2sim.cli import (
     flows,
     listing,
     notebook,
+    paper,
     profile,
     run,
     schema,
@@ -64,6 +65,7 @@ app.command("calibrate", epilog=calibrate.EXAMPLES, short_help="Fit a library's 
 app.command("notebook", epilog=notebook.EXAMPLES, short_help="Ask in a browser, with fields to change.")(
     notebook.notebook_command
 )
+app.command("paper", epilog=paper.EXAMPLES, short_help="Rebuild published claims and judge them.")(paper.paper_command)
 app.command("list", epilog=listing.EXAMPLES, short_help="List what there is to choose from.")(listing.list_command)
 app.command("schema", epilog=schema.EXAMPLES, short_help="Print the JSON schema of what --json writes.")(
     schema.schema_command

@@ -17,7 +17,7 @@ def schema_command(
         typer.Argument(
             metavar="RESULT",
             help="What wrote it: run (codec compare too), collective, against (collective --against), flows, "
-            "validate, or regimes of codec regimes.",
+            "validate, paper, or regimes of codec regimes.",
         ),
     ] = "run",
 ) -> None:

@@ -17,11 +17,12 @@ from s2sim.report.tables.iterations import (
     unpredicted_iteration_lines,
     worst_iteration_lines,
 )
+from s2sim.report.tables.papers import claims_grid, numbers_grid, paper_head, papers_lines, setup_lines, why_lines
 from s2sim.report.tables.regimes import names_line, regime_grids
 from s2sim.report.tables.rows import links_grid
 from s2sim.report.tables.screen import lines_text
 from s2sim.report.tables.terms import terms_grid
-from s2sim.report.tables.text import collective_lines
+from s2sim.report.tables.text import aligned, collective_lines
 from s2sim.report.tables.validate import LEGEND, answer_lines, not_predicted_lines, validate_grids, worst_lines
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from s2sim.study.collective.against_result import AgainstResult
     from s2sim.study.collective.result import CollectiveResult
     from s2sim.study.flows.result import FlowsResult
+    from s2sim.study.papers.claim import Papers, Rebuilt
     from s2sim.study.regimes.map import RegimeMap
     from s2sim.study.result_form import ResultForm
     from s2sim.study.validate.iterations.result import IterationsResult
@@ -111,12 +113,27 @@ def calibrate_screen(result: CalibrationResult) -> Screen:
     return Screen([result.headline, *calibration_lines(result)], grids, ["", *after] if grids and after else after)
 
 
+def paper_screen(paper: Rebuilt) -> Screen:
+    """Return the claims of a paper with judgements, why, set-up and what is assumed, and the numbers behind."""
+    about = aligned(setup_lines(paper), indent="  ")
+    return Screen(
+        paper_head(paper), [claims_grid(paper), *map(numbers_grid, paper.tables)], ["", *why_lines(paper), "", *about]
+    )
+
+
+def papers_screen(result: Papers) -> Screen:
+    """Return the claims of several papers with judgements and why."""
+    why = [line for paper in result.papers for line in ("", *paper_head(paper), *why_lines(paper))]
+    return Screen(papers_lines(result), [claims_grid(paper) for paper in result.papers], why)
+
+
 _SCREENS: dict[str, Callable[[Any], Screen]] = {
     "against": against_screen,
     "calibrate": calibrate_screen,
     "collective": collective_screen,
     "flows": flows_screen,
     "iterations": iterations_screen,
+    "paper": papers_screen,
     "regimes": regimes_screen,
     "validate": validate_screen,
 }

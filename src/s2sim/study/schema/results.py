@@ -19,6 +19,7 @@ RESULTS = Registry(
         "calibrate": "s2sim.study.calibrate.result:CalibrationResult",
         "flows": "s2sim.study.flows.result:FlowsResult",
         "iterations": "s2sim.study.validate.iterations.result:IterationsResult",
+        "paper": "s2sim.study.papers.claim:Papers",
         "regimes": "s2sim.study.regimes.map:RegimeMap",
         "validate": "s2sim.study.validate.result:ValidationResult",
     },
@@ -44,6 +45,7 @@ _NAMING = (
     "s2sim.study.measuring.iteration_row",
     "s2sim.study.measuring.row_parts",
     "s2sim.study.measuring.verdict_row",
+    "s2sim.study.papers.claim",
     "s2sim.study.regimes.spec",
     "s2sim.study.spec",
 )

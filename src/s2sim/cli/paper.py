@@ -1,0 +1,126 @@
+"""``s2sim paper``: rebuild published claims and judge them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s2sim.cli import INTERRUPTED
+from s2sim.cli.options import JsonOption, QuietOption, examples
+from s2sim.errors import OptionError
+
+if TYPE_CHECKING:
+    from s2sim.study.papers.claim import Papers
+
+EXAMPLES = examples(
+    "s2sim paper list",
+    "s2sim paper dgc",
+    "s2sim paper s2-reducer --html s2-reducer.html",
+    "s2sim paper all --json claims.json",
+)
+
+_LIST, _ALL = "list", "all"
+
+
+def paper_command(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="Papers to rebuild, all of them, or list to see which there are.",
+            show_default=False,
+        ),
+    ],
+    full: Annotated[
+        bool,
+        typer.Option("--full/--quick", help="Sharper figures: more steps, seeds and settings; minutes a paper."),
+    ] = False,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.html",
+            help="Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).",
+            show_default="no page",
+        ),
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Rebuild what papers claim, and judge it: reproduced, not reproduced and why, or not testable.
+
+    Every figure is computed when asked for. Claims that need training in the loop need the extra torch; what cannot be
+    known is said.
+    """
+    from s2sim.cli.output import STDOUT, write_json, write_text
+    from s2sim.cli.progress import watching
+    from s2sim.cli.targets import check_targets
+    from s2sim.study.papers.registry import PAPERS
+
+    check_targets(json=json, html=html)
+    if names == [_LIST]:
+        _list(json, html)
+        return
+    for word in (_LIST, _ALL):
+        if word in names and len(names) > 1:
+            raise OptionError(f"{word} stands for itself: name it alone, or papers")
+    if html is not None:
+        from s2sim.report.figures.curves import check_page
+
+        check_page()
+
+    from s2sim.study.papers.paper import Effort
+    from s2sim.study.papers.run import run_papers
+
+    with watching(quiet=quiet) as progress:
+        result = run_papers(PAPERS.names() if names == [_ALL] else names, Effort(quick=not full), progress)
+    if json is not None:
+        write_json(result.to_json(), json)
+    if html is not None:
+        from s2sim.report.html.papers import papers_page
+
+        write_text(papers_page(result), html)
+    if json != STDOUT:
+        _show(result, quiet=quiet)
+    if not result.complete:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _list(json: str | None, html: str | None) -> None:
+    from s2sim.cli.output import STDOUT, show_entry, show_lines, write_json
+    from s2sim.study.papers.registry import PAPERS
+
+    if html is not None:
+        raise OptionError(f"--html {html} is a page of rebuilt papers: name one, or all")
+    papers = [PAPERS.get(name) for name in PAPERS.names()]
+    if json is not None:
+        keys = ("name", "title", "claimed", "source")
+        write_json({"papers": [{key: getattr(paper, key) for key in keys} for paper in papers]}, json)
+    if json == STDOUT:
+        return
+    labels = max(len(paper.name) for paper in papers)
+    for paper in papers:
+        show_entry(paper.name, f"{paper.title}: {paper.claimed}  [{paper.source}]", labels=labels)
+    show_lines(["", "Rebuild one with s2sim paper NAME."])
+
+
+def _show(result: Papers, *, quiet: bool) -> None:
+    from s2sim.cli.output import show_entry, show_grids, show_paragraph
+    from s2sim.report.tables.papers import claims_grid, numbers_grid, paper_head, papers_lines, setup_lines, why_lines
+
+    for paper in result.papers:
+        for line in paper_head(paper):
+            show_paragraph(line)
+        show_grids([claims_grid(paper)])
+        if quiet:
+            continue
+        show_paragraph("")
+        for line in why_lines(paper):
+            show_paragraph(line)
+        show_paragraph("")
+        for label, text in setup_lines(paper):
+            show_entry(label, text, labels=len("assumed"))
+        show_grids([numbers_grid(table) for table in paper.tables])
+        show_paragraph("")
+    for line in papers_lines(result):
+        show_paragraph(line)

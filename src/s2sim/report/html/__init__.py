@@ -1,0 +1,1 @@
+"""Pages of HTML in one file, which load nothing."""

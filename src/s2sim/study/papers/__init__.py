@@ -1,0 +1,1 @@
+"""Published claims rebuilt: set-up, claim, what comes out here, and a plain judgement."""

@@ -1,0 +1,41 @@
+"""docs/claims.md is what papers come to: all of them are there, and rebuilding one gives its section."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from s2sim.study.papers.paper import Effort, rebuild
+from s2sim.study.papers.registry import PAPERS
+from s2sim.study.progress import SILENT
+
+DOCS = Path(__file__).parents[3] / "docs"
+# What trains in the loop ends with other last digits on other processors.
+EXACT = ("dgc",)
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("make_claims", DOCS / "make_claims.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def sections(script):
+    return script.sections_of((DOCS / "claims.md").read_text("utf-8"))
+
+
+def test_the_page_has_every_paper(script, sections):
+    assert list(sections) == PAPERS.names(), "run python docs/make_claims.py"
+    assert script.page(sections) == (DOCS / "claims.md").read_text("utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+def test_rebuilding_gives_the_section(name, script, sections):
+    found = script.section(rebuild(PAPERS.get(name), Effort(quick=True), SILENT))
+    assert found == sections[name], f"run python docs/make_claims.py {name}"

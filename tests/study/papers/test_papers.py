@@ -1,0 +1,158 @@
+"""Papers: a made-up one of another package goes all the way, and what is interrupted keeps what is finished."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from importlib.metadata import EntryPoint
+from types import ModuleType
+
+import pytest
+
+from s2sim.cli.main import main
+from s2sim.errors import OptionError, UnknownNameError
+from s2sim.report.html.papers import papers_page
+from s2sim.study.papers.claim import Chart, Claim, HeatMap, Line, Table
+from s2sim.study.papers.judge import in_range, within
+from s2sim.study.papers.paper import Effort, Paper, Part
+from s2sim.study.papers.registry import PAPERS
+from s2sim.study.papers.run import run_papers
+from s2sim.study.schema.results import schema_of
+
+CLAIMS = (
+    Claim("halves & quarters", "section 1", "2x", "2.1x", "reproduced", "within 15 %", "it adds up"),
+    Claim("is free", "abstract", "0", "5 ms", "not reproduced", "at most 1 ms", "encoding takes time"),
+    Claim("helps everybody", "abstract", "-", "-", "not testable", "nobody says who", "nobody knows"),
+)
+PICTURES = (
+    Chart(
+        "Over steps", "step", "loss", (Line("ours", (1, 10, 100), (3, 2, 1), (2.5, 1.5, 0.5), (3.5, 2.5, 1.5)),), True
+    ),
+    HeatMap("Wins", ("a", "b"), ("x", "y", "z"), ((1.0, 2.0), (None, 0.5), (1.5, 1.0))),
+)
+
+
+def first(effort, progress):
+    progress.start(1, "first part")
+    rows = ((f"quick: {effort.quick}", "12"),)
+    return Part(CLAIMS[:2], (Table("Numbers", ("what", "how many"), rows),), PICTURES, setup=("first part ran",))
+
+
+def second(_effort, _progress):
+    return Part(CLAIMS[2:], assumed=("nothing",))
+
+
+def stopped(_effort, _progress):
+    raise KeyboardInterrupt
+
+
+def made_up(name, *parts):
+    return Paper(name, "On nothing", "Nobody, 2026", "makes <all> fast", ("one machine",), (), parts)
+
+
+@pytest.fixture
+def made_up_papers(monkeypatch):
+    """Install a package with papers."""
+    module = ModuleType("papers_of_others")
+    module.WHOLE, module.CUT = made_up("made-up", first, second), made_up("cut", first, stopped, second)
+    monkeypatch.setitem(sys.modules, "papers_of_others", module)
+    points = [EntryPoint(name, f"papers_of_others:{name.upper()}", "s2sim.papers") for name in ("whole", "cut")]
+    monkeypatch.setattr("s2sim.registry.entry_points", lambda *, group: points if group == "s2sim.papers" else [])
+    PAPERS.__dict__.pop("_targets", None)
+    yield
+    PAPERS.__dict__.pop("_targets", None)
+
+
+@pytest.mark.usefixtures("made_up_papers")
+def test_a_paper_of_another_package_is_rebuilt(capsys, tmp_path):
+    jsonschema = pytest.importorskip("jsonschema")
+    html = tmp_path / "page.html"
+    assert main(["paper", "whole", "--html", str(html), "--json", "-"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    jsonschema.validate(value, schema_of("paper"))
+    (paper,) = value["papers"]
+    assert [claim["judgement"] for claim in paper["claims"]] == ["reproduced", "not reproduced", "not testable"]
+    assert paper["setup"] == ["one machine", "first part ran"]
+    assert paper["tables"][0]["rows"] == [["quick: True", "12"]]
+    assert value["headline"] == "3 claims of 1 paper: 1 reproduced, 1 not reproduced, 1 not testable"
+    page = html.read_text("utf-8")
+    assert page.count("<svg") == 2
+    assert "halves &amp; quarters" in page
+    assert not re.search("<(script|link|img)|(src|@import|url)[=(][\"']?http", page)
+
+
+@pytest.mark.usefixtures("made_up_papers")
+def test_the_screen_has_claims_why_and_numbers(capsys):
+    assert main(["paper", "whole", "--full"]) == 0
+    out = capsys.readouterr().out
+    for text in ("not reproduced", "2. Not reproduced: encoding takes time", "quick: False", "set-up", "assumed"):
+        assert text in out
+    assert main(["paper", "whole", "--quiet"]) == 0
+    assert "set-up" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("made_up_papers")
+def test_what_is_interrupted_keeps_what_is_finished(capsys):
+    assert main(["paper", "cut", "whole", "--json", "-"]) == 130
+    value = json.loads(capsys.readouterr().out)
+    (paper,) = value["papers"]
+    assert len(paper["claims"]) == 2
+    assert not paper["complete"]
+    assert "interrupted" in value["notes"][0]
+
+
+@pytest.mark.usefixtures("made_up_papers")
+def test_the_list_has_all_papers(capsys):
+    assert main(["paper", "list", "--json", "-"]) == 0
+    names = [paper["name"] for paper in json.loads(capsys.readouterr().out)["papers"]]
+    assert {"dgc", "made-up", "cut"} <= set(names)
+    assert main(["paper", "list"]) == 0
+    assert "makes <all> fast" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nothing"], "unknown paper 'nothing'"),
+        (["dgc", "dgc"], "stands twice"),
+        (["all", "dgc"], "all stands for itself"),
+        (["list", "--html", "x.html"], "name one, or all"),
+        (["dgc", "--html", "/no/where.html"], "no directory"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(arguments, told, capsys):
+    assert main(["paper", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_names_are_asked_for():
+    with pytest.raises(OptionError, match="no paper was named"):
+        run_papers([])
+    with pytest.raises(UnknownNameError):
+        run_papers(["dgcc"])
+
+
+def test_rules():
+    assert within(1.6, 1.8) == within(2.0, 1.8) == "reproduced"
+    assert within(1.5, 1.8) == within(2.1, 1.8) == "not reproduced"
+    assert in_range([0.5, 3.0], 1.8) == in_range([1.6], 1.8) == "reproduced"
+    assert in_range([2.2, 3.0], 1.8) == "not reproduced"
+
+
+def test_every_paper_says_what_it_claims_and_where():
+    for name in PAPERS.names():
+        paper = PAPERS.get(name)
+        assert paper.name == name
+        assert paper.parts
+        assert all((paper.title, paper.source, paper.claimed, paper.setup))
+
+
+@pytest.mark.usefixtures("made_up_papers")
+def test_an_answer_shows_itself():
+    result = run_papers(["whole"], Effort())
+    assert "not reproduced" in repr(result)
+    assert "encoding takes time" in result._repr_html_()
+    assert papers_page(result) == papers_page(result)
