@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.bridge.task import missing_extra, reproducible_torch
+from s2sim.bridge.task import make_optimizer, missing_extra, reproducible_torch
 from s2sim.bridge.texts import check_texts
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, as_row_sparse
@@ -69,8 +69,7 @@ def _train(
 
     parameters = dict(task.module.named_parameters())
     total_steps = model.warmup_steps + steps
-    optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
-    optimizer = optimizers[model.optimizer](parameters.values(), lr=model.learning_rate)
+    optimizer = make_optimizer(model, parameters.values())
     recorded = []
     for step in range(total_steps):
         sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
@@ -148,6 +147,7 @@ def record(
             gradients = _train(task, settings, workers=workers, steps=steps, progress=progress)
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
+    momentum = f", momentum {settings.momentum:g}" if settings.momentum else ""
     return write_trace(
         target,
         gradients,
@@ -160,7 +160,7 @@ def record(
             command=_command(model, workers=workers, steps=steps, seed=seed, text=paths, out=target),
             training=(
                 f"{settings.warmup_steps} warm-up steps, then the recorded ones; after each step {settings.optimizer} "
-                f"(learning rate {settings.learning_rate:g}) applies the mean gradient of all ranks"
+                f"(learning rate {settings.learning_rate:g}{momentum}) applies the mean gradient of all ranks"
             ),
         ),
         batch=task.batch,

@@ -8,6 +8,7 @@ import sysconfig
 import warnings
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,7 @@ def interactions_of(per_file: Iterable[set[str]], origin: DataOrigin) -> Interac
     return Interactions(users, items, len(rows), len(ranked), origin)
 
 
+@cache
 def standard_library_interactions() -> Interactions:
     """Return the interactions of the running interpreter's standard library, site packages left out."""
     root = Path(sysconfig.get_paths()["stdlib"])

@@ -12,7 +12,7 @@ from s2sim.errors import OptionError, S2SimError
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import torch
@@ -27,6 +27,14 @@ class DataOrigin:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """How a model does on data that no rank trains on: the mean loss, and the share of right answers."""
+
+    loss: float
+    accuracy: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
     """A model with its data, ready to train.
@@ -39,6 +47,10 @@ class Task:
         (step, rank) to the mean loss of that rank's mini-batch at the current parameters.
     batch : int
         Samples in one rank's mini-batch; for language models, predicted tokens.
+    evaluate : callable or None
+        Returns how the current parameters do on the data that are held out; None where none are.
+    score : str
+        What `Evaluated.accuracy` is the share of, for people.
     """
 
     module: torch.nn.Module
@@ -47,6 +59,11 @@ class Task:
     batch: int
     model: str
     origin: DataOrigin
+    evaluate: Callable[[], Evaluated] | None = None
+    score: str = "accuracy"
+
+
+_MAY_BE_ZERO = ("warmup_steps", "momentum", "held_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +71,8 @@ class Model(ABC):
     """A model's settings, filled from an option string, and the way to a task; numbers must be above zero.
 
     There may be no ``warmup_steps`` before the first recorded one. The optimizer moves the weights along the mean
-    gradient. ``samples`` names the setting with the samples of one rank's mini-batch, empty where there is none.
+    gradient; ``momentum`` is that of SGD. ``held_out`` is the share of the data that no rank trains on, to evaluate the
+    model by. ``samples`` names the setting with the samples of one rank's mini-batch, empty where there is none.
     """
 
     needs_text: ClassVar[bool] = False
@@ -63,15 +81,25 @@ class Model(ABC):
     warmup_steps: int = 0
     optimizer: Literal["sgd", "adam"] = "adam"
     learning_rate: float = 0.002
+    momentum: float = 0.0
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
         owner = type(self).__name__.lower()
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "warmup_steps" and isinstance(value, int | float) and not 0 < value < inf:
+            if field.name not in _MAY_BE_ZERO and isinstance(value, int | float) and not 0 < value < inf:
                 raise OptionError(f"model {owner}: {field.name}={value} is not above 0")
         if self.warmup_steps < 0:
             raise OptionError(f"model {owner}: warmup_steps={self.warmup_steps} is negative")
+        for name in ("momentum", "held_out"):
+            if not 0 <= getattr(self, name) < 1:
+                raise OptionError(f"model {owner}: {name}={getattr(self, name)} is not from 0 to below 1")
+        if self.momentum and self.optimizer != "sgd":
+            raise OptionError(
+                f"model {owner}: momentum={self.momentum} is that of SGD, and the optimizer is {self.optimizer}: add "
+                "optimizer=sgd"
+            )
 
     @property
     def sample(self) -> str:
@@ -83,9 +111,25 @@ class Model(ABC):
         """Read the data, split it into ``workers`` shards and build the model."""
 
 
+def make_optimizer(
+    settings: Model,
+    parameters: Iterable[torch.nn.Parameter],
+    *,
+    learning_rate: float | None = None,
+    momentum: float | None = None,
+) -> torch.optim.Optimizer:
+    """Return PyTorch's optimizer of a model's settings; other rates win over these."""
+    import torch
+
+    rate = settings.learning_rate if learning_rate is None else learning_rate
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=rate)
+    return torch.optim.SGD(parameters, lr=rate, momentum=settings.momentum if momentum is None else momentum)
+
+
 def missing_extra(error: ImportError) -> S2SimError:
     """Return the error for a package of the extra ``torch`` that is not installed."""
-    return S2SimError(f"recording trains a model and needs {error.name}: pip install 's2sim[torch]'")
+    return S2SimError(f"training a model needs {error.name}: pip install 's2sim[torch]'")
 
 
 def initialise(module: torch.nn.Module, sparse: frozenset[str], seed: int, *, embedding_scale: float) -> None:

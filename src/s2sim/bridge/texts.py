@@ -111,3 +111,20 @@ def shard_windows(tokens: Ints, *, workers: int, sequences: int, length: int) ->
     starts = np.arange(windows) * length
     positions = starts[:, None] + np.arange(length + 1)
     return np.ascontiguousarray(streams[:, :, positions].transpose(0, 2, 1, 3))
+
+
+def hold_out(tokens: Ints, share: float, *, length: int, most: int) -> tuple[Ints, Ints]:
+    """Return a text without its last ``share``, and windows of that, int64 of shape (windows, length + 1).
+
+    They are as those of `shard_windows`, at most ``most``, evenly spread. `S2SimError` if there is not one.
+    """
+    held = int(len(tokens) * share)
+    starts = np.arange((held - 1) // length) * length
+    if not len(starts):
+        raise S2SimError(
+            f"{share:g} of a text of {len(tokens)} words is less than the {length + 1} words of a sequence to evaluate "
+            "by: use a longer text, or a larger held_out"
+        )
+    starts = starts[np.arange(min(most, len(starts))) * len(starts) // min(most, len(starts))]
+    windows = tokens[len(tokens) - held :][starts[:, None] + np.arange(length + 1)]
+    return tokens[: len(tokens) - held], windows

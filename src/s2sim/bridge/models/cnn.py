@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from s2sim.bridge.held_out import classes
 from s2sim.bridge.task import DataOrigin, Model, Task, device_of, initialise
 from s2sim.errors import S2SimError
 from s2sim.seeds import named_generator
@@ -42,11 +44,12 @@ class Cnn(Model):
         from sklearn.datasets import load_digits
 
         pixels, labels = load_digits(return_X_y=True)
-        per_rank = len(labels) // workers
+        held = round(len(labels) * self.held_out)
+        per_rank = (len(labels) - held) // workers
         if per_rank < self.images:
             raise S2SimError(
-                f"there are {len(labels)} digits; {workers} workers with {self.images} images each need "
-                f"{workers * self.images}: use fewer workers, or cnn:images={max(per_rank, 1)}"
+                f"there are {len(labels) - held} digits to train on; {workers} workers with {self.images} images each "
+                f"need {workers * self.images}: use fewer workers, or cnn:images={max(per_rank, 1)}"
             )
         order = named_generator(seed, "shards").permutation(len(labels))
         # Pixels are 0 to 16.
@@ -80,6 +83,8 @@ class Cnn(Model):
             loss=loss,
             batch=self.images,
             model=f"convolutional network on 8 x 8 digits, {self.channels} and {2 * self.channels} channels",
+            evaluate=partial(classes, module, inputs[-held:], targets[-held:]) if held else None,
+            score="digits",
             origin=DataOrigin(
                 data="handwritten digits (Alpaydin and Kaynak, 1998), the 1797 images that come with scikit-learn",
                 licence="CC BY 4.0",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from s2sim.bridge.held_out import next_words, split_tokens
 from s2sim.bridge.task import Model, Task, device_of, initialise
 from s2sim.bridge.texts import read_corpus, shard_windows
 from s2sim.seeds import named_generator
@@ -57,9 +59,8 @@ class Lstm(Model):
 
         corpus = read_corpus(text)
         words = corpus.vocabulary_size
-        windows = torch.from_numpy(
-            shard_windows(corpus.tokens, workers=workers, sequences=self.sequences, length=self.length)
-        )
+        tokens, held = split_tokens(corpus.tokens, self.held_out, self.length)
+        windows = torch.from_numpy(shard_windows(tokens, workers=workers, sequences=self.sequences, length=self.length))
         module = torch.nn.ModuleDict(
             {
                 "encoder": torch.nn.Embedding(words, self.width),
@@ -84,6 +85,12 @@ class Lstm(Model):
                 draws=draws,
             )
 
+        def logits(inputs: torch.Tensor) -> torch.Tensor:
+            # The sampled softmax is corrected, so that it estimates that of all words.
+            hidden, _ = module["lstm"](module["encoder"](inputs))
+            found: torch.Tensor = hidden.reshape(-1, self.width) @ module["decoder"].weight.T
+            return found
+
         return Task(
             module=module,
             sparse=sparse,
@@ -91,6 +98,8 @@ class Lstm(Model):
             batch=self.sequences * self.length,
             model=f"word-level LSTM language model, {words} words, width {self.width}, sampled softmax",
             origin=corpus.origin,
+            evaluate=None if held is None else partial(next_words, module, logits, held),
+            score="next words",
         )
 
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from s2sim.bridge.stdlib import standard_library_interactions
-from s2sim.bridge.task import Model, Task, device_of, initialise
+from s2sim.bridge.task import Evaluated, Model, Task, device_of, initialise
 from s2sim.errors import S2SimError
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import torch
 
     from s2sim.arrays import Floats32, Ints
     from s2sim.bridge.stdlib import Interactions
+
+
+# He et al. rank an observed item among 99 others, and count how often it is among the first ten.
+_COMPARED, _HITS = 99, 10
+_MOST_EVALUATED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +55,12 @@ class Ncf(Model):
         import torch
 
         order = named_generator(seed, "shards").permutation(len(interactions.users))
-        per_rank = len(order) // workers
+        held = round(len(order) * self.held_out)
+        per_rank = (len(order) - held) // workers
         if per_rank < self.positives:
             raise S2SimError(
-                f"there are {len(order)} interactions; {workers} workers with {self.positives} positives each need "
-                f"{workers * self.positives}: use fewer workers"
+                f"there are {len(order) - held} interactions to train on; {workers} workers with {self.positives} "
+                f"positives each need {workers * self.positives}: use fewer workers"
             )
         batches = per_rank // self.positives
         module = torch.nn.ModuleDict(
@@ -73,18 +80,28 @@ class Ncf(Model):
         initialise(module, sparse, seed, embedding_scale=0.1)
         observed = interactions.users * interactions.item_count + interactions.items  # increasing: sorted pairs
 
+        def logits(users: Ints, items: Ints) -> torch.Tensor:
+            device = device_of(module)
+            vectors = [
+                module[table](torch.from_numpy(numbers).to(device))
+                for table, numbers in (("embed_user", users), ("embed_item", items))
+            ]
+            found: torch.Tensor = module["mlp"](torch.cat(vectors, dim=1)).squeeze(1)
+            return found
+
         def loss(step: int, rank: int) -> torch.Tensor:
             start = rank * per_rank + (step % batches) * self.positives
             chosen = order[start : start + self.positives]
             generator = named_generator(seed, "negatives", step, rank)
             users, items, labels = self._batch(interactions, observed, chosen, generator)
-            device = device_of(module)
-            user_numbers, item_numbers, wanted = (
-                torch.from_numpy(array).to(device) for array in (users, items, labels)
-            )
-            vectors = [module["embed_user"](user_numbers), module["embed_item"](item_numbers)]
-            logits = module["mlp"](torch.cat(vectors, dim=1)).squeeze(1)
-            return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted)
+            wanted = torch.from_numpy(labels).to(device_of(module))
+            return torch.nn.functional.binary_cross_entropy_with_logits(logits(users, items), wanted)
+
+        evaluate = None
+        if held:
+            shown = order[-held:][:_MOST_EVALUATED]
+            others = self._unobserved(interactions, observed, interactions.users[shown], seed)
+            evaluate = partial(self._hits, logits, interactions, shown, others)
 
         return Task(
             module=module,
@@ -96,7 +113,37 @@ class Ncf(Model):
                 f"identifiers, width {self.width}"
             ),
             origin=interactions.origin,
+            evaluate=evaluate,
+            score=f"hits among the first {_HITS} of {1 + _COMPARED}",
         )
+
+    def _unobserved(self, interactions: Interactions, observed: Ints, users: Ints, seed: int) -> Ints:
+        """Return items that each of some users is not known to have, int64 of shape (users, 99)."""
+        generator = named_generator(seed, "held out")
+        drawn = generator.integers(interactions.item_count, size=(len(users), _COMPARED))
+        while (known := np.isin(users[:, None] * interactions.item_count + drawn, observed)).any():
+            drawn[known] = generator.integers(interactions.item_count, size=int(known.sum()))
+        return drawn
+
+    def _hits(
+        self, logits: Callable[[Ints, Ints], torch.Tensor], interactions: Interactions, shown: Ints, others: Ints
+    ) -> Evaluated:
+        """Return the loss on pairs that were held out, and how often one is among the first ten of a hundred items.
+
+        As in He et al., section 4.1; the loss has as many others for each as that of training.
+        """
+        import torch
+
+        items = np.concatenate([interactions.items[shown][:, None], others], axis=1)
+        users = np.repeat(interactions.users[shown], items.shape[1])
+        with torch.no_grad():
+            found = logits(users, items.reshape(-1)).reshape(items.shape)
+            among = found[:, : 1 + self.negatives]
+            wanted = torch.zeros_like(among)
+            wanted[:, 0] = 1
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(among, wanted)
+            before = (found[:, 1:] >= found[:, :1]).sum(dim=1)
+            return Evaluated(float(loss), float((before < _HITS).double().mean()))
 
     def _batch(
         self, interactions: Interactions, observed: Ints, chosen: Ints, generator: np.random.Generator

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from s2sim.bridge.held_out import next_words, split_tokens
 from s2sim.bridge.task import Model, Task, device_of, initialise
 from s2sim.bridge.texts import read_corpus, shard_windows
 from s2sim.errors import OptionError
@@ -59,9 +61,8 @@ class Transformer(Model):
 
         corpus = read_corpus(text, vocabulary=self.vocabulary)
         words = corpus.vocabulary_size
-        windows = torch.from_numpy(
-            shard_windows(corpus.tokens, workers=workers, sequences=self.sequences, length=self.length)
-        )
+        tokens, held = split_tokens(corpus.tokens, self.held_out, self.length)
+        windows = torch.from_numpy(shard_windows(tokens, workers=workers, sequences=self.sequences, length=self.length))
         blocks = torch.nn.ModuleList(
             torch.nn.TransformerEncoderLayer(
                 self.width, self.heads, 4 * self.width, dropout=0.0, batch_first=True, norm_first=True
@@ -81,14 +82,16 @@ class Transformer(Model):
         initialise(module, sparse, seed, embedding_scale=0.1)
         mask = torch.nn.Transformer.generate_square_subsequent_mask(self.length)
 
-        def loss(step: int, rank: int) -> torch.Tensor:
-            device = device_of(module)
-            window = windows[rank, step % windows.shape[1]].to(device)
-            hidden = module["encoder"](window[:, :-1]) + module["position"].weight
+        def logits(inputs: torch.Tensor) -> torch.Tensor:
+            hidden = module["encoder"](inputs) + module["position"].weight
             for block in blocks:
-                hidden = block(hidden, src_mask=mask.to(device), is_causal=True)
-            logits = module["decoder"](module["norm"](hidden))
-            return torch.nn.functional.cross_entropy(logits.reshape(-1, words), window[:, 1:].reshape(-1))
+                hidden = block(hidden, src_mask=mask.to(inputs.device), is_causal=True)
+            found: torch.Tensor = module["decoder"](module["norm"](hidden)).reshape(-1, words)
+            return found
+
+        def loss(step: int, rank: int) -> torch.Tensor:
+            window = windows[rank, step % windows.shape[1]].to(device_of(module))
+            return torch.nn.functional.cross_entropy(logits(window[:, :-1]), window[:, 1:].reshape(-1))
 
         return Task(
             module=module,
@@ -97,4 +100,6 @@ class Transformer(Model):
             batch=self.sequences * self.length,
             model=f"transformer language model, {words} words, width {self.width}, {self.blocks} layers, full softmax",
             origin=corpus.origin,
+            evaluate=None if held is None else partial(next_words, module, logits, held),
+            score="next words",
         )

@@ -1,0 +1,122 @@
+"""One training: ranks' gradients through a reducer's programs, step after step, and all of it as data to go on from."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from s2sim.bridge.task import reproducible_torch
+from s2sim.bridge.training.common_model import CommonModel
+from s2sim.bridge.training.own_models import OwnModels
+from s2sim.reducers.group.process_group import make_instances, run_group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from s2sim.bridge.task import Evaluated, Model, Task
+    from s2sim.bridge.training.fits import Fitting
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.rank import Reduced, Reducer
+    from s2sim.reducers.scripts.script import Recording
+
+
+class Models(Protocol):
+    """The weights that ranks train."""
+
+    def contributions(self, step: int) -> tuple[list[Gradient], list[float]]:
+        """Return what each rank hands to the reducer in a step, and the loss of its mini-batch."""
+
+    def take(self, instances: Sequence[Reducer], results: Sequence[Reduced]) -> None:
+        """Move the weights by what ranks end with."""
+
+    def evaluate(self) -> Evaluated:
+        """Return how the model does on data that are held out."""
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that the next step starts from, as arrays and numbers in dicts and lists."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: the mean loss of all ranks' mini-batches before it, and what every rank did."""
+
+    loss: float
+    recording: Recording
+
+
+class Trainer:
+    """A model that W ranks train in one process, their gradients reduced by the programs of a reducer.
+
+    Parameters
+    ----------
+    task : Task
+        At its initial weights, see `keep_rows`.
+    settings : Model
+        Of the task.
+    fitting : Fitting
+        The reducer, and how it trains.
+    workers, seed : int
+        Of the task; the seed is also that of the reducer.
+    """
+
+    def __init__(self, task: Task, settings: Model, fitting: Fitting, *, workers: int, seed: int) -> None:
+        self.steps = 0
+        self._seed = seed
+        self._workers = workers
+        self._reducer = fitting.reducer
+        with training():
+            self._models: Models = (OwnModels if fitting.own_models else CommonModel)(task, settings, fitting, workers)
+        self._instances: list[Reducer] = []
+
+    def step(self) -> Step:
+        """Take a training step."""
+        with training():
+            gradients, losses = self._models.contributions(self.steps)
+            self._start(gradients)
+            results, recording = run_group(self._instances, gradients, seed=self._seed, step=self.steps)
+            self._models.take(self._instances, results)
+        self.steps += 1
+        return Step(float(np.mean(losses)), recording)
+
+    def evaluate(self) -> Evaluated:
+        """Return how the model does on data that are held out."""
+        with training():
+            return self._models.evaluate()
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what the reducer says of its choices; nothing before the first step."""
+        return self._instances[0].notes() if self._instances else ()
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that the next step starts from, as arrays and numbers in dicts and lists."""
+        reducers = [each.state() for each in self._instances]
+        return {"steps": self.steps, "models": self._models.state(), "reducers": reducers}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from the `state` of a training with the same parameters; this one has taken no step."""
+        if state["steps"]:
+            with training():
+                # What a reducer fits, it fits to the gradients of the first step.
+                self._start(self._models.contributions(0)[0])
+        for instance, kept in zip(self._instances, state["reducers"], strict=True):
+            instance.restore(kept)
+        with training():
+            self._models.restore(state["models"])
+        self.steps = state["steps"]
+
+    def _start(self, gradients: Sequence[Gradient]) -> None:
+        if not self._instances:
+            self._instances = make_instances(self._reducer.fitted(gradients, self._seed), self._workers)
+
+
+@contextmanager
+def training() -> Iterator[None]:
+    """Compute as everybody's machine does: one thread, deterministic algorithms."""
+    with reproducible_torch():
+        yield

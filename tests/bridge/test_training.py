@@ -1,0 +1,189 @@
+"""Training by reducers gives what plain PyTorch gives where they are exact, and what their papers say elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from s2sim.bridge.models.cnn import Cnn
+from s2sim.bridge.models.lstm import Lstm
+from s2sim.bridge.task import reproducible_torch
+from s2sim.bridge.training.arrays import keep_rows
+from s2sim.bridge.training.fits import fit
+from s2sim.bridge.training.trainer import Trainer
+from s2sim.errors import OptionError
+from s2sim.reducers.registry import make_reducer, reducer_names
+
+WORKERS = 4
+SMALL_LSTM = Lstm(width=16, sequences=4, length=8, negatives=32, held_out=0.1)
+SMALL_CNN = Cnn(channels=4, hidden=16, images=8, held_out=0.1)
+
+
+def trainer(settings, reducer, text=(), *, workers=WORKERS, seed=0, rate=None):
+    task = settings.prepare(workers=workers, seed=seed, text=list(text))
+    keep_rows(task)
+    return Trainer(task, settings, fit(reducer, settings, rate), workers=workers, seed=seed)
+
+
+def losses(settings, reducer, steps, text=(), **how):
+    here = trainer(settings, reducer, text, **how)
+    return [here.step().loss for _ in range(steps)]
+
+
+def plain_losses(settings, steps, text=(), *, workers=WORKERS):
+    """Autograd of the mean loss of all ranks' batches, and PyTorch's optimizer; nothing of what is tested."""
+    task = settings.prepare(workers=workers, seed=0, text=list(text))
+    parameters = list(task.module.parameters())
+    if settings.optimizer == "adam":
+        optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate)
+    else:
+        optimizer = torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum)
+    found = []
+    with reproducible_torch():
+        for step in range(steps):
+            optimizer.zero_grad()
+            mean = torch.stack([task.loss(step, rank) for rank in range(workers)]).mean()
+            mean.backward()
+            optimizer.step()
+            found.append(float(mean.detach()))
+    return found
+
+
+EXACT = ["dense", "union", "s2-exact", "owner-reduce", "gather-rows", "parallax", "embrace"]
+
+
+@pytest.mark.parametrize("reducer", EXACT)
+def test_an_exact_reducer_gives_the_losses_of_plain_pytorch(reducer, text):
+    settings = replace(SMALL_LSTM, learning_rate=1.0)
+    assert losses(settings, reducer, 12, [text]) == pytest.approx(plain_losses(settings, 12, [text]), rel=1e-5)
+
+
+@pytest.mark.parametrize("settings", [SMALL_CNN, replace(SMALL_CNN, optimizer="sgd", learning_rate=0.1, momentum=0.9)])
+def test_dense_layers_train_as_in_plain_pytorch_with_adam_and_with_momentum(settings):
+    assert losses(settings, "dense", 12) == pytest.approx(plain_losses(settings, 12), rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reducer", EXACT)
+def test_an_exact_reducer_gives_the_losses_of_plain_pytorch_over_200_steps(reducer, text):
+    assert losses(SMALL_LSTM, reducer, 200, [text]) == pytest.approx(plain_losses(SMALL_LSTM, 200, [text]), rel=1e-5)
+
+
+def test_a_loss_differs_where_a_reducer_is_lossy(text):
+    lossy = losses(SMALL_LSTM, "topk:density=0.01", 6, [text])
+    assert lossy != pytest.approx(plain_losses(SMALL_LSTM, 6, [text]), rel=1e-5)
+
+
+def by_hand(settings, steps, exchange):
+    """Local SGD (Stich 2019, algorithm 1) in plain PyTorch: models apart, their mean every ``exchange`` steps."""
+    task = settings.prepare(workers=WORKERS, seed=0, text=[])
+    parameters = list(task.module.parameters())
+    models = [[each.detach().clone() for each in parameters] for _ in range(WORKERS)]
+    found = []
+    with reproducible_torch():
+        for step in range(steps):
+            here = []
+            for rank in range(WORKERS):
+                with torch.no_grad():
+                    for parameter, own in zip(parameters, models[rank], strict=True):
+                        parameter.copy_(own)
+                loss = task.loss(step, rank)
+                gradients = torch.autograd.grad(loss, parameters)
+                here.append(float(loss.detach()))
+                models[rank] = [
+                    own - settings.learning_rate * each for own, each in zip(models[rank], gradients, strict=True)
+                ]
+            if (step + 1) % exchange == 0:
+                mean = [sum(each) / WORKERS for each in zip(*models, strict=True)]
+                models = [[each.clone() for each in mean] for _ in range(WORKERS)]
+            found.append(float(np.mean(here)))
+    return found
+
+
+def test_local_steps_are_local_sgd():
+    settings = replace(SMALL_CNN, optimizer="sgd", learning_rate=0.1)
+    found = losses(settings, "dense:h=3", 9)
+    assert found == pytest.approx(by_hand(settings, 9, 3), rel=1e-5)
+    assert found != pytest.approx(losses(settings, "dense", 9), rel=1e-5)
+
+
+def test_federated_averaging_of_all_clients_is_plain_sgd():
+    settings = replace(SMALL_CNN, optimizer="sgd", learning_rate=0.1)
+    everybody = losses(settings, "fedavg:fraction=1", 8)
+    assert everybody == pytest.approx(losses(settings, "dense", 8), rel=1e-5)
+
+
+def test_gossip_without_compression_on_a_complete_graph_is_plain_sgd():
+    settings = replace(SMALL_CNN, optimizer="sgd", learning_rate=0.1)
+    found = losses(settings, "choco:graph=complete,compressor=none,gamma=1", 8)
+    assert found == pytest.approx(losses(settings, "dense", 8), rel=1e-4)
+
+
+def test_momentum_correction_of_everything_is_sgd_with_momentum():
+    settings = replace(SMALL_CNN, optimizer="sgd", learning_rate=0.05, momentum=0.9)
+    corrected = losses(settings, "topk:density=1,momentum=0.9,masking=false", 8)
+    assert corrected == pytest.approx(losses(settings, "dense", 8), rel=1e-4)
+
+
+def test_what_training_needs_is_added_and_can_be_left_out():
+    assert fit("topk:density=0.1", SMALL_CNN).reducer.options()["ef"] is True
+    assert "ef" not in fit("topk:density=0.1,ef=false", SMALL_CNN).reducer.options()
+    assert "ef" not in fit("dense", SMALL_CNN).reducer.options()
+
+
+@pytest.mark.parametrize(
+    ("reducer", "why"),
+    [
+        ("s2:warm=true", "leave warm=true out"),
+        ("signsgd-vote", "--learning-rate signsgd-vote"),
+        ("dgc", "add optimizer=sgd"),
+    ],
+)
+def test_what_would_not_be_its_paper_is_refused(reducer, why):
+    with pytest.raises(OptionError, match=why):
+        fit(reducer, SMALL_CNN)
+
+
+RESUMED = ["dense", "topk:density=0.02", "dgc", "dense:h=3", "choco", "fetchsgd", "powersgd", "s2:cells=4"]
+
+
+@pytest.mark.parametrize("reducer", RESUMED)
+def test_training_goes_on_from_its_state_bit_for_bit(reducer, text):
+    whole = trainer(SMALL_LSTM, reducer, [text])
+    found = [whole.step().loss for _ in range(5)]
+    first = trainer(SMALL_LSTM, reducer, [text])
+    for _ in range(2):
+        first.step()
+    second = trainer(SMALL_LSTM, reducer, [text])
+    second.restore(first.state())
+    assert found[2:] == [second.step().loss for _ in range(3)]
+    assert second.evaluate() == whole.evaluate()
+
+
+def test_adam_and_momentum_go_on_bit_for_bit():
+    for settings in (SMALL_CNN, replace(SMALL_CNN, optimizer="sgd", learning_rate=0.1, momentum=0.9)):
+        for reducer in ("dense", "dense:h=2"):
+            whole, first, second = (trainer(settings, reducer) for _ in range(3))
+            found = [whole.step().loss for _ in range(5)]
+            for _ in range(3):
+                first.step()
+            second.restore(first.state())
+            assert found[3:] == [second.step().loss for _ in range(2)]
+
+
+@pytest.mark.slow
+def test_every_reducer_trains_or_says_why_not(text):
+    refused = {}
+    for name in reducer_names():
+        try:
+            make_reducer(name)
+            found = losses(replace(SMALL_LSTM, learning_rate=0.05), name, 3, [text], rate=None)
+        except OptionError as error:
+            refused[name] = str(error)
+        else:
+            assert np.isfinite(found).all(), name
+    assert set(refused) == {"signsgd-vote"}
