@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pickle
 
 import pytest
 from hypothesis import settings
@@ -46,6 +48,28 @@ def make_cluster(cluster_file):
         return build_cluster(load_shape(cluster_file(fabric, **tables)), workers, placement=placement)
 
     return build
+
+
+@pytest.fixture
+def one_validation(monkeypatch, tmp_path_factory, worker_id):
+    """Let all workers together make the validation of the public curves, a minute of fits, once; return what does."""
+    from s2sim.study.validate import run
+
+    own = tmp_path_factory.getbasetemp()
+    kept = (own if worker_id == "master" else own.parent) / "validation.pickle"
+    validate = run.run_validation
+
+    def once(folder=None, *arguments, fit=True):
+        if folder is not None or not fit:
+            return validate(folder, *arguments, fit=fit)
+        with kept.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                kept.write_bytes(pickle.dumps(validate(folder, *arguments)))
+            return pickle.loads(kept.read_bytes())
+
+    monkeypatch.setattr(run, "run_validation", once)
+    return once
 
 
 @pytest.fixture

@@ -39,18 +39,24 @@ def console_lines(document):
             yield line.removeprefix("$ s2sim ")
 
 
-@pytest.mark.parametrize("slow", [set(), pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "all"])
-@pytest.mark.parametrize(
-    "document",
-    [pytest.param(path, marks=[pytest.mark.slow] if path.parent.name == "docs" else []) for path in DOCUMENTS],
-    ids=lambda path: path.name,
-)
-def test_examples_run(document, slow, tmp_path, monkeypatch, capsys):
+def documents():
+    """Yield each document with the lines to leave out: those that take seconds, but in the slow tests none."""
+    for path in DOCUMENTS:
+        if path.parent.name != "docs":
+            yield pytest.param(path, SLOW, id=f"{path.name}-quick")
+            if SLOW.isdisjoint(console_lines(path)):
+                continue
+        yield pytest.param(path, set(), id=path.name, marks=pytest.mark.slow)
+
+
+@pytest.mark.usefixtures("one_validation")
+@pytest.mark.parametrize(("document", "left_out"), list(documents()))
+def test_examples_run(document, left_out, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     failed, _ = doctest.testfile(str(document), module_relative=False)
     assert failed == 0
     for line in console_lines(document):
-        if line not in SLOW - slow:
+        if line not in left_out:
             assert main(shlex.split(line)) == 0, line
             assert capsys.readouterr().out, line
 

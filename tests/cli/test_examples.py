@@ -94,15 +94,22 @@ def own_files(tmp_path, monkeypatch, profiler_step):
     copy(data_directory("measured") / "hkbu_osu_latency_10gbe.csv", tmp_path / "my-curves")
 
 
-@pytest.mark.usefixtures("own_files")
-@pytest.mark.parametrize("slow", [set(), pytest.param(SLOW, marks=pytest.mark.slow)], ids=["quick", "all"])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in HEAVY else []) for name in COMMANDS]
-)
-def test_examples_of_a_help_run_as_printed(name, slow, s2sim):
+def commands():
+    """Yield each command with the lines to leave out: those that take seconds, but in the slow tests none."""
+    for name in COMMANDS:
+        if name not in HEAVY:
+            yield pytest.param(name, SLOW, id=f"{name}-quick")
+            if SLOW.isdisjoint(lines_of_its_own(name)):
+                continue
+        yield pytest.param(name, set(), id=name, marks=pytest.mark.slow)
+
+
+@pytest.mark.usefixtures("own_files", "one_validation")
+@pytest.mark.parametrize(("name", "left_out"), list(commands()))
+def test_examples_of_a_help_run_as_printed(name, left_out, s2sim):
     assert EXAMPLES[name]
     for line in lines_of_its_own(name):
-        if line not in SLOW - slow:
+        if line not in left_out:
             words = shlex.split(line)[1:]
             code, out, err = s2sim(*words)
             assert (code, err) == (0, ""), line
