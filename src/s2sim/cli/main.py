@@ -25,6 +25,7 @@ from s2sim.cli import (
     profile,
     run,
     schema,
+    testbed,
     topology,
     trace,
     validate,
@@ -74,6 +75,7 @@ app.add_typer(codec.app, name="codec", short_help="Compare compressors.")
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
 app.add_typer(topology.app, name="topology")
+app.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
 
 
 def _print_version(asked: bool) -> None:

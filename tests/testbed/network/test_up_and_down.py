@@ -1,0 +1,166 @@
+"""Testbeds come up, are found again without a file, and go down without a trace, whatever was killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from s2sim.cli import testbed
+
+from .conftest import MAIN
+
+# In an order in which each finds what it needs.
+EXAMPLES = [
+    "s2sim testbed up --workers 8 --rate 1Gbps",
+    "s2sim testbed show",
+    "s2sim testbed up --nodes 2x4 --rate 1Gbps --uplink 500Mbps --name two-nodes",
+    "s2sim testbed list",
+    "s2sim testbed list --json -",
+    "s2sim testbed show two-nodes --json -",
+    "s2sim testbed down two-nodes",
+    "s2sim testbed down",
+    "s2sim testbed down --all",
+]
+BUILD = "from s2sim.testbed.network.layout import Layout; from s2sim.testbed.network.build import build, temporary\n"
+FOUND = "from s2sim.testbed.network.existing import found; print(found())"
+
+
+def wait_for(condition):
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_the_examples_run_as_printed(apart):
+    printed = {line for lines in (testbed._UP, testbed._SHOW, testbed._LIST, testbed._DOWN) for line in lines}
+    assert set(EXAMPLES) == printed
+    done = apart.s2sim(*(line.removeprefix("s2sim ") for line in EXAMPLES))
+    assert [(code, error) for code, _, error in done] == [(0, "")] * len(EXAMPLES)
+    assert apart.namespaces() == []
+
+
+def test_what_is_up_is_found_as_it_was_made_and_goes_without_a_trace(apart):
+    host = apart.run("ip", "-oneline", "link").stdout
+    up, quiet, listed, shown = apart.s2sim(
+        "testbed up --nodes 2x2 --rate 300Mbps --uplink 0.1Gbps --name a-1",
+        "testbed up --workers 3 -q",
+        "testbed list",
+        "testbed show a-1 --json -",
+    )
+    assert up[1].splitlines() == [
+        "a-1: 4 workers, 2 nodes of 2; workers 300 Mbps each way, uplinks 100 Mbps each way",
+        "A command of worker 0: ip netns exec s2sim-a-1-w0 COMMAND",
+    ]
+    assert quiet == (0, "", "")
+    assert listed[1].splitlines() == [
+        "a-1: 4 workers, 2 nodes of 2; workers 300 Mbps each way, uplinks 100 Mbps each way",
+        "testbed: 3 workers on one switch, as fast as the machine",
+    ]
+    layout = {"workers": 4, "nodes": 2, "rate_Bps": 37.5e6, "uplink_Bps": 12.5e6}
+    assert json.loads(shown[1]) == {"name": "a-1", "whole": True, **layout, "processes": []}
+    assert len(apart.namespaces()) == 5 + 4
+    assert apart.run("ip", "-oneline", "link").stdout == host
+    assert apart.s2sim("testbed down a-1", "testbed list", "testbed down --all", "testbed list") == [
+        (0, "a-1 is removed\n", ""),
+        (0, "testbed: 3 workers on one switch, as fast as the machine\n", ""),
+        (0, "testbed is removed\n", ""),
+        (0, "no testbed\n", ""),
+    ]
+    assert apart.namespaces() == []
+    assert apart.run("ip", "-oneline", "link").stdout == host
+
+
+def test_every_link_has_its_token_bucket_at_both_ends_and_nothing_else(apart):
+    apart.python(f"{BUILD}build(Layout('a', 4, 2, 37.5e6, 12.5e6))")
+    rates = {}
+    for space in apart.namespaces():
+        for queue in json.loads(apart.run("tc", "-json", "-netns", space, "qdisc").stdout):
+            if queue["kind"] != "noqueue":
+                assert queue["kind"] == "tbf"
+                rates[space, queue["dev"]] = queue["options"]["rate"]
+    ports = {("s2sim-a-switch", f"w{worker}"): 37.5e6 for worker in range(4)}
+    interfaces = {(f"s2sim-a-w{worker}", "eth0"): 37.5e6 for worker in range(4)}
+    uplinks = {("s2sim-a-switch", f"{way}{node}"): 12.5e6 for way in ("up", "down") for node in range(2)}
+    assert rates == {**ports, **interfaces, **uplinks}
+
+
+@pytest.mark.parametrize(
+    "namespaces", [pytest.param(1, marks=pytest.mark.slow), 12, pytest.param(41, marks=pytest.mark.slow)]
+)
+def test_up_killed_midway_is_found_and_removed(apart, namespaces):
+    command = [sys.executable, "-c", MAIN, "testbed", "up", "--workers", "40", "--rate", "1Gbps"]
+    process = subprocess.Popen(apart.command(*command))
+    wait_for(lambda: len(apart.namespaces()) >= namespaces or process.poll() is not None)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    listed, again, removed = apart.s2sim("testbed list", "testbed up --workers 2", "testbed down")
+    assert listed[1] == "testbed: half made; remove it with s2sim testbed down testbed\n"
+    assert again[0] == 2
+    assert "there is a testbed testbed" in again[2]
+    assert removed == (0, "testbed is removed\n", "")
+    assert apart.namespaces() == []
+
+
+def test_down_ends_the_processes_inside_and_no_others(apart):
+    apart.python(f"{BUILD}build(Layout('a', 2, 2)); build(Layout('b', 2, 2))")
+    inside = [
+        subprocess.Popen(apart.command("ip", "netns", "exec", f"s2sim-{name}-w1", "sleep", "600"))
+        for name in ("a", "b")
+    ]
+    try:
+        wait_for(lambda: all(apart.run("ip", "netns", "pids", f"s2sim-{name}-w1").stdout for name in ("a", "b")))
+        shown, removed = apart.s2sim("testbed show a", "testbed down a")
+        assert shown[1].splitlines()[1] == f"processes: {inside[0].pid}"
+        assert removed[1] == "a is removed, and 1 process in it was ended\n"
+        assert inside[0].wait(timeout=10) == -signal.SIGKILL
+        assert inside[1].poll() is None
+    finally:
+        for process in inside:
+            process.kill()
+            process.wait()
+    assert [name for name in apart.namespaces() if name.startswith("s2sim-a-")] == []
+
+
+def test_a_process_inside_does_not_remove_what_it_stands_on(apart):
+    apart.python(f"{BUILD}build(Layout('a', 2, 2))")
+    done = apart.run("ip", "netns", "exec", "s2sim-a-w0", sys.executable, "-c", MAIN, "testbed", "down", "a")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "runs in testbed a itself" in done.stderr
+    assert len(apart.namespaces()) == 3
+
+
+@pytest.mark.parametrize("ending", ["raise ValueError", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"])
+def test_a_temporary_testbed_goes_however_its_block_ends(apart, ending):
+    program = f"{BUILD}{FOUND}\nwith temporary(Layout('a', 2, 2)):\n    print(found())\n    {ending}"
+    done = apart.run(sys.executable, "-c", program)
+    assert done.returncode != 0
+    assert done.stdout.splitlines()[1].startswith("(Layout(name='a', workers=2, nodes=2,")
+    assert apart.namespaces() == []
+
+
+def test_what_fails_midway_is_undone(apart):
+    # The address plan has no such worker, so that the last lines of making it fail.
+    program = (
+        f"{BUILD}from s2sim.testbed.network import commands\n"
+        "commands.worker_lines = lambda layout, worker: ['address add 10.77.0.999/24 dev eth0']\n"
+        "build(Layout('a', 3, 3))"
+    )
+    done = apart.run(sys.executable, "-c", program)
+    assert "S2SimError: ip failed" in done.stderr
+    assert "10.77.0.999" in done.stderr
+    assert apart.namespaces() == []
+
+
+def test_two_that_make_the_same_at_once_leave_one_whole(apart):
+    command = apart.command(sys.executable, "-c", MAIN, "testbed", "up", "--workers", "4")
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [process.communicate()[1] for process in both]
+    assert sorted(process.returncode for process in both) == [0, 2]
+    assert sorted(error.count("\n") for error in errors) == [0, 1]
+    assert apart.s2sim("testbed list")[0][1] == "testbed: 4 workers on one switch, as fast as the machine\n"
