@@ -84,13 +84,24 @@ def test_half_overflow_is_an_error():
 
 def test_gathers_keep_rank_order_and_unequal_sizes():
     def body(rank):
-        pending = rank.all_gather((np.full(rank.index, rank.index, np.uint32), np.zeros(1, np.float32)), label="x")
+        own = np.full(rank.index, rank.index, np.uint32)
+        pending = rank.all_gather((own, np.zeros(1, np.float32)), label="x", unequal=True)
         yield pending
         return [part.tolist() for part, _ in pending.value]
 
     seen, recording = run(body)
     assert seen[0] == [[], [1], [2, 2]]
     assert recording.calls[0].bytes_by_rank == (4, 8, 12)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "all_to_all"])
+def test_sizes_that_differ_are_announced(kind):
+    def body(rank):
+        own = np.zeros(rank.index, np.uint32)
+        yield getattr(rank, kind)(own if kind == "all_gather" else [own] * rank.size, label="x")
+
+    with pytest.raises(S2SimError, match="'x' with another shape or type than others: give unequal=True where all"):
+        run(body)
 
 
 def test_an_exchange_gives_each_rank_what_all_have_for_it():

@@ -107,13 +107,21 @@ class Rank(Protocol):
     ) -> Pending:
         """Post a broadcast; its value is the payload of ``root``, and those of all others are not looked at."""
 
-    def all_gather(self, payload: Contribution, *, label: str, size_from_data: bool = False) -> Pending:
-        """Post an all-gather; its value is the tuple of all ranks' payloads, in rank order."""
+    def all_gather(
+        self, payload: Contribution, *, label: str, size_from_data: bool = False, unequal: bool = False
+    ) -> Pending:
+        """Post an all-gather; its value is the tuple of all ranks' payloads, in rank order.
 
-    def all_to_all(self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False) -> Pending:
+        Their shapes are alike unless only data tells sizes, or ``unequal`` says that they differ in a way that all
+        ranks know.
+        """
+
+    def all_to_all(
+        self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
+    ) -> Pending:
         """Post an all-to-all of one payload for each rank; its value is the tuple of what all ranks have for this one.
 
-        Sizes may differ from payload to payload, types and structure may not.
+        Shapes are alike as in `all_gather`; types and structure always are.
         """
 
     def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> Pending:

@@ -170,7 +170,7 @@ def lower(request: Request, library: Library) -> Lowered:
     """Return what ``library`` executes for what is asked; `S2SimError` where its table has no line for it."""
     if request.demand.ranks == 1:
         return Lowered((Step((request.demand,)),), Local(), request.text, request.text, "one rank has nothing to send")
-    entry = _find(request, library)
+    entry = entry_for(request, library)
     lowered = EXECUTIONS[entry.does](request, entry)
     options = {entry.when[0]} if entry.when else set()
     if library.staged:
@@ -178,7 +178,8 @@ def lower(request: Request, library: Library) -> Lowered:
     return replace(_staged(lowered) if library.through_host else lowered, options=frozenset(options))
 
 
-def _find(request: Request, library: Library) -> Entry:
+def entry_for(request: Request, library: Library) -> Entry:
+    """Return the line of a library's table for what is asked; `S2SimError` where there is none."""
     for entry in library.table:
         if (
             request.demand.kind in entry.kinds

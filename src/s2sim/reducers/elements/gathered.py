@@ -135,13 +135,13 @@ class Gathered(Reducer):
         cuts = [chunk_bounds(len(vector), rank.size) for vector in vectors]
         sizes = [[int(cut[owner + 1] - cut[owner]) for cut in cuts] for owner in range(rank.size)]
         own = self._encode_chunks(rank, vectors, cuts)
-        first = rank.all_to_all(own, label="codes to owners", size_from_data=not self.known_size)
+        first = rank.all_to_all(own, label="codes to owners", size_from_data=not self.known_size, unequal=True)
         yield first
         self.charge_decode(rank, first.value, sizes[rank.index])
         totals = self._sum(first.value, sizes[rank.index])
         again = self.encode_all(rank, totals, "sum")
         lost = self.lost_again(again, totals)
-        second = rank.all_gather(again, label="codes of the sums", size_from_data=not self.known_size)
+        second = rank.all_gather(again, label="codes of the sums", size_from_data=not self.known_size, unequal=True)
         yield second
         rank.work(self.decode_work(gradient.size, 1, sum(map(_bytes_of, second.value))))
 

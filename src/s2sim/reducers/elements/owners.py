@@ -30,15 +30,18 @@ def send_to_owners(
     """
     messages = [part.message(held) for part in parts]
     if calls == 1:
-        both = rank.all_to_all(messages, label="pairs to their owners", size_from_data=size_from_data)
+        both = rank.all_to_all(messages, label="pairs to their owners", size_from_data=size_from_data, unequal=True)
         yield both
         came: Sequence[PairsMessage] = both.value
         return came
     indices = rank.all_to_all(
-        [message[0] for message in messages], label="indices to their owners", size_from_data=size_from_data
+        [message[0] for message in messages],
+        label="indices to their owners",
+        size_from_data=size_from_data,
+        unequal=True,
     )
     yield indices
-    values = rank.all_to_all([message[1] for message in messages], label="values to their owners")
+    values = rank.all_to_all([message[1] for message in messages], label="values to their owners", unequal=True)
     yield values
     return list(zip(indices.value, values.value, strict=True))
 
@@ -48,7 +51,7 @@ def gather_dense_sums(
 ) -> Generator[Pending, None, Floats32]:
     """Add what has come for the own one of the ranges between ``cuts``; return the sums of all, float32."""
     own = _dense_sum(rank, came, cuts)
-    sums = rank.all_gather(as_held(own, held), label="dense sums")
+    sums = rank.all_gather(as_held(own, held), label="dense sums", unequal=True)
     yield sums
     return rank.replicated(lambda: widen(np.concatenate(sums.value)))
 
@@ -58,7 +61,7 @@ def gather_coded_sums(
 ) -> Generator[Pending, None, tuple[Floats32, Floats32]]:
     """Do as `gather_dense_sums`, the sums encoded; return those of all, and by how much the own ones are off."""
     own = _dense_sum(rank, came, cuts)
-    gathered = rank.all_gather(coder.encode_all(rank, [own], "sums"), label="codes of the sums")
+    gathered = rank.all_gather(coder.encode_all(rank, [own], "sums"), label="codes of the sums", unequal=True)
     yield gathered
     sizes = np.diff(cuts).tolist()
     coder.charge_decode(rank, gathered.value, [len(own)])

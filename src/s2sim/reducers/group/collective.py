@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Heading:
     """What all members must post alike, as in `s2sim.reducers.scripts.script.Call`.
 
-    ``wraps`` says whether integers may wrap around in a sum.
+    ``wraps`` says whether integers may wrap around in a sum, ``unequal`` whether shapes differ in a way that all know.
     """
 
     kind: Kind
@@ -37,6 +37,7 @@ class Heading:
     size_from_data: bool = False
     root: int = 0
     wraps: bool = False
+    unequal: bool = False
 
 
 class Collective(ABC):
@@ -63,7 +64,9 @@ class Collective(ABC):
             dtypes = [leaf.dtype for leaf in leaves]
             self._dtypes = dtypes if self._dtypes is None else self._dtypes
             if dtypes != self._dtypes or not self._fits(target, leaves):
-                raise S2SimError(f"rank {rank} posts {heading.label!r} with another shape or type than others")
+                raise S2SimError(
+                    f"rank {rank} posts {heading.label!r} with another shape or type than others{self._hint(dtypes)}"
+                )
             self._sizes_bytes[member][target] = sum(leaf.nbytes for leaf in leaves)
             self._take(member, target, payload, leaves)
         self.missing.discard(rank)
@@ -92,6 +95,11 @@ class Collective(ABC):
             blocks=blocks,
             root=head.root,
         )
+
+    def _hint(self, dtypes: list[np.dtype[Any]]) -> str:
+        """Return what to do where it is the shapes that differ."""
+        passes = self.heading.op in ("gather", "exchange") and dtypes == self._dtypes
+        return ": give unequal=True where all know the sizes, size_from_data=True where they do not" if passes else ""
 
     @abstractmethod
     def value(self, member: int) -> Any:
@@ -162,6 +170,7 @@ class Transfer(Collective):
         super().__init__(heading, ranks)
         self._held: list[dict[int, Any]] = [{} for _ in ranks]
         self._gathered: tuple[Any, ...] = ()
+        self._shapes: set[tuple[tuple[int, ...], ...]] = set()
 
     def value(self, member: int) -> Any:
         """Return what has come for a member, or for all."""
@@ -175,7 +184,9 @@ class Transfer(Collective):
         return tuple(self._held[member][source] for source in range(len(self.ranks)))
 
     def _fits(self, target: int, leaves: Leaves) -> bool:
-        return True
+        if self.heading.op in ("gather", "exchange") and not (self.heading.size_from_data or self.heading.unequal):
+            self._shapes.add(tuple(leaf.shape for leaf in leaves))
+        return len(self._shapes) < 2
 
     def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:
         self._held[target][member] = rebuild(payload, list(map(read_only, leaves)))

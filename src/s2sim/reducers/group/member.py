@@ -26,6 +26,7 @@ class How(TypedDict):
     label: str
     size_from_data: NotRequired[bool]
     wraps: NotRequired[bool]
+    unequal: NotRequired[bool]
 
 
 class Group:

@@ -103,7 +103,7 @@ class InNode:
             local.work(cost.write_keys(tables))
             rows = local.all_gather(self._message(own), label="rows of all shards", size_from_data=True)
         if not all(sparse):
-            values = local.all_gather(self._packed(own), label="dense layers of all shards")
+            values = local.all_gather(self._packed(own), label="dense layers of all shards", unequal=True)
         yield from _wait(rows, values)
 
         def whole() -> Gradient:

@@ -151,7 +151,7 @@ def _to_each(
     """Return what comes of an all-to-all in each of some groups of as many ranks; of one rank nothing is posted."""
     if groups[0].size == 1:
         return list(blocks)
-    pending = [group.all_to_all(own, label=label) for group, own in zip(groups, blocks, strict=True)]
+    pending = [group.all_to_all(own, label=label, unequal=True) for group, own in zip(groups, blocks, strict=True)]
     yield reduce(and_, pending)
     return [each.value for each in pending]
 
@@ -162,7 +162,7 @@ def _to_all(
     """Return what comes of an all-gather in each of some groups of as many ranks; of one rank nothing is posted."""
     if groups[0].size == 1:
         return [(own,) for own in payloads]
-    pending = [group.all_gather(own, label=label) for group, own in zip(groups, payloads, strict=True)]
+    pending = [group.all_gather(own, label=label, unequal=True) for group, own in zip(groups, payloads, strict=True)]
     yield reduce(and_, pending)
     return [each.value for each in pending]
 

@@ -80,7 +80,7 @@ class EmbRace(Sparse):
 
         rank.work(known.pack_cost(tables, len(tables)))
         blocks = [known.pack_values(part, split.held) for part in self._parts(tables, rank.size)]
-        gradients = rank.all_to_all(blocks, label="gradients of rows to their owners")
+        gradients = rank.all_to_all(blocks, label="gradients of rows to their owners", unequal=True)
         dense = split.post_dense(rank)
         yield gradients if dense is None else gradients & dense
         own = [parts[rank.index] for parts in held]
@@ -91,7 +91,9 @@ class EmbRace(Sparse):
 
         wanted = [[_at(mean, rows) for mean, rows in zip(means, part, strict=True)] for part in own]
         rank.work(known.pack_cost([table for part in wanted for table in part], len(tables)))
-        rows = rank.all_to_all([known.pack_values(part, split.held) for part in wanted], label="rows of the next batch")
+        rows = rank.all_to_all(
+            [known.pack_values(part, split.held) for part in wanted], label="rows of the next batch", unequal=True
+        )
         yield rows
         rank.work(permute(sum(table.values.nbytes for table in tables), len(tables)))
 

@@ -100,7 +100,7 @@ class SparDL(Selecting):
             yield from self._sum_over_teams(rank.subgroup(range(team.index, rank.size, members)), team.index, blocks)
 
         message = blocks.hand_out(rank, [team.index], share=1 / self.teams)
-        sums = team.all_gather(message, label="sums of blocks")
+        sums = team.all_gather(message, label="sums of blocks", unequal=True)
         yield sums
         kept = rank.replicated(lambda: blocks.read_all(sums.value))
         rank.work(cost.add_pairs(gradient.nbytes, len(kept)))
@@ -123,7 +123,7 @@ class SparDL(Selecting):
         if not self.gathered:
             self.gathered, self.stride = least, (most - least) / 100
         pairs = blocks.hand_out(across, [block], length=min(most, ceil(self.gathered)))
-        gathered = across.all_gather(pairs, label="pairs of all teams")
+        gathered = across.all_gather(pairs, label="pairs of all teams", unequal=True)
         yield gathered
         found = blocks.replace(across, block, gathered.value, 1 / self.teams)
         # On in the same direction, in strides twice as long, or back in half of them.

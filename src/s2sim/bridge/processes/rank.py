@@ -1,0 +1,286 @@
+"""The `Rank` of a real process: a reducer's program between processes of ``torch.distributed``."""
+
+# ruff: noqa: D102  (ProcessRank implements the protocol `s2sim.reducers.rank.Rank`, whose methods have the docstrings)
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from s2sim.bridge.processes import transfers
+from s2sim.bridge.processes.members import Flight, members_of
+from s2sim.bridge.processes.messages import pack
+from s2sim.bridge.processes.reductions import reduce_arrays
+from s2sim.errors import S2SimError
+from s2sim.reducers.group.combine import OPERATIONS, leaves_of, rebuild
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from s2sim.bridge.processes.members import Members
+    from s2sim.collectives.schedules.demand import Kind
+    from s2sim.gradients.gradient import Gradient
+    from s2sim.reducers.rank import Contribution, Reduced, Reducer
+    from s2sim.reducers.scripts.script import Work
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReducedHere:
+    """What a reduction leaves in this process.
+
+    Attributes
+    ----------
+    reduced : Reduced
+        The mean, and what this rank sent.
+    waited_s, total_s : float
+        Seconds in which it waited for others, and in all.
+    """
+
+    reduced: Reduced
+    waited_s: float
+    total_s: float
+
+
+def reduce_here(
+    reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0
+) -> ReducedHere:
+    """Run a reducer's program as one of the processes of a group, all of which call this with their own gradient.
+
+    Parameters
+    ----------
+    reducer : Reducer
+        This rank's own instance.
+    group : ProcessGroup or None
+        Of ``torch.distributed``; None for all processes.
+    seed, step : int
+        Root seed and training step, the same on all ranks.
+    """
+    begun_s = time.perf_counter()
+    clock = _Clock()
+    rank = ProcessRank(members_of(group), step, seed, clock)
+    # Sums that overflow, and what becomes of infinities, show in the mean, as between ranks in memory.
+    with np.errstate(over="ignore", invalid="ignore"):
+        reduced = drive(reducer.reduce(rank, gradient))
+    return ReducedHere(reduced, clock.waited_s, time.perf_counter() - begun_s)
+
+
+def learn_here(reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0) -> None:
+    """Run as much of a reducer's program as leaves what a later step starts from."""
+    drive(reducer.learn(ProcessRank(members_of(group), step, seed, _Clock()), gradient))
+
+
+def drive(program: Generator[Any, None, T]) -> T:
+    """Run a program on a `ProcessRank` to its end, and return its result."""
+    while True:
+        try:
+            handle = next(program)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        if not isinstance(handle, _Handle):
+            raise S2SimError(f"a program yields a {type(handle).__name__}: it yields the collectives that it waits for")
+        handle.wait()
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Seconds that a rank has waited for others."""
+
+    waited_s: float = 0.0
+
+    def timed(self, wait: Callable[[], T]) -> T:
+        """Return what ``wait`` does; what it takes is waiting."""
+        begun_s = time.perf_counter()
+        try:
+            return wait()
+        finally:
+            self.waited_s += time.perf_counter() - begun_s
+
+
+@dataclass(slots=True, eq=False)
+class _Posted:
+    """One collective of a program."""
+
+    label: str
+    flight: Flight[Any]
+    clock: _Clock
+    arrived: bool = False
+    value: Any = None
+
+    def wait(self) -> None:
+        if not self.arrived:
+            self.value = self.clock.timed(self.flight.wait)
+            self.arrived = True
+
+
+class _Handle:
+    """What a program holds of collectives in flight."""
+
+    def __init__(self, parts: tuple[_Posted, ...]) -> None:
+        self.parts = parts
+
+    def __and__(self, other: Any) -> _Handle:
+        return _Handle(self.parts + other.parts)
+
+    def wait(self) -> None:
+        for part in self.parts:
+            part.wait()
+
+    @property
+    def value(self) -> Any:
+        """The result of the one, or the tuple of all."""
+        for part in self.parts:
+            if not part.arrived:
+                raise S2SimError(
+                    f"the value of {part.label!r} was read before the program waited for it: yield it first"
+                )
+        values = [part.value for part in self.parts]
+        return values[0] if len(values) == 1 else tuple(values)
+
+
+class ProcessRank:
+    """The own process as one rank of a group; implements `s2sim.reducers.rank.Rank`.
+
+    Collectives are executed as the library's table says. Sums are in the library's order. What all ranks compute alike
+    each computes.
+    """
+
+    def __init__(self, members: Members, step: int, seed: int, clock: _Clock) -> None:
+        self.members = members
+        self.index, self.size = members.index, members.size
+        self.step, self.seed = step, seed
+        self._clock = clock
+
+    def all_reduce(self, payload: Contribution, op: str = "sum", *, label: str, **how: bool) -> _Handle:
+        return self._reduction("all_reduce", payload, op, 0, label)
+
+    def reduce(self, payload: Contribution, op: str = "sum", *, root: int, label: str, **how: bool) -> _Handle:
+        self._check_member(root, f"the root of {label!r}")
+        return self._reduction("reduce", payload, op, root, label)
+
+    def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", *, label: str, **how: bool) -> _Handle:
+        self._check_one_each(payloads, label)
+        own = payloads[self.index]
+        _check_op(op, label)
+        arrays = [_flat(payload, label) for payload in payloads]
+        if self.size == 1:
+            return self._posted(label, Flight((), lambda: _whole(own, arrays[0])))
+        flight = reduce_arrays(self.members, "reduce_scatter", arrays, op)
+        return self._posted(label, Flight(flight.works, lambda: _whole(own, flight.finish())))
+
+    def broadcast(
+        self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False
+    ) -> _Handle:
+        self._check_member(root, f"the root of {label!r}")
+        if self.index == root and payload is None:
+            raise S2SimError(f"rank {root} is the root of {label!r} and broadcasts nothing")
+        if self.size == 1:
+            return self._posted(label, Flight((), lambda: payload))
+        return self._begun(label, lambda: transfers.broadcast(self.members, payload, root, from_data=size_from_data))
+
+    def all_gather(
+        self, payload: Contribution, *, label: str, size_from_data: bool = False, unequal: bool = False
+    ) -> _Handle:
+        if self.size == 1:
+            return self._posted(label, Flight((), lambda: (payload,)))
+        how = {"from_data": size_from_data, "unequal": unequal}
+        return self._begun(label, lambda: transfers.all_gather(self.members, payload, **how))
+
+    def all_to_all(
+        self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
+    ) -> _Handle:
+        self._check_one_each(payloads, label)
+        if self.size == 1:
+            return self._posted(label, Flight((), lambda: tuple(payloads)))
+        how = {"from_data": size_from_data, "unequal": unequal}
+        return self._begun(label, lambda: transfers.all_to_all(self.members, payloads, **how))
+
+    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> _Handle:
+        for peer in payloads:
+            self._check_member(peer, f"a peer in {label!r}")
+        if self.index in payloads:
+            raise S2SimError(f"rank {self.index} sends to itself in {label!r}: leave that out")
+        if self.size == 1:
+            return self._posted(label, Flight((), dict))
+        return self._begun(label, lambda: transfers.exchange(self.members, payloads, from_data=size_from_data))
+
+    def subgroup(self, ranks: Iterable[int]) -> ProcessRank:
+        places = sorted(ranks)
+        for place in places:
+            self._check_member(place, "a member of a group")
+        if self.index not in places or len(set(places)) < len(places):
+            raise S2SimError(f"rank {self.index} asks for a group of the ranks {places}: itself and others, each once")
+        members = self._clock.timed(lambda: self.members.among(places))
+        return ProcessRank(members, self.step, self.seed, self._clock)
+
+    def await_gradient(self) -> None:
+        """Do nothing: the gradient is there."""
+
+    def work(self, work: Work) -> None:
+        """Do nothing: what the program computes takes the time it takes."""
+
+    def synchronise(self) -> None:
+        """Do nothing: arrays are in host memory."""
+
+    def replicated(self, compute: Callable[[], T]) -> T:
+        return compute()
+
+    def _reduction(self, kind: Kind, payload: Contribution, op: str, root: int, label: str) -> _Handle:
+        _check_op(op, label)
+        array = _flat(payload, label)
+        if self.size == 1:
+            return self._posted(label, Flight((), lambda: _whole(payload, array)))
+        flight = reduce_arrays(self.members, kind, [array], op, root)
+        return self._posted(label, Flight(flight.works, lambda: _whole(payload, flight.finish())))
+
+    def _begun(self, label: str, begin: Callable[[], Flight[Any]]) -> _Handle:
+        """Post what may have to wait for sizes first."""
+        return self._posted(label, self._clock.timed(begin))
+
+    def _posted(self, label: str, flight: Flight[Any]) -> _Handle:
+        return _Handle((_Posted(label, flight, self._clock),))
+
+    def _check_member(self, place: int, what: str) -> None:
+        if not 0 <= place < self.size:
+            raise S2SimError(f"rank {self.index} names rank {place} as {what}: there are {self.size}, from 0 on")
+
+    def _check_one_each(self, payloads: Sequence[Contribution], label: str) -> None:
+        if len(payloads) != self.size:
+            raise S2SimError(
+                f"rank {self.index} posts {label!r} with {len(payloads)} payloads: give one for each of {self.size} "
+                "ranks"
+            )
+
+
+def _check_op(op: str, label: str) -> None:
+    if op not in OPERATIONS:
+        raise S2SimError(f"{label!r} is to be combined by {op!r}; known: {', '.join(OPERATIONS)}")
+
+
+def _flat(payload: Contribution, label: str) -> NDArray[Any]:
+    """Return all of a payload's values one after the other."""
+    dtypes = list(dict.fromkeys(leaf.dtype for leaf in leaves_of(payload)))
+    if len(dtypes) > 1:
+        raise S2SimError(
+            f"{label!r} combines {' and '.join(map(str, dtypes))} at once, which no library does: post one for each"
+        )
+    return pack(payload).view(dtypes[0])
+
+
+def _whole(payload: Contribution, found: NDArray[Any] | None) -> Any:
+    """Return combined values in the structure of a payload, read-only; None for none."""
+    if found is None:
+        return None
+    found.setflags(write=False)
+    leaves, at = [], 0
+    for leaf in leaves_of(payload):
+        leaves.append(found[at : at + leaf.size].reshape(leaf.shape))
+        at += leaf.size
+    return rebuild(payload, leaves)
