@@ -76,17 +76,73 @@ def test_the_smallest_all_reduce_doubles_who_has_what(hosts):
     )
 
 
-def test_what_comes_around_a_ring_is_added_in_half_of_its_rounds(hosts):
-    """Of Gloo: 2(n-1) rounds of D/n, of which n - 1 are added."""
+@pytest.mark.parametrize(("size_bytes", "pieces"), [(1 << 20, 2), (8 << 20, 2), (64 << 20, 16)])
+def test_gloo_passes_pieces_of_at_most_a_segment_two_at_a_time(size_bytes, pieces, hosts):
+    """Pairs of pieces go around 2(n-1) times, each piece as soon as the one before has left or its own has come.
+
+    Half of what comes is added.
+    """
     constants = load_host_constants("gloo")
     _, carrier = constants.carrier("tcp")
-    size_bytes, ranks = 64 << 20, 4
-    part = size_bytes / ranks
-    round_us = WAY_US + carrier.latency_ps / 1e6 + part / (carrier.stream_Bps * carrier.share) * 1e6
-    expected_us = constants.call_ps / 1e6 + 2 * (ranks - 1) * round_us + (ranks - 1) * part / constants.add_Bps * 1e6
+    ranks = 4
+    part = size_bytes / ranks / pieces
+    assert part <= constants.segment_bytes
+    latency_us = WAY_US + carrier.latency_ps / 1e6 + part / 2 / constants.add_Bps * 1e6
+    sending_us = part / (carrier.stream_Bps * carrier.share) * 1e6
+    pair_us = (2 * (ranks - 1) - 1) * max(2 * sending_us, latency_us + sending_us) + 2 * sending_us + latency_us
     found = timed(hosts(ranks, "tcp"), "all_reduce", size_bytes, "gloo")
-    assert found.schedule.algorithm == "ring"
-    assert found.duration_ps / 1e6 == pytest.approx(expected_us, rel=1e-4)
+    assert found.schedule.algorithm == f"ring:chunks={pieces},in_flight=2,release=sent"
+    expected_us = constants.call_ps / 1e6 + pieces / 2 * pair_us
+    assert found.duration_ps / 1e6 == pytest.approx(expected_us, rel=0.01)
+
+
+def test_gloo_passes_unequal_parts_on_whole(hosts):
+    gathered = Demand("all_gather", (1000, 1000, 3000, 1000), 4)
+    timer = Timer(hosts(4, "tcp"), profile=HostSoftware("gloo"))
+    assert timer.time(gathered).schedule.algorithm == "ring"
+    assert timer.time(Demand("all_gather", (1000,) * 4, 4)).schedule.algorithm.startswith("ring:chunks=2")
+
+
+@pytest.fixture
+def one_machine(tmp_path):
+    """Return a function that makes a cluster of workers on one machine: 125 MB/s each, packets of 10 kB."""
+
+    def make(workers, processors):
+        path = tmp_path / f"machine{processors}.toml"
+        path.write_text(
+            '[node]\ngpus = 1\n[nic]\nrate = "1Gbps"\ntransport = "tcp"\n[fabric]\nkind = "single-switch"\n'
+            f'[machine]\nprocessors = {processors}\npacket = "10kB"\n'
+        )
+        return build_cluster(load_shape(str(path)), workers)
+
+    return make
+
+
+def test_workers_of_one_machine_share_its_processors(one_machine):
+    """A round's messages end when processors have done all of them, or one has done its own, slowed by the wire."""
+    constants = load_host_constants("gloo")
+    _, carrier = constants.carrier("tcp")
+    size = 100_000
+    work_s = constants.message_ps / 1e12 + 10 * constants.packet_ps / 1e12 + size / constants.pass_Bps
+    wire_s = size / carrier.share / 125e6
+    for workers, processors in ((2, 2), (8, 2), (8, 64)):
+        busy_s = work_s * max(1, workers / processors)
+        both_s = (busy_s**constants.overlap + wire_s**constants.overlap) ** (1 / constants.overlap)
+        found = timed(one_machine(workers, processors), "send_recv", size, "gloo")
+        expected_s = (constants.call_ps + carrier.latency_ps) / 1e12 + both_s
+        assert found.duration_ps / 1e12 == pytest.approx(expected_s, rel=1e-6)
+
+
+def test_processors_of_nodes_with_their_own_are_not_counted(hosts):
+    assert hosts(4, "tcp").shape.processors is None
+
+
+def test_constants_of_ones_own_take_the_place_of_shipped_ones(one_machine):
+    profile = HostSoftware("gloo", (("processor.message", "2ms"),))
+    slow = Timer(one_machine(8, 2), profile=profile).time(Demand("all_reduce", (2,) * 8, 4))
+    assert slow.duration_ps > 2 * 7 * 2e9
+    with pytest.raises(TopologyError, match=r"no constant processor\.massage \(did you mean 'processor\.message'"):
+        load_host_constants("gloo", (("processor.massage", "2ms"),))
 
 
 def test_gloo_speaks_tcp_on_every_network(hosts):

@@ -41,6 +41,7 @@ OPTIONS = (
     "pairwise:release=sent",
     "spread:partners=1",
     "spread:partners=5",
+    "spread:turns=true",
     "chain:chunks=1",
     "chain:chunks=3",
     "chain:chunks=40",

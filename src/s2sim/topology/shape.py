@@ -37,6 +37,10 @@ class ClusterShape:
         Of a dragonfly; None where the smallest balanced one is to be taken.
     max_nodes : int or None
         As many nodes as the fabric has places for; None for any number.
+    processors : int or None
+        Processors that all nodes share, which stand for places of one machine; None where each has its own.
+    packet_bytes : float or None
+        Most that TCP hands to the network of such a machine at once; None where that is not said.
     named_links : tuple of NamedLinks
         Links that differ from what is said above; where several name a link, the last one counts.
     """
@@ -61,6 +65,8 @@ class ClusterShape:
     routers_per_group: int | None
     global_links_per_router: int | None
     max_nodes: int | None
+    processors: int | None
+    packet_bytes: float | None
     link: LinkSpec
     named_links: tuple[NamedLinks, ...]
     routing: str

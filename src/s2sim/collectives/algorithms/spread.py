@@ -35,6 +35,9 @@ class Spread:
     With fewer ``partners`` at once, ranks in the order of their nodes are cut into groups of that many. In round k
     every rank of group i sends to all of group i + k, and a round follows the last byte of the one before. Unless
     given, all are partners; or 16 where blocks differ in size from pair to pair.
+
+    With ``turns`` one of any two ranks sends to the other first, and gets what is for it then: so it goes where both
+    ways are one connection, on which a rank's word that it is ready to receive waits behind what it sends.
     """
 
     name: ClassVar[str] = "spread"
@@ -42,16 +45,22 @@ class Spread:
     kinds: ClassVar[tuple[str, ...]] = ("all_to_all", "send_recv")
     auto: ClassVar[tuple[str, ...]] = ("all_to_all", "send_recv")
     partners: int | None = None
+    turns: bool = False
 
     def __post_init__(self) -> None:
         check_options(self, self.name, partners=1)
+        if self.turns and self.partners is not None:
+            raise OptionError(f"spread: partners={self.partners} beside turns=true: leave one out")
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule: each rank sends its stretch to the next, or each of its blocks to its owner."""
         if demand.kind == "send_recv":
-            if self.partners is not None:
-                raise OptionError(f"spread: partners={self.partners} changes nothing in send_recv: leave it out")
+            if self.partners is not None or self.turns:
+                given = "turns=true" if self.turns else f"partners={self.partners}"
+                raise OptionError(f"spread: {given} changes nothing in send_recv: leave it out")
             return schedule_of(demand, self.name, _shift(demand))
+        if self.turns:
+            return schedule_of(demand, option_text(self), _taking_turns(demand))
         partners = self.partners
         if partners is None and demand.blocks and _held(demand).sum(axis=1).max() > _UNEQUAL_PARTNERS:
             partners = _UNEQUAL_PARTNERS
@@ -74,6 +83,10 @@ class Spread:
                 f"{self.name} of {self.partners} partners at once has no closed form: simulate it instead"
             )
         source, target = _pairs(np.arange(demand.ranks), 1, 0)
+        if self.turns:
+            first = _goes_first(source, target, demand.ranks)
+            sizes = blocks_of(demand).bytes(source, target)
+            return sum(hops.round_s(float(sizes[turn].max())) for turn in (first, ~first))
         return hops.round_s(float(blocks_of(demand).bytes(source, target).max()))
 
 
@@ -109,6 +122,26 @@ def _exchange(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
     first, *others = sent
     steps = (Step(first), *(Step(each, after=(), after_sent=(number,)) for number, each in enumerate(others)))
     return Stage(steps, lambda step, _time: block_pieces(blocks, *rounds[step]), chain=groups == 1)
+
+
+def _taking_turns(demand: Demand) -> Stage:
+    """Return two rounds, in which each rank sends to some of the others, and then to those that have sent to it."""
+    check_at_once("spread", demand.ranks * (demand.ranks - 1), "pairwise")
+    source, target = _pairs(np.arange(demand.ranks), 1, 0)
+    if demand.blocks:
+        held = _held(demand)[source, target]
+        source, target = source[held], target[held]
+    first, blocks = _goes_first(source, target, demand.ranks), blocks_of(demand)
+    rounds = [(source[turn], target[turn]) for turn in (first, ~first) if turn.any()]
+    steps = tuple(Step(Round(Pattern(*pairs), blocks.bytes(*pairs))) for pairs in rounds)
+    return Stage(steps, lambda step, _time: block_pieces(blocks, *rounds[step]))
+
+
+def _goes_first(source: Ints, target: Ints, ranks: int) -> Mask:
+    """Return which of two ranks sends first: the one from which the other is less than half of the way around."""
+    further = (target - source) % ranks
+    first: Mask = (2 * further < ranks) | ((2 * further == ranks) & (source < target))
+    return first
 
 
 def _held(demand: Demand) -> Mask:

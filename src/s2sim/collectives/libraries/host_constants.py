@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 from s2sim.collectives.libraries.fields import check_known, flat_fields, share_of, size_of, take_head
 from s2sim.data import data_directory
-from s2sim.errors import TopologyError
+from s2sim.errors import TopologyError, nearest
 from s2sim.text_files import read_toml
-from s2sim.topology.files.quantity import Fields
+from s2sim.topology.files.quantity import Fields, Quantity
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from s2sim.topology.files.quantity import Quantity
+    from s2sim.collectives.libraries.constants import Own
 
 INSIDE = "shared-memory"
 """What carries messages inside a node."""
 ANY = "any"
 """Stands for every network that has no table of its own."""
 
-_TABLES = ("call", "memory", "network", "algorithms")
+_TABLES = ("call", "memory", "processor", "ring", "network", "algorithms")
 _OF_NETWORKS = ("latency", "share", "stream", "eager", "copy", "rendezvous")
 
 
@@ -64,6 +64,17 @@ class HostConstants:
         Picoseconds of a call before its first message.
     add_Bps : float
         Bytes per second that a process adds to those it has.
+    message_ps : int
+        Picoseconds of a processor that a message takes at both its ends, where nodes share processors.
+    packet_ps : int
+        Picoseconds of a processor that a packet takes, all that TCP hands over at once.
+    pass_Bps : float
+        Bytes per second that a processor passes from one process to another, where nodes share processors.
+    overlap : float
+        How well wires and shared processors work at once: messages take the p-norm of both times. Of 1 they take both
+        one after the other, of infinity the longer one alone.
+    segment_bytes : float
+        Most that a piece of a ring has, whose algorithm cuts what ranks pass on into pieces; infinite for any.
     carriers : tuple of (str, Carrier)
         By transport; `INSIDE` inside nodes, `ANY` for those that are not named.
     algorithms : tuple of (str, tuple of str)
@@ -76,6 +87,11 @@ class HostConstants:
     source: str
     call_ps: int
     add_Bps: float
+    message_ps: int
+    packet_ps: int
+    pass_Bps: float
+    overlap: float
+    segment_bytes: float
     carriers: tuple[tuple[str, Carrier], ...]
     algorithms: tuple[tuple[str, tuple[str, ...]], ...]
     quantities: tuple[Quantity, ...]
@@ -91,15 +107,22 @@ class HostConstants:
         return name, carriers[name]
 
 
-def read_host_constants(path: Path) -> HostConstants:
-    """Return the constants of a library's file; `TopologyError` says what is wrong with it."""
+def read_host_constants(path: Path, own: Own = ()) -> HostConstants:
+    """Return the constants of a library's file, with some of one's own; `TopologyError` says what is wrong."""
     tables = read_toml(path, TopologyError)
     where = path.name
     name, source = take_head(tables, _TABLES, where)
-    fields = Fields(dict(flat_fields(tables, "", where)), where)
+    given = dict(flat_fields(tables, "", where))
+    for field, value in own:
+        if field not in given:
+            raise TopologyError(f"{name} has no constant {field}{nearest(field, given)}")
+        given[field] = Quantity(field, value, "measured", "fitted")
+    fields = Fields(given, where)
     networks = list(tables.get("network", {}))
     kinds = list(tables.get("algorithms", {}))
-    known = {"call.latency", "memory.add", *(f"algorithms.{kind}" for kind in kinds)}
+    known = {"call.latency", "memory.add", "ring.segment"}
+    known |= {"processor.message", "processor.packet", "processor.rate", "processor.overlap"}
+    known |= {*(f"algorithms.{kind}" for kind in kinds)}
     known |= {f"network.{name}.{key}" for name in networks for key in _OF_NETWORKS}
     check_known(fields, known)
     return HostConstants(
@@ -107,6 +130,11 @@ def read_host_constants(path: Path) -> HostConstants:
         source=source,
         call_ps=fields.latency("call.latency"),
         add_Bps=fields.required_rate("memory.add"),
+        message_ps=fields.latency("processor.message"),
+        packet_ps=fields.latency("processor.packet"),
+        pass_Bps=fields.rate("processor.rate") or float("inf"),
+        overlap=fields.number("processor.overlap") if "processor.overlap" in given else float("inf"),
+        segment_bytes=size_of(fields, "ring.segment"),
         carriers=tuple((name, _carrier(fields, f"network.{name}")) for name in networks),
         algorithms=tuple((kind, tuple(fields.text(f"algorithms.{kind}", None).split())) for kind in kinds),
         quantities=tuple(fields.given.values()),
@@ -125,6 +153,6 @@ def _carrier(fields: Fields, table: str) -> Carrier:
 
 
 @cache
-def load_host_constants(library: str) -> HostConstants:
-    """Return the shipped constants of a library by its name."""
-    return read_host_constants(data_directory("libraries") / f"{library}.toml")
+def load_host_constants(library: str, own: Own = ()) -> HostConstants:
+    """Return the shipped constants of a library by its name, with some of one's own in their place."""
+    return read_host_constants(data_directory("libraries") / f"{library}.toml", own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil, inf, isinf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,14 +15,16 @@ from s2sim.collectives.schedules.clock import ring_clock
 from s2sim.collectives.schedules.overheads import inside_node, overheads_of
 from s2sim.collectives.schedules.per_message import PerMessage
 from s2sim.errors import S2SimError
+from s2sim.options import join_option_string, split_option_string
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats, Ints, Mask
+    from s2sim.collectives.libraries.constants import Own
     from s2sim.collectives.libraries.host_constants import HostConstants
     from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.overheads import Overheads
-    from s2sim.collectives.schedules.schedule import Round, Schedule
+    from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
     from s2sim.topology.cluster import Cluster
     from s2sim.topology.files.quantity import Quantity
     from s2sim.topology.shape import ClusterShape
@@ -42,9 +45,12 @@ class HostSoftware(Profile):
     ----------
     library : str
         Whose constants, a file of ``libraries/``.
+    own : Own
+        Constants by name that hold in place of its own.
     """
 
     library: str
+    own: Own = ()
 
     def untold(self, shape: ClusterShape) -> str | None:
         """Return why constants do not tell what networks of a shape take; None where they do."""
@@ -65,8 +71,20 @@ class HostSoftware(Profile):
         return f"with its constants for {' and '.join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))}"
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
-        """Return the algorithms that the library has for a kind."""
-        return dict(self._constants.algorithms).get(demand.kind, ())
+        """Return the algorithms that the library has for a kind, rings cut into pieces no larger than a segment."""
+        found = dict(self._constants.algorithms).get(demand.kind, ())
+        return tuple(self._cut(text, demand) for text in found)
+
+    def _cut(self, text: str, demand: Demand) -> str:
+        name, options = split_option_string(text)
+        if name != "ring" or "chunks" not in options:
+            return text
+        if not demand.shared:
+            # What ranks contribute in unequal parts is passed on whole.
+            return text if len(set(demand.sizes_bytes.tolist())) == 1 else "ring:channels=1"
+        share = demand.buffer_bytes / demand.ranks
+        pieces = max(int(options["chunks"]), ceil(share / self._constants.segment_bytes))
+        return join_option_string(name, {**options, "chunks": str(pieces)})
 
     def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
         """Return the latency of a call."""
@@ -77,9 +95,13 @@ class HostSoftware(Profile):
         pattern, algorithm = sent.pattern, schedule.algorithm.partition(":")[0]
         inside = inside_node(cluster, pattern)
         found = self._carried(sent.bytes, inside, cluster)
+        added = np.zeros(pattern.messages)
         if schedule.demand.kind in _REDUCING:
             half = schedule.demand.kind == "all_reduce" and algorithm in _GATHERED_AFTER
             added = sent.bytes / 2 if half else sent.bytes
+        if cluster.shape.processors is not None:
+            found = self._shared(found, sent, added, cluster)
+        elif added.any():
             adding = _by_bytes("addition", "memory.add", added, self._constants.add_Bps)
             found = overheads_of([*found.latencies, adding], found.shares, found.limits)
         if algorithm == "ring":
@@ -89,7 +111,33 @@ class HostSoftware(Profile):
 
     @property
     def _constants(self) -> HostConstants:
-        return load_host_constants(self.library)
+        return load_host_constants(self.library, self.own)
+
+    def _shared(self, found: Overheads, sent: Round, added_bytes: Floats, cluster: Cluster) -> Overheads:
+        """Return overheads with limits by which a round's messages end no sooner than processors are done with all.
+
+        Each message takes a processor for itself, for its packets, for the bytes that pass and for those that are
+        added. Messages of a round share processors in proportion to what they take, so that all of them end together.
+        """
+        constants, shape = self._constants, cluster.shape
+        packets = np.ceil(sent.bytes / (shape.packet_bytes or inf))
+        fixed_s = (constants.message_ps + packets * constants.packet_ps) / PS_PER_S
+        work_s = fixed_s + sent.bytes / constants.pass_Bps + added_bytes / constants.add_Bps
+        busy_s = max(float(work_s.sum()) / (shape.processors or 1), float(work_s.max()))
+        if busy_s == 0:
+            return found
+        sent_bytes = sent.bytes * found.factor
+        wire_s = _wire_s(sent.pattern, sent_bytes, cluster)
+        slower_s = max(busy_s, wire_s)
+        if not isinf(constants.overlap):
+            slower_s *= ((busy_s / slower_s) ** constants.overlap + (wire_s / slower_s) ** constants.overlap) ** (
+                1 / constants.overlap
+            )
+        able_Bps = np.divide(sent_bytes, slower_s, out=np.full(len(sent_bytes), inf), where=sent_bytes > 0)
+        values = np.minimum(able_Bps, found.limit_Bps)
+        # What takes a processor is a sum over constants, and proportional to none.
+        limit = PerMessage("limit", ((),) * len(values), values, np.arange(len(values)))
+        return overheads_of(found.latencies, found.shares, [limit])
 
     def _carried(self, sizes_bytes: Floats, inside: Mask, cluster: Cluster) -> Overheads:
         """Return what the network of each message adds to it: inside nodes shared memory, else that of the cluster."""
@@ -106,6 +154,16 @@ class HostSoftware(Profile):
         share = one_of("share", _named("share", names, [c.share for c in carriers]), row)
         limit = one_of("limit", _named("stream", names, [c.stream_Bps for c in carriers]), row)
         return overheads_of(latencies, [share], [limit])
+
+
+def _wire_s(pattern: Pattern, sent_bytes: Floats, cluster: Cluster) -> float:
+    """Return the seconds that the busiest link needs for messages of a round."""
+    if pattern.through_switch:
+        return 0.0
+    routes = cluster.routes(pattern.src, pattern.dst)
+    crossing = np.repeat(sent_bytes, np.diff(routes.offsets)) * routes.weights
+    carried = np.bincount(routes.links, crossing, len(cluster.fabric))
+    return float((carried / cluster.fabric.rate_Bps).max())
 
 
 def _named(key: str, names: tuple[str, ...], values: list[float]) -> list[tuple[str, float]]:

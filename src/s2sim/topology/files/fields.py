@@ -34,10 +34,10 @@ def _of_links(links: Sequence[str]) -> tuple[str, ...]:
 
 
 NODE_FIELDS = (*_NODE_COUNTS, *_NODE_TEXTS, "nvlink.pairs", *_of_links(_NODE_LINKS))
-_COUNTS = ("fabric.levels", *(field for field in OF_KINDS if field not in SIZES), "fabric.nodes")
+_COUNTS = ("fabric.levels", *(field for field in OF_KINDS if field not in SIZES), "fabric.nodes", "machine.processors")
 MACHINE_FIELDS = ("gpu", "library")
 _TEXTS = ("name", "description", "source", *MACHINE_FIELDS, "routing", "fabric.kind")
-FIELDS = (*_TEXTS, *NODE_FIELDS, *_COUNTS, *SIZES, *_of_links(["fabric.link"]))
+FIELDS = (*_TEXTS, *NODE_FIELDS, *_COUNTS, *SIZES, *_of_links(["fabric.link"]), "machine.packet")
 # Of each of [[nodes]], whose own table stands for [node].
 _GROUP_FIELDS = ("count", *(field.removeprefix("node.") for field in NODE_FIELDS))
 _OF_NAMED_LINKS = ("rate", "latency")

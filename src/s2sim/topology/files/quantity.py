@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from s2sim.errors import TopologyError, UnitError, nearest
 from s2sim.topology.node_spec import LinkSpec
-from s2sim.units import parse_rate_Bps, parse_time_ps, parse_work_rate_per_s
+from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,6 +107,10 @@ class Fields:
                 "for example [4, 4, 2] or 4x4x2",
             )
         return tuple(items)
+
+    def bytes(self, field: str) -> float | None:
+        """Return a size in bytes, or None where none is given."""
+        return float(self._parsed(parse_size_bytes, field)) if field in self.given else None
 
     def number(self, field: str) -> float:
         """Return a positive number without a unit, which has to be given."""

@@ -126,6 +126,8 @@ def shape_of(given: dict[str, Quantity], path: Path) -> ClusterShape:
         routers_per_group=fields.count("fabric.routers_per_group"),
         global_links_per_router=fields.count("fabric.global_links_per_router"),
         max_nodes=fields.count("fabric.nodes"),
+        processors=fields.count("machine.processors"),
+        packet_bytes=fields.bytes("machine.packet"),
         link=LinkSpec(
             link_rate_Bps or max(group.node.nic.rate_Bps for group in groups), fields.latency("fabric.link.latency")
         ),
