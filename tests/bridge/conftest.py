@@ -1,9 +1,14 @@
-"""A generated text with word frequencies like a real one's."""
+"""A generated text with word frequencies like a real one's, and jobs of processes."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
+
+from s2sim.bridge.processes.launch import Place, run_job
 
 
 @pytest.fixture
@@ -12,3 +17,16 @@ def text(tmp_path):
     path = tmp_path / "generated.txt"
     path.write_text("\n".join(" ".join(f"w{word}" for word in words[i : i + 20]) for i in range(0, 3000, 20)))
     return path
+
+
+@pytest.fixture(scope="session")
+def hook_job():
+    """Run one of the jobs in hook_jobs.py in some processes."""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+
+    def run(job, *, ranks=2, **arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", path)
+            return run_job(f"hook_jobs:{job}", arguments, [Place()] * ranks, timeout_s=120)
+
+    return run

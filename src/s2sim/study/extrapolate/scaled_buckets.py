@@ -12,9 +12,10 @@ from s2sim.reducers.measure import Error, Errors
 from s2sim.reducers.registry import option_string
 from s2sim.reducers.run import begin
 from s2sim.replay.iteration.exchange import Leaving, joined
+from s2sim.seeds import bucket_seed
 from s2sim.study.extrapolate.bucket_groups import Whole, group_of, with_room
 from s2sim.study.extrapolate.scaled_scripts import record_copies, record_scaled, squares_at, weighted_errors
-from s2sim.study.measuring.buckets import bucket_seed, heard
+from s2sim.study.measuring.buckets import heard
 from s2sim.study.measuring.record import Recorded
 from s2sim.study.scenario.asked import AskedReducer
 

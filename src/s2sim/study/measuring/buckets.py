@@ -13,7 +13,7 @@ from s2sim.reducers.parts.shards import merge, pick
 from s2sim.reducers.run import begin, run_reducer
 from s2sim.replay.iteration.disciplines.discipline import Bucket
 from s2sim.replay.iteration.exchange import Leaving, joined
-from s2sim.seeds import named_generator
+from s2sim.seeds import bucket_seed
 from s2sim.study.measuring.record import ExactMeans, Recorded, bound_row, record, unless_refused
 
 if TYPE_CHECKING:
@@ -31,11 +31,6 @@ def buckets_for(reducer: Reducer, buckets: Sequence[Bucket]) -> tuple[Bucket, ..
     if reducer.traits.scope == "bucket":
         return tuple(buckets)
     return (Bucket(tuple(sorted(place for bucket in buckets for place in bucket.tensors))),)
-
-
-def bucket_seed(seed: int, names: Sequence[str]) -> int:
-    """Return the root seed of the bucket of these tensors: what is drawn in one is not what is drawn in another."""
-    return int(named_generator(seed, "bucket", *names).integers(2**31))
 
 
 def record_in_buckets(

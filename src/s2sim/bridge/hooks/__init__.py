@@ -1,0 +1,1 @@
+"""Any reducer as a communication hook of PyTorch's DistributedDataParallel."""

@@ -1,0 +1,242 @@
+"""The state of a communication hook: a model's buckets, and what a reducer keeps of each from step to step."""
+
+from __future__ import annotations
+
+import socket
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from s2sim.bridge.hooks import saved
+from s2sim.bridge.hooks.exchange import Exchange, Handed
+from s2sim.bridge.hooks.fit import reducer_for_training, try_out
+from s2sim.bridge.hooks.layout import layout_of
+from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.reducers.registry import option_string
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
+
+    import torch
+    import torch.distributed as dist
+
+
+class HookState:
+    """What `hook` needs of a model and a reducer; every rank makes one, all with the same arguments.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, in DistributedDataParallel or by itself; parameters in float32 or bfloat16.
+    reducer : str
+        An option string as ``s2sim run --reducer`` takes it. Error feedback is added where the reducer needs some.
+    group : torch.distributed.ProcessGroup, optional
+        Ranks among which gradients are averaged; those of the model in DistributedDataParallel, or all, unless given.
+    seed : int
+        Root of all randomness, the same on all ranks.
+    sparse : sequence of str, optional
+        Names of parameters in whose gradient most rows are zero; the weights of embeddings unless given.
+    feedback : bool
+        Whether to add error feedback where the reducer needs some and the option string has none.
+    bucket_bytes : int, optional
+        Size of buckets; that of the model in DistributedDataParallel, or 25 MiB, unless given.
+
+    Attributes
+    ----------
+    reducer : str
+        The option string in effect.
+    step : int
+        Steps that were exchanged.
+    buckets : tuple of tuple of str
+        Names of the parameters that are reduced together.
+
+    Raises
+    ------
+    S2SimError
+        For a reducer or model that the hook does not take, and where ranks were given different things.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        reducer: str = "s2",
+        *,
+        group: dist.ProcessGroup | None = None,
+        seed: int = 0,
+        sparse: Sequence[str] | None = None,
+        feedback: bool = True,
+        bucket_bytes: int | None = None,
+    ) -> None:
+        try:
+            import torch.distributed as dist
+        except ModuleNotFoundError as error:
+            raise S2SimError(f"a hook is for PyTorch and needs {error.name}: pip install 's2sim[torch]'") from error
+        if not dist.is_initialized():
+            raise S2SimError("there is no process group yet: call torch.distributed.init_process_group first")
+        made = reducer_for_training(reducer, feedback=feedback)
+        whole = made.traits.scope == "gradient"
+        self._layout = layout_of(model, sparse=sparse, bucket_bytes=bucket_bytes, whole=whole)
+        self._group = _own_group(group or getattr(model, "process_group", None))
+        self._rank, self._ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
+        self.reducer = option_string(made)
+        self.step = 0
+        self._about = saved.About(
+            reducer=self.reducer,
+            seed=seed,
+            ranks=self._ranks,
+            rank=self._rank,
+            shapes={name: list(parameter.shape) for name, parameter in self._layout.parameters.items()},
+            buckets=[list(names) for names in self._layout.buckets],
+        )
+        placed = made.placed(self._agreed_nodes())
+        with warnings.catch_warnings():
+            if self._rank:
+                warnings.simplefilter("ignore", S2SimWarning)
+            try_out(placed, self._layout.example(), self._ranks)
+        self._exchange = Exchange(self._layout, placed, self._group, seed)
+        self._names = {id(parameter): name for name, parameter in self._layout.parameters.items()}
+        self._thread = ThreadPoolExecutor(1, "s2sim-hook")
+        self._last: Future[None] | None = None
+        self._error: S2SimError | None = None
+
+    @property
+    def buckets(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the parameters that are reduced together."""
+        return self._layout.buckets
+
+    def take(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        """Return the future of the mean of a `torch.distributed.GradBucket`; the reduction runs beside backward."""
+        import torch
+
+        buffer = bucket.buffer()
+        names = [self._name(parameter) for parameter in bucket.parameters()]
+        views = [buffer] if buffer.is_sparse else bucket.gradients()
+        devices = [buffer.device] if buffer.is_cuda else None
+        future = torch.futures.Future[torch.Tensor](devices=devices)
+        tensors = dict(zip(names, views, strict=True))
+
+        def finished() -> None:
+            future.set_result(tensors[names[0]] if buffer.is_sparse else buffer)
+
+        self._submit(Handed(tensors, finished, future.set_exception, _event(buffer)), last=bucket.is_last())
+        if bucket.is_last():
+            # Before DistributedDataParallel looks at the futures, whose errors it does not show as they are.
+            engine = torch.autograd.Variable._execution_engine  # noqa: SLF001  (its own way to end backward)
+            engine.queue_callback(self._settle)
+        return future
+
+    def reduce_gradients(self) -> None:
+        """Average the gradients of all parameters over ranks, for a training without DistributedDataParallel.
+
+        To be called on all ranks, after backward; a parameter without a gradient on this rank counts as zeros.
+        """
+        import torch
+
+        tensors = {
+            name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for name, parameter in self._layout.parameters.items()
+        }
+        first = next(iter(tensors.values()))
+        self._submit(Handed(tensors, lambda: None, lambda _: None, _event(first)), last=True)
+        self._settle()
+        for name, parameter in self._layout.parameters.items():
+            parameter.grad = tensors[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this rank needs to go on, to be saved beside the optimizer's, by every rank its own."""
+        self._settle()
+        states = [bucket.reducer.state() for bucket in self._exchange.buckets]
+        return saved.to_dict(self._about, self.step, states)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned on this rank: the next step gives the same bits.
+
+        `S2SimError` for that of another rank, number of ranks, reducer, seed or model; nothing is changed then.
+        """
+        step, states = saved.from_dict(self._about, state)
+        for bucket, kept in zip(self._exchange.buckets, states, strict=True):
+            bucket.reducer.restore(kept)
+        self.step = step
+
+    def _submit(self, handed: Handed, *, last: bool) -> None:
+        if self._error is not None:
+            raise S2SimError(f"an exchange has failed before: {self._error}")
+        self._last = self._thread.submit(self._run, handed, self.step, last=last)
+        self.step += last
+
+    def _run(self, handed: Handed, step: int, *, last: bool) -> None:
+        """Exchange what was handed in, on the thread."""
+        if self._error is None:
+            try:
+                self._exchange.take(handed, step, last=last)
+            except Exception as error:  # noqa: BLE001  (whatever it is, who trains has to hear of it, and all who wait)
+                self._error = S2SimError(
+                    f"rank {self._rank} cannot reduce step {step} with {self.reducer}: {_in_a_line(error)}"
+                )
+                self._error.__cause__ = error
+        if self._error is not None:
+            self._exchange.fail(handed, self._error)
+            raise self._error
+
+    def _settle(self) -> None:
+        """Wait until all that was handed in is reduced; raise if it cannot be."""
+        if self._last is not None:
+            self._last.result()
+
+    def _name(self, parameter: torch.Tensor) -> str:
+        name = self._names.get(id(parameter))
+        if name is None:
+            raise S2SimError(
+                f"a gradient of shape {list(parameter.shape)} is of none of the parameters that the HookState was made "
+                "for: make it of the model that is trained"
+            )
+        return name
+
+    def _agreed_nodes(self) -> list[int]:
+        """Return the number of each rank's node; raise if ranks were given different things."""
+        import torch.distributed as dist
+
+        told: list[Any] = [None] * self._ranks
+        dist.all_gather_object(told, (self._about.common(), socket.gethostname()), group=self._group)
+        for rank, (common, _) in enumerate(told):
+            for what, own, other in zip(common, told[0][0].values(), common.values(), strict=True):
+                if own != other:
+                    raise S2SimError(f"rank {rank} has made its HookState with another {what} than rank 0")
+        hosts = list(dict.fromkeys(host for _, host in told))
+        return [hosts.index(host) for _, host in told]
+
+
+def hook(state: HookState, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    """Average a bucket's gradients over ranks with the state's reducer: ``model.register_comm_hook(state, hook)``."""
+    return state.take(bucket)
+
+
+# DistributedDataParallel compares annotations with its own types, and these are texts.
+hook.__annotations__ = {}
+
+
+def _own_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """Return a new group of the same ranks between hosts, on which nobody else posts."""
+    import torch.distributed as dist
+
+    ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+    found: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+    return found
+
+
+def _event(tensor: torch.Tensor) -> Any:
+    """Return what the GPU passes once a tensor is there; None for one in host memory."""
+    import torch
+
+    return torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None
+
+
+def _in_a_line(error: Exception) -> str:
+    """Return what went wrong, without the places in its own source that Gloo names."""
+    if isinstance(error, S2SimError):
+        return str(error)
+    text = next(iter(str(error).splitlines()), "")
+    if "gloo" in text and "onnection" in text:
+        return "the connection to another rank is gone: see what that one says"
+    return f"{type(error).__name__}: {text}"

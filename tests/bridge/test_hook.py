@@ -1,0 +1,193 @@
+"""The communication hook in trainings of two processes, beside plain DistributedDataParallel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+import s2sim.bridge
+from s2sim.errors import S2SimError
+
+KEPT = ["topk:density=0.1", "s2:rows=3,cells=4", "powersgd", "dgc:density=0.1"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the first processes leave trainings of 20 steps, and of 10 that go on."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(scope="module")
+def first(hook_job, folder):
+    return hook_job("first_job", folder=str(folder), reducers=KEPT)
+
+
+@pytest.fixture(scope="module")
+def values(first):
+    return [rank["values"] for rank in first]
+
+
+@pytest.fixture(scope="module")
+def registry(first):
+    return [rank["registry"] for rank in first]
+
+
+@pytest.fixture(scope="module")
+def trouble(first):
+    return [rank["trouble"] for rank in first]
+
+
+def test_exact_reducers_end_where_plain_training_does(values):
+    for rank in values:
+        assert all(far < 1e-6 and buckets == 2 for far, buckets in list(rank["exact"].values())[:-1]), rank["exact"]
+        # The largest of the whole gradient are known once it is there: one bucket.
+        assert rank["exact"]["topk:density=1"][1] == 1
+        assert rank["exact"]["topk:density=1"][0] < 1e-6
+
+
+def test_lossy_reducers_learn_and_ranks_stay_together(values):
+    for rank in values:
+        for name, losses in rank["lossy"].items():
+            assert sum(losses[-5:]) < 0.8 * sum(losses[:5]), (name, losses)
+        assert all(spread < 1e-6 for spread in rank["spread"].values()), rank["spread"]
+
+
+def test_error_feedback_is_added_where_it_is_needed(values):
+    assert list(values[0]["lossy"])[:2] == ["s2:rows=3,cells=4,ef=true", "topk:density=0.1,ef=true"]
+    assert "qsgd" in values[0]["lossy"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "gradients of embeddings as sparse tensors",
+        "views of buckets",
+        "static graph",
+        "named tables",
+        "other buckets",
+        "unused parameters",
+        "gradients accumulated without exchange",
+        "a loop of one's own",
+        "a group of one",
+    ],
+)
+def test_ways_to_train_end_where_they_do_without_the_hook(values, case):
+    assert all(rank["far"][case] < 1e-6 for rank in values), values[0]["far"]
+
+
+def test_bfloat16_gradients_travel_in_two_bytes(values):
+    for rank in values:
+        far, spread, held = rank["bfloat16"]
+        # Sums of two are rounded once here and there; halves are exact in both.
+        assert far < 1e-2
+        assert spread == 0
+        assert held == "bf16"
+
+
+def test_every_reducer_trains_and_what_it_keeps_is_saved(registry):
+    refused = {name for name, found in registry[0].items() if "refused" in found}
+    assert refused == {"embrace"}
+    for rank in registry:
+        for name, found in rank.items():
+            if name not in refused:
+                assert found["finite"], name
+                assert found["kept"], name
+                assert found["spread"] == 0 or not found["agrees"], name
+
+
+def test_what_one_should_know_is_said_on_one_rank(registry):
+    said = [{name: " ".join(found["said"]) for name, found in rank.items() if "said" in found} for rank in registry]
+    assert not any(said[1].values())
+    assert "ranks end with unlike gradients" in said[0]["choco"]
+    assert "give the optimizer none" in said[0]["dgc"]
+    assert "zeros in steps without an exchange" in said[0]["local-sgd"]
+    assert "the hook returns signs" in said[0]["signsgd-vote"]
+    assert "not by binary-tree" in said[0]["firecaffe"]
+    assert not said[0]["union"]
+    assert not said[0]["s2"]
+
+
+def test_a_model_without_tables_is_reduced_densely_and_that_is_said(trouble):
+    far, said = trouble[0]["without tables"]
+    assert far < 1e-6
+    assert len(said) == 1
+    assert "the gradient has no row-sparse layer" in said[0]
+    assert trouble[1]["without tables"][1] == []
+
+
+def test_a_gradient_that_is_not_finite_reaches_all_ranks_and_spoils_no_feedback(trouble):
+    for rank in trouble:
+        broken, unchanged, _ = rank["not a number"]
+        assert broken
+        assert unchanged
+
+
+def test_reductions_run_beside_backward(trouble):
+    assert [rank["overlap"] for rank in trouble] == [[True, True]] * 2
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("rank", "rank 1 has made its HookState with another reducer than rank 0"),
+        ("seed", "rank 1 has made its HookState with another seed than rank 0"),
+        ("parameter", "did you mean 'table.weight'"),
+        ("type", "held in torch.float64: the hook takes torch.float32 and torch.bfloat16"),
+        ("frozen", "no parameter with a gradient"),
+        ("embrace", "every rank with its own part of the gradient"),
+        ("s2:error=0.1", "s2:error=0.1,ef=true cannot be a hook here"),
+        ("s2:warm=true", "changes nothing in training"),
+        ("topk:ratio=0.1", "topk has no option 'ratio'"),
+        ("other model", "is of none of the parameters that the HookState was made for"),
+        ("saved reducer", "of reducer union, and this HookState has topk:density=0.1,ef=true"),
+        ("saved ranks", "of ranks 4, and this HookState has 2: feedback belongs to a rank and its data"),
+        ("saved rank", "every rank saves and loads its own"),
+        ("saved seed", "of seed 3, and this HookState has 0"),
+        ("saved buckets", "of another buckets: give the same bucket_bytes"),
+        ("saved format", "no state of a hook that this version reads"),
+        ("failed", "cannot reduce step 0 with union: OSError: no space left"),
+        ("failed again", "an exchange has failed before"),
+    ],
+)
+def test_what_is_wrong_is_said_on_every_rank(trouble, what, text):
+    for rank in trouble:
+        assert text in (rank[what] or ""), rank[what]
+        assert "\n" not in rank[what]
+
+
+@pytest.mark.usefixtures("first")
+def test_training_goes_on_from_a_file_bit_for_bit_and_not_without_it(hook_job, folder):
+    for with_state, without in hook_job("loading_job", folder=str(folder), reducers=KEPT):
+        assert with_state == [True] * len(KEPT)
+        assert not without
+
+
+@pytest.mark.usefixtures("first")
+def test_one_rank_changes_nothing_and_takes_no_state_of_two(hook_job, folder):
+    ((far, refused),) = hook_job("alone_job", ranks=1, folder=str(folder), reducers=KEPT)
+    assert far < 1e-6
+    assert "of ranks 2, and this HookState has 1" in refused
+
+
+def test_a_rank_that_leaves_is_an_error_of_the_others(hook_job):
+    with pytest.raises(
+        S2SimError, match="rank 0 cannot reduce step 3 with union: the connection to another rank is gon"
+    ):
+        hook_job("leaving_job")
+
+
+def test_a_hook_needs_a_process_group_first():
+    import torch
+
+    with pytest.raises(S2SimError, match="init_process_group first"):
+        s2sim.bridge.HookState(torch.nn.Linear(2, 2))
+
+
+def test_importing_the_bridge_imports_no_torch():
+    code = "import sys, s2sim.bridge; assert 'torch' not in sys.modules; s2sim.bridge.hok"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "did you mean 'hook'" in found.stderr
