@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from s2sim.cli import testbed_run
 from s2sim.cli.options import JsonOption, QuietOption, examples, help_without_command, parse_workers
 from s2sim.errors import OptionError
 
@@ -28,8 +29,9 @@ app = typer.Typer(
     help="Make a network on this machine whose rates one sets: a namespace a worker, links with token buckets. "
     "Needs root.",
     rich_markup_mode=None,
-    epilog=examples(_UP[0], _UP[1], _LIST[0], _DOWN[0]),
+    epilog=examples(_UP[0], _UP[1], _LIST[0], _DOWN[0], testbed_run.EXAMPLE),
 )
+app.command("run", epilog=testbed_run.EXAMPLES, short_help="Measure on a testbed.")(testbed_run.run_command)
 
 NameArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", help="Name of a testbed.", show_default="the only one")

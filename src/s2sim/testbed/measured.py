@@ -57,7 +57,8 @@ class Timed:
     setting : str
         Name of the testbed.
     what : str
-        A collective, as ``all_reduce``, or an option string of a reducer, which does its first step.
+        A collective, as ``all_reduce``, or an option string of a reducer, which does its first step, or
+        with ``warm=true`` a later one.
     trace : str
         Trace whose gradients of its first step are reduced, rank by rank; empty for collectives.
     compute_s : float

@@ -15,6 +15,7 @@ from s2sim.testbed.measured import Setting, Timed
 from s2sim.text_files import user_path
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 Kind: TypeAlias = Literal["collectives", "reducers", "iterations"]
@@ -47,6 +48,12 @@ class MeasuredTestbeds:
         found: tuple[Timed, ...] = getattr(self, kind)
         return found
 
+    def only(self, names: Collection[str], kinds: Collection[Kind]) -> MeasuredTestbeds:
+        """Return what there is of some settings, by name, and of some kinds."""
+        settings = tuple(setting for setting in self.settings if setting.name in names)
+        rows = {kind: tuple(row for row in self.of(kind) if row.setting in names) for kind in kinds}
+        return MeasuredTestbeds(settings, **rows)
+
 
 def measured_testbeds_folder(text: str | None) -> Path:
     """Return the folder that was asked for; that of the shipped measurements for None, and for its name elsewhere."""
@@ -67,6 +74,12 @@ def read_measured(folder: Path) -> MeasuredTestbeds:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise S2SimError(f"{folder / _SETTINGS}.csv has {twice!r} twice: leave one out, or rename it in all tables")
     return MeasuredTestbeds(settings, *(_timed(folder, kind, names) for kind in KINDS))
+
+
+def read_if_any(folder: Path) -> MeasuredTestbeds:
+    """Return what a folder holds; nothing where there is no folder, or none of its tables yet."""
+    begun = any((folder / f"{name}.csv").exists() for name in (_SETTINGS, *KINDS))
+    return read_measured(folder) if begun else MeasuredTestbeds()
 
 
 def _timed(folder: Path, kind: Kind, names: list[str]) -> tuple[Timed, ...]:
