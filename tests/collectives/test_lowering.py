@@ -94,7 +94,7 @@ SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
         ),
         ("nccl", reduce_of(10, "sum", "float16"), [[("all_reduce", (10,) * 4, 2)]], [Local()], Local()),
         ("nccl", reduce_of(10, "sum", "bfloat16"), [[("all_reduce", (10,) * 4, 2)]], [Local()], Local()),
-        ("gloo", reduce_of(10, "sum", "bfloat16"), [[("all_reduce", (10,) * 4, 4)]], None, None),
+        ("gloo", reduce_of(10, "sum", "bfloat16"), [[("all_reduce", (10,) * 4, 2)]], None, None),
         ("nccl", reduce_of(10, "sum", "uint32"), [[("all_reduce", (10,) * 4, 4)]], [Local()], Local()),
         # Read 20 bytes, write 40, and back.
         ("nccl", reduce_of(10, "sum", "int16"), [[("all_reduce", (10,) * 4, 4)]], [Local(60, 1)], Local(60, 1)),

@@ -118,6 +118,15 @@ def _exact(request: Request, entry: Entry) -> Lowered:
     return Lowered((*_sizes(request), Step((request.demand,))), Local(), request.text, executes, entry.why)
 
 
+def _exchanged(request: Request, entry: Entry) -> Lowered:
+    """Each sends what it has to every other by itself: exact sizes, and no rank passes on what another has."""
+    demand = request.demand
+    sizes = np.tile(np.array(demand.elements, np.int64)[:, None], demand.ranks)
+    executes = _then(request, f"sends and receives of {request.dtype} between all pairs")
+    steps = (*_sizes(request), Step((exchange(sizes, demand.itemsize),)))
+    return Lowered(steps, Local(), request.text, executes, entry.why)
+
+
 def _sends(request: Request, entry: Entry) -> Lowered:
     """Exact sizes by grouped sends and receives: counts come to GPUs, and the host waits for them to post receives."""
     return replace(_told(request, entry), executes=_then(request, f"grouped sends and receives of {request.dtype}"))
@@ -159,6 +168,7 @@ EXECUTIONS: dict[str, Callable[[Request, Entry], Lowered]] = {
     "padded": _padded,
     "broadcasts": _broadcasts,
     "exact": _exact,
+    "exchanged": _exchanged,
     "sends": _sends,
     "told": _told,
     "reduces": _reduces,
@@ -175,7 +185,11 @@ def lower(request: Request, library: Library) -> Lowered:
     options = {entry.when[0]} if entry.when else set()
     if library.staged:
         options.add("buffers")
-    return replace(_staged(lowered) if library.through_host else lowered, options=frozenset(options))
+    if library.through_host:
+        # What goes to every other is one buffer, and crosses to the host once.
+        of = request.demand if entry.does == "exchanged" else lowered.steps[-1].demands[0]
+        lowered = _staged(lowered, of)
+    return replace(lowered, options=frozenset(options))
 
 
 def entry_for(request: Request, library: Library) -> Entry:
@@ -191,10 +205,9 @@ def entry_for(request: Request, library: Library) -> Entry:
     raise S2SimError(f"{request.text} was asked for, which {library.name} has no way to execute: use another --library")
 
 
-def _staged(lowered: Lowered) -> Lowered:
-    """Return it with the payload copied to host memory and back; the host waits until the copy out is complete."""
+def _staged(lowered: Lowered, demand: Demand) -> Lowered:
+    """Return it with ``demand`` copied to host memory and back; the host waits until the copy out is complete."""
     *sizes, step = lowered.steps
-    (demand,) = step.demands
     out = Local(host_syncs=1, to_host_bytes=demand.handed_in_bytes)
     back = Local(to_gpu_bytes=result_bytes(demand))
     return replace(

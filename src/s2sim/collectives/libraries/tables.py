@@ -192,16 +192,7 @@ GLOO = Library(
     options=((TIMING, TIMINGS),),
     table=(
         Entry(_WHOLE, _SUM_MAX, ("int8", "int32", "int64", "uint8", *_FLOATS), "as_asked", f"native ({_GLOO_TYPES})"),
-        Entry(_WHOLE, _SUM_MAX, ("float16",), "as_asked", f"native: c10::Half, {_HALF_HOPS} ({_GLOO_TYPES})"),
-        Entry(
-            _WHOLE,
-            _SUM_MAX,
-            ("bfloat16",),
-            "carried",
-            "no such type: twice the bytes (github.com/pytorch/gloo/issues/454)",
-            None,
-            "float32",
-        ),
+        Entry(_WHOLE, _SUM_MAX, _NARROW, "as_asked", f"native: c10::Half and BFloat16, {_HALF_HOPS} ({_GLOO_TYPES})"),
         Entry(_WHOLE, ("max",), ("bool",), "carried", f"bool travels as uint8 ({_GLOO_TYPES})", None, "uint8"),
         Entry(_WHOLE, _SUM_MAX, ("int16", "uint16"), "carried", f"no such type ({_GLOO_TYPES})", None, "int32"),
         Entry(
@@ -233,7 +224,7 @@ GLOO = Library(
         Entry(
             ("reduce_scatter",),
             _SUM_MAX_V,
-            ("int8", "int32", "int64", "uint8", "float16", *_FLOATS),
+            ("int8", "int32", "int64", "uint8", *_NARROW, *_FLOATS),
             "all_reduced",
             f"a copy is all-reduced whole ({_C10D}/ProcessGroupGloo.cpp, reduce_scatter_tensor_coalesced)",
         ),
@@ -247,7 +238,14 @@ GLOO = Library(
         Entry(("broadcast",), ("copy",), (), "as_asked", "native (gloo/broadcast.h)"),
         Entry(("broadcast",), ("copyv",), (), "exact", "gloo/broadcast.h wants the count: 8 bytes tell it first"),
         Entry(("all_gather",), ("gather",), (), "as_asked", "native (gloo/allgather.h)"),
-        Entry(("all_gather",), ("gatherv",), (), "exact", f"gloo/allgatherv.h wants every rank's count: {_EXCHANGE}"),
+        Entry(
+            ("all_gather",),
+            ("gatherv",),
+            (),
+            "exchanged",
+            f"allgather refuses tensors of unequal sizes ({_C10D}/ProcessGroupGloo.cpp): a send and a receive a pair; "
+            f"{_EXCHANGE}",
+        ),
         Entry(("all_to_all",), ("exchange",), (), "as_asked", "native (gloo/alltoall.h)"),
         Entry(("all_to_all",), ("exchangev",), (), "exact", f"gloo/alltoallv.h wants the count of {_PAIRS}"),
         Entry(
