@@ -17,6 +17,10 @@ from s2sim.study.calibrate.run import run_calibration
 from s2sim.study.calibrate.spec import CalibrateSpec
 from s2sim.study.collective.against import choose_tables, compare
 from s2sim.study.collective.spec import CollectiveSpec
+from s2sim.study.convergence.clock import Tick
+from s2sim.study.convergence.curve import History, Target, reached
+from s2sim.study.convergence.result import Trained, make_row
+from s2sim.study.convergence.spec import TrainSpec
 from s2sim.study.json_form import JsonForm, json_value
 from s2sim.study.measured_logs.nccl_tests import read_nccl_tests
 from s2sim.study.papers.claim import Papers, Rebuilt, Table
@@ -188,6 +192,17 @@ def named_otherwise(value):
             yield from named_otherwise(item)
 
 
+def trained():
+    """Return the answer of a training, without training."""
+    history = History()
+    history.add_step(2.0, Tick(0.5, 100))
+    history.iterations, history.eval_loss, history.accuracy = [0, 1], [3.0, 2.0], [0.1, 0.2]
+    curve, target = history.curve("dense", 0), Target("loss", 2.5)
+    row = make_row("dense", "none", {0: curve}, {0: reached(curve, target)}, {0: reached(curve, target)}, 1)
+    spec = TrainSpec("fat-tree", model="cnn", steps=1, seeds=1)
+    return Trained(spec, "a line", "digits", target, "as asked for", (row,), (curve,), (), "1 ms", (), {})
+
+
 def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
     log = choose_tables(read_nccl_tests(Path("measured.log")), "measured.log")
     results = (
@@ -199,6 +214,7 @@ def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
         run_validation("curves", fit=False),
         validate_iterations("iterations"),
         run_calibration(CalibrateSpec("dgx-h100", logs=("measured.log",), suggest=True)),
+        trained(),
         Papers("1 paper", True, (Rebuilt("name", "title", "source", (), (), (), (Table("title", ("a",), ()),)),), {}),
     )
     assert {type(result) for result in results} == {RESULTS.get(name) for name in RESULTS.names()}

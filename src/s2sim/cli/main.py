@@ -28,6 +28,7 @@ from s2sim.cli import (
     testbed,
     topology,
     trace,
+    train,
     validate,
 )
 from s2sim.cli.options import examples, help_without_command
@@ -63,6 +64,7 @@ app.command("validate", epilog=validate.EXAMPLES, short_help="Compare prediction
 app.command("calibrate", epilog=calibrate.EXAMPLES, short_help="Fit a library's constants to one's own machine.")(
     calibrate.calibrate_command
 )
+app.command("train", epilog=train.EXAMPLES, short_help="Train a model with reducers in the loop.")(train.train_command)
 app.command("notebook", epilog=notebook.EXAMPLES, short_help="Ask in a browser, with fields to change.")(
     notebook.notebook_command
 )

@@ -14,7 +14,7 @@ SCHEMA_VERSION = 1
 """Of the JSON of all results; raised when a key goes or comes to mean something else, not when one is added."""
 
 _SCREENS = "s2sim.report.tables.screens"
-_SCREENED = ("against", "calibrate", "collective", "flows", "iterations", "paper", "regimes", "validate")
+_SCREENED = ("against", "calibrate", "collective", "flows", "iterations", "paper", "regimes", "train", "validate")
 # Notebooks look for a method on the class, while what draws it stands above.
 _VIEWS = Registry(
     "view",

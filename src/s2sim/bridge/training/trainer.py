@@ -11,6 +11,7 @@ import numpy as np
 from s2sim.bridge.task import reproducible_torch
 from s2sim.bridge.training.common_model import CommonModel
 from s2sim.bridge.training.own_models import OwnModels
+from s2sim.errors import S2SimError
 from s2sim.reducers.group.process_group import make_instances, run_group
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Reduced, Reducer
     from s2sim.reducers.scripts.script import Recording
+
+
+DIVERGED = "the loss is no finite number any more"
 
 
 class Models(Protocol):
@@ -75,9 +79,11 @@ class Trainer:
         self._instances: list[Reducer] = []
 
     def step(self) -> Step:
-        """Take a training step."""
+        """Take a training step; `S2SimError` where the model has diverged, or the reducer cannot go on."""
         with training():
             gradients, losses = self._models.contributions(self.steps)
+            if not np.isfinite(losses).all():
+                raise S2SimError(DIVERGED)
             self._start(gradients)
             results, recording = run_group(self._instances, gradients, seed=self._seed, step=self.steps)
             self._models.take(self._instances, results)

@@ -23,6 +23,7 @@ from s2sim.report.tables.rows import links_grid
 from s2sim.report.tables.screen import lines_text
 from s2sim.report.tables.terms import terms_grid
 from s2sim.report.tables.text import aligned, collective_lines
+from s2sim.report.tables.train import train_grid, train_lines
 from s2sim.report.tables.validate import LEGEND, answer_lines, not_predicted_lines, validate_grids, worst_lines
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from s2sim.study.calibrate.result import CalibrationResult
     from s2sim.study.collective.against_result import AgainstResult
     from s2sim.study.collective.result import CollectiveResult
+    from s2sim.study.convergence.result import Trained
     from s2sim.study.flows.result import FlowsResult
     from s2sim.study.papers.claim import Papers, Rebuilt
     from s2sim.study.regimes.map import RegimeMap
@@ -127,6 +129,12 @@ def papers_screen(result: Papers) -> Screen:
     return Screen(papers_lines(result), [claims_grid(paper) for paper in result.papers], why)
 
 
+def train_screen(result: Trained) -> Screen:
+    """Return what each reducer needed to reach the target, and the answer."""
+    notes = [f"Note: {note}." for note in result.notes]
+    return Screen([result.headline, *train_lines(result)], [train_grid(result)], ["", *notes, "", *result.verdict])
+
+
 _SCREENS: dict[str, Callable[[Any], Screen]] = {
     "against": against_screen,
     "calibrate": calibrate_screen,
@@ -135,6 +143,7 @@ _SCREENS: dict[str, Callable[[Any], Screen]] = {
     "iterations": iterations_screen,
     "paper": papers_screen,
     "regimes": regimes_screen,
+    "train": train_screen,
     "validate": validate_screen,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, floor, log10
+from math import ceil, floor, inf, isinf, log10
 from typing import TYPE_CHECKING
 
 from s2sim.provenance import run_record
@@ -65,11 +65,12 @@ def _target(wanted: Wanted, dense: Sequence[Curve]) -> tuple[Target | None, str]
         return Target("loss", spec.target_loss), "as asked for"
     if spec.target_accuracy is not None:
         return Target("accuracy", spec.target_accuracy), "as asked for"
-    lowest = [float(each.eval_loss.min()) for each in dense if len(each.eval_loss) > 1]
-    if not lowest:
-        return None, "dense was not trained"
     name = wanted.fittings[0].option_string
-    return Target("loss", _rounded_up(max(lowest))), f"the lowest that {name} reaches with every seed"
+    lowest = [float(each.eval_loss.min()) for each in dense]
+    target = _rounded_up(max(lowest, default=inf))
+    if target >= min((float(each.eval_loss[0]) for each in dense), default=0.0):
+        return None, f"{name} does not get below where all seeds begin: train longer, or give --target-loss"
+    return Target("loss", target), f"the lowest that {name} reaches with every seed"
 
 
 def _rounded_up(value: float) -> float:
@@ -78,6 +79,8 @@ def _rounded_up(value: float) -> float:
     >>> _rounded_up(5.09312), _rounded_up(0.0412345)
     (5.094, 0.04124)
     """
+    if isinf(value):
+        return value
     digits = _DIGITS - 1 - floor(log10(value))
     return float(round(ceil(value * 10**digits) / 10**digits, digits))
 

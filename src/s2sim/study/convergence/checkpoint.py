@@ -50,7 +50,7 @@ def save(path: Path, content: dict[str, Any], key: Any) -> None:
 def load(path: Path, key: Any) -> dict[str, Any] | None:
     """Return what was saved; None where there is no file. `S2SimError` for what is of another training, or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             structure = json.loads(str(file[_STRUCTURE]))
             version, of = structure["version"], dict(structure["key"])
             content: dict[str, Any] = _with_arrays(structure["content"], file) if version == _VERSION else {}

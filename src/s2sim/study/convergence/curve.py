@@ -57,7 +57,8 @@ class Curve:
     stopped: str | None = None
 
 
-class Target(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Target:
     """What is to be reached on held-out data: a loss at most, or an accuracy at least."""
 
     what: Literal["loss", "accuracy"]

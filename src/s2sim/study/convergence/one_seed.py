@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy as np
 from s2sim.bridge.task import reproducible_torch
 from s2sim.bridge.training.arrays import keep_rows, set_weights, weights_of
 from s2sim.bridge.training.operations import operations, tensors_of
-from s2sim.bridge.training.trainer import Trainer
+from s2sim.bridge.training.trainer import DIVERGED, Trainer
 from s2sim.errors import S2SimError
 from s2sim.study.convergence.checkpoint import checkpoint_path, load, save
 from s2sim.study.convergence.clock import Clock, compute_time
@@ -102,14 +103,14 @@ class OneSeed:
         clock = Clock(wanted.where, wanted.machines, fitting.reducer, spec.workers, facts.compute.ps)
         saved_s, took_s = monotonic(), 0.0
         if not history.iterations:
-            history.add_evaluation(trainer.evaluate())
+            _evaluate(trainer, history)
         while trainer.steps < spec.steps and history.stopped is None:
             _step(trainer, history, clock, fitting)
             progress.advance()
             if trainer.steps % spec.evaluate_every and trainer.steps != spec.steps and history.stopped is None:
                 continue
             if history.stopped is None:
-                history.add_evaluation(trainer.evaluate())
+                _evaluate(trainer, history)
             if path is not None and (monotonic() - saved_s >= _OF_SAVING * took_s or _over(trainer, history, spec)):
                 saved_s = monotonic()
                 save(path, {"history": history.state(), "trainer": trainer.state()}, key)
@@ -165,6 +166,15 @@ def _step(trainer: Trainer, history: History, clock: Clock, fitting: Fitting) ->
         history.stopped = f"after {trainer.steps} steps: {error}"
         return
     history.add_step(found.loss, clock.tick(found.recording))
+
+
+def _evaluate(trainer: Trainer, history: History) -> None:
+    """Add how the model does now, or note that nobody can tell any more."""
+    found = trainer.evaluate()
+    if isfinite(found.loss):
+        history.add_evaluation(found)
+    else:
+        history.stopped = f"after {trainer.steps} steps: {DIVERGED}"
 
 
 def _over(trainer: Trainer, history: History, spec: TrainSpec) -> bool:

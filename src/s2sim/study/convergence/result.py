@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from s2sim.study.convergence.intervals import ratio_interval, t_interval
+from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.study.result_form import ResultForm
 
 if TYPE_CHECKING:
@@ -102,10 +103,8 @@ class Trained(ResultForm):
 
     @property
     def complete(self) -> bool:
-        """Whether every reducer was trained with every seed, until it stopped by itself."""
-        wanted = len(self.rows) * self.spec.seeds
-        whole = [each for each in self.curves if each.stopped or len(each.step_loss) >= self.spec.steps]
-        return len(whole) == wanted
+        """Whether nobody interrupted it."""
+        return INTERRUPTED_NOTE not in self.notes
 
 
 def make_row(

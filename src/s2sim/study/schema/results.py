@@ -21,6 +21,7 @@ RESULTS = Registry(
         "iterations": "s2sim.study.validate.iterations.result:IterationsResult",
         "paper": "s2sim.study.papers.claim:Papers",
         "regimes": "s2sim.study.regimes.map:RegimeMap",
+        "train": "s2sim.study.convergence.result:Trained",
         "validate": "s2sim.study.validate.result:ValidationResult",
     },
 )
@@ -35,6 +36,9 @@ _NAMING = (
     "s2sim.study.collective.link_loads",
     "s2sim.study.collective.spec",
     "s2sim.study.collective.terms",
+    "s2sim.study.convergence.curve",
+    "s2sim.study.convergence.intervals",
+    "s2sim.study.convergence.spec",
     "s2sim.study.fidelity.band",
     "s2sim.study.fidelity.run_class",
     "s2sim.study.flows.cross_check",
