@@ -29,6 +29,7 @@ EXAMPLES = dict(examples(get_command(app)))
 # Training takes its time and an extra.
 RECORD = "s2sim trace record"
 RECORD_PROFILE = "s2sim profile record"
+TRAIN = "s2sim train"
 # It serves until somebody stops it; tests/notebooks runs what it serves.
 NOTEBOOK = "s2sim notebook"
 # Seconds each, even without those that are slow one by one.
@@ -44,7 +45,7 @@ HEAVY = {
 # They need root; tests/testbed runs them apart from the machine's own testbeds.
 TESTBED = "s2sim testbed"
 COMMANDS = [
-    name for name in EXAMPLES if name not in {RECORD, RECORD_PROFILE, NOTEBOOK} and not name.startswith(TESTBED)
+    name for name in EXAMPLES if name not in {RECORD, RECORD_PROFILE, TRAIN, NOTEBOOK} and not name.startswith(TESTBED)
 ]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {
@@ -70,7 +71,9 @@ def lines_of_its_own(name):
     """Return a command's examples; a group's help repeats some of those of its commands."""
     below = {line for other in EXAMPLES if other.startswith(f"{name} ") for line in EXAMPLES[other]}
     return [
-        line for line in EXAMPLES[name] if line not in below and not line.startswith((RECORD, RECORD_PROFILE, NOTEBOOK))
+        line
+        for line in EXAMPLES[name]
+        if line not in below and not line.startswith((RECORD, RECORD_PROFILE, TRAIN, NOTEBOOK))
     ]
 
 
@@ -136,6 +139,21 @@ def test_the_examples_of_record_are_understood(s2sim, monkeypatch):
     for line in EXAMPLES[RECORD]:
         assert s2sim(*shlex.split(line)[1:])[0] == 130
     assert seen == [("lstm", 64, ["my-text.txt"], "my-trace"), ("ncf", 8, [], "clicks")]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
+def test_the_examples_of_train_are_understood(s2sim, monkeypatch):
+    seen = []
+
+    def train(spec, _, *, out, resume):
+        seen.append((spec.model, spec.seeds, out and out.name, resume))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("s2sim.study.convergence.run.train", train)
+    for line in EXAMPLES[TRAIN]:
+        assert s2sim(*shlex.split(line)[1:])[0] == 130
+    runs = ("lstm", 3, "lstm-run", False), ("lstm", 3, "lstm-run", True)
+    assert seen == [("cnn", 2, None, False), *runs, ("ncf", 3, None, False)]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")

@@ -11,7 +11,7 @@ from s2sim.errors import S2SimError
 
 # What can be the only thing on standard output.
 _OF_STDOUT = ("json", "goal")
-_PICTURE = "png"
+_PICTURES = ("png", "plot")
 
 
 def check_targets(**targets: str | None) -> None:
@@ -26,7 +26,7 @@ def check_targets(**targets: str | None) -> None:
         else:
             _check(option, target)
             place = Path(target).resolve()
-        if name == _PICTURE:
+        if name in _PICTURES:
             from s2sim.report.figures.figure_file import check_picture
 
             check_picture(target)

@@ -136,10 +136,6 @@ def train_command(
     from s2sim.study.convergence.spec import TrainSpec
 
     check_targets(json=json, plot=plot)
-    if plot is not None:
-        from s2sim.report.figures.figure_file import check_picture
-
-        check_picture(plot)
     spec = TrainSpec(
         topology=topology,
         model=model,

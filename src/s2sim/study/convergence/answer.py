@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from s2sim.bridge.training.fits import Fitting
     from s2sim.study.convergence.curve import Curve
-    from s2sim.study.convergence.one_seed import Facts, Wanted
+    from s2sim.study.convergence.wanted import Facts, Wanted
 
 _DIGITS = 4
 

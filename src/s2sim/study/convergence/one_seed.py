@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from time import monotonic
@@ -12,64 +11,23 @@ import numpy as np
 
 from s2sim.bridge.task import reproducible_torch
 from s2sim.bridge.training.arrays import keep_rows, set_weights, weights_of
-from s2sim.bridge.training.operations import operations, tensors_of
 from s2sim.bridge.training.trainer import DIVERGED, Trainer
 from s2sim.errors import S2SimError
 from s2sim.study.convergence.checkpoint import checkpoint_path, load, save
-from s2sim.study.convergence.clock import Clock, compute_time
+from s2sim.study.convergence.clock import Clock
 from s2sim.study.convergence.curve import History
+from s2sim.study.convergence.wanted import facts_of
 
 if TYPE_CHECKING:
-    from s2sim.bridge.task import Model, Task
+    from s2sim.bridge.task import Task
     from s2sim.bridge.training.fits import Fitting
-    from s2sim.study.convergence.clock import ComputeTime
     from s2sim.study.convergence.curve import Curve
     from s2sim.study.convergence.spec import TrainSpec
+    from s2sim.study.convergence.wanted import Facts, Wanted
     from s2sim.study.progress import Progress
-    from s2sim.study.scenario.cluster import Scenario
-    from s2sim.study.scenario.machines import Machines
-
-_OF_ONE = (
-    *("topology", "overrides", "placement", "faults", "model", "workers", "text", "evaluate_every"),
-    *("collective", "library", "gpu", "compute", "profile"),
-)
-"""Fields of a spec on which the training of one reducer with one seed depends."""
 
 _OF_SAVING = 10
 """How many times as long as a checkpoint takes to write is trained before the next."""
-
-
-@dataclass(slots=True)
-class Wanted:
-    """A training with everything that its spec names resolved.
-
-    ``facts`` is what only the data tell, once the first seed has been prepared.
-    """
-
-    spec: TrainSpec
-    settings: Model
-    fittings: tuple[Fitting, ...]
-    where: Scenario
-    machines: Machines
-    out: Path | None
-    facts: Facts | None = None
-
-    def key(self, fitting: Fitting, seed: int) -> dict[str, Any]:
-        """Return what has to be the same for a training to be gone on with."""
-        spec = self.spec
-        same = {name: getattr(spec, name) for name in _OF_ONE}
-        return same | {"reducer": fitting.option_string, "learning_rate": fitting.learning_rate, "seed": seed}
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the data tell of a model: what it is, what accuracy is the share of, whose data, and what it computes."""
-
-    model: str
-    score: str
-    data: str
-    parameters: int
-    compute: ComputeTime
 
 
 class OneSeed:
@@ -141,16 +99,7 @@ class OneSeed:
             keep_rows(self._task)
             self._start = weights_of(dict(self._task.module.named_parameters()))
         if wanted.facts is None:
-            task = self._task
-            with reproducible_torch():
-                counted = operations(task)
-            wanted.facts = Facts(
-                task.model,
-                task.score,
-                task.origin.data,
-                sum(each.numel() for each in task.module.parameters()),
-                compute_time(spec, wanted.machines.gpu, counted, tensors_of(task)),
-            )
+            wanted.facts = facts_of(self._task, spec, wanted.machines.gpu)
         return wanted.facts
 
 
