@@ -11,11 +11,15 @@ torch = pytest.importorskip("torch")
 
 from s2sim.bridge.models.cnn import Cnn
 from s2sim.bridge.models.lstm import Lstm
-from s2sim.bridge.task import reproducible_torch
+from s2sim.bridge.models.ncf import Ncf
+from s2sim.bridge.models.transformer import Transformer
+from s2sim.bridge.stdlib import Interactions
+from s2sim.bridge.task import DataOrigin, Evaluated, reproducible_torch
+from s2sim.bridge.texts import hold_out
 from s2sim.bridge.training.arrays import keep_rows
 from s2sim.bridge.training.fits import fit
 from s2sim.bridge.training.trainer import Trainer
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.reducers.registry import make_reducer, reducer_names
 
 WORKERS = 4
@@ -187,3 +191,50 @@ def test_every_reducer_trains_or_says_why_not(text):
         else:
             assert np.isfinite(found).all(), name
     assert set(refused) == {"signsgd-vote"}
+
+
+def test_a_text_is_cut_once_and_nothing_of_its_end_is_trained_on():
+    tokens = np.arange(1000)
+    kept, windows = hold_out(tokens, 0.1, length=7, most=5)
+    assert kept.tolist() == list(range(900))
+    assert windows.shape == (5, 8)
+    assert windows.min() == 900
+    assert (np.diff(windows, axis=1) == 1).all()
+    with pytest.raises(S2SimError, match="use a longer text"):
+        hold_out(tokens, 0.005, length=7, most=5)
+
+
+def clicks():
+    pairs = np.unique(np.random.default_rng(0).integers((30, 200), size=(900, 2)), axis=0)
+    return Interactions(pairs[:, 0], pairs[:, 1], 30, 200, DataOrigin("", "", ""))
+
+
+def test_hits_are_counted_among_a_hundred_items():
+    settings = Ncf(width=4, positives=16, held_out=0.2)
+    task = settings.prepare_from(clicks(), workers=2, seed=0)
+    # Nothing is known yet: an item is among the first ten of a hundred by chance.
+    assert task.evaluate().accuracy == pytest.approx(0.1, abs=0.08)
+    before = task.evaluate().loss
+    with torch.no_grad():
+        for parameter in task.module.parameters():
+            parameter.zero_()
+    # All items are alike, and an item that is no better than the others is no hit.
+    assert task.evaluate() == Evaluated(pytest.approx(np.log(2), rel=1e-6), 0.0)
+    assert before == pytest.approx(np.log(2), rel=0.05)
+
+
+def test_words_are_foretold_by_all_of_the_vocabulary(text):
+    for settings in (SMALL_LSTM, Transformer(width=8, heads=2, blocks=1, sequences=4, length=8, held_out=0.1)):
+        task = settings.prepare(workers=2, seed=0, text=[text])
+        words = task.module["encoder"].weight.shape[0]
+        assert task.evaluate().loss == pytest.approx(np.log(words), rel=0.1)
+        assert replace(settings, held_out=0.0).prepare(workers=2, seed=0, text=[text]).evaluate is None
+
+
+def test_evaluating_changes_nothing(text):
+    one, other = (trainer(SMALL_LSTM, "topk:density=0.05", [text]) for _ in range(2))
+    found = []
+    for _ in range(3):
+        one.evaluate()
+        found.append(one.step().loss)
+    assert found == [other.step().loss for _ in range(3)]
