@@ -17,14 +17,13 @@ _AT_ONCE_S = 250e-6
 _MOST_SEGMENTS = 44
 # A timer is late by less than that nearly always; a bucket keeps what would be lost meanwhile.
 _LATE_S = 100e-6
-# Acknowledgements are back by then, where nothing queues.
-_RETURN_S = 1e-3
+# Acknowledgements are back by then, where nothing queues, also if processes keep processors busy.
+_RETURN_S = 4e-3
 # A window without scaling, which scales by powers of two; these are limits that no kernel goes beyond.
 _WINDOW_BYTES = 65535
 _MOST_SCALE = 5
-# A receiver that shares a processor reads again after so long; its sender need not wait for that.
-_UNREAD_S = 10e-3
-_MOST_UNREAD_BYTES = 2 * 1024 * 1024
+# What a receiver that waits for a processor leaves unread; the kernel counts the memory that packets take.
+_ROOM_BYTES = 4 * 2**20
 # Connections from one worker to another that queues have room for.
 _CONNECTIONS = 8
 _MOST_QUEUE_BYTES = 2**31 - 1
@@ -41,7 +40,7 @@ class Shaping:
     window_bytes : int
         Most that a connection has under way, in bytes.
     room_bytes : int
-        Room of a connection at either end, in memory: a window, and as much as a late receiver leaves unread.
+        Room of a connection at either end, in memory: for a window, and what a late receiver leaves unread.
     queue_bytes : int
         Room of every queue: for all that connections may have under way together, so that nothing is ever lost.
     """
@@ -65,16 +64,14 @@ def shaping_of(workers: int, rate_Bps: float) -> Shaping:
     """Return how a testbed keeps its rates, of which this is the least, in bytes per second.
 
     >>> shaping_of(8, 125e6)
-    Shaping(segments=20, window_bytes=131070, room_bytes=2500000, queue_bytes=16776960)
+    Shaping(segments=20, window_bytes=524280, room_bytes=4194304, queue_bytes=67107840)
     """
     segments = min(max(rate_Bps * _AT_ONCE_S / FRAME_BYTES, 1), _MOST_SEGMENTS)
     windows = min(max(rate_Bps * _RETURN_S / _WINDOW_BYTES, 1), 2**_MOST_SCALE)
     window_bytes = _WINDOW_BYTES << math.ceil(math.log2(windows))
-    unread_bytes = min(rate_Bps * _UNREAD_S, _MOST_UNREAD_BYTES)
     return Shaping(
         segments=int(segments),
         window_bytes=window_bytes,
-        # The kernel counts the memory that packets take, about half of which is for what they carry.
-        room_bytes=2 * int(max(unread_bytes, window_bytes)),
+        room_bytes=max(_ROOM_BYTES, 2 * window_bytes),
         queue_bytes=min(2 * _CONNECTIONS * workers * window_bytes, _MOST_QUEUE_BYTES),
     )
