@@ -89,6 +89,8 @@ class Members:
         Where it takes tensors from.
     told : list of Told
         What went beside what programs asked for.
+    name : str
+        By which its members know it, and no other group.
     """
 
     handle: Any
@@ -97,6 +99,7 @@ class Members:
     library: Library
     device: str
     told: list[Told]
+    name: str
     _subgroups: dict[tuple[int, ...], Members] = field(default_factory=dict)
 
     @property
@@ -111,8 +114,9 @@ class Members:
             return self
         if ranks not in self._subgroups:
             own = ranks.index(self.ranks[self.index])
-            handle = _join(ranks, own, self.library.name) if len(ranks) > 1 else None
-            self._subgroups[ranks] = Members(handle, ranks, own, self.library, self.device, self.told)
+            name = f"{self.name}/{'-'.join(map(str, ranks))}"
+            handle = _join(name, len(ranks), own, self.library.name) if len(ranks) > 1 else None
+            self._subgroups[ranks] = Members(handle, ranks, own, self.library, self.device, self.told, name)
         return self._subgroups[ranks]
 
     def tensor(self, array: NDArray[Any]) -> Any:
@@ -224,8 +228,8 @@ def _options(kind: str, op: str) -> Any:
     return options
 
 
-def _join(ranks: Sequence[int], own: int, library: str) -> Any:
-    """Return a new process group of some ranks, which nobody else need know of, once all of them have come.
+def _join(name: str, size: int, own: int, library: str) -> Any:
+    """Return a new process group by a name, which nobody else need know of, once all of its members have come.
 
     `torch.distributed.new_group` wants all processes to call it; without that, it finds only those that have made as
     many groups before.
@@ -235,10 +239,10 @@ def _join(ranks: Sequence[int], own: int, library: str) -> Any:
     # Much of it is known to no type checker.
     dist: Any = importlib.import_module("torch.distributed")
     store = dist.distributed_c10d._get_default_store()
-    store = dist.PrefixStore(f"s2sim/{'-'.join(map(str, ranks))}/", store)
-    handle = dist.ProcessGroup(store, own, len(ranks))
+    store = dist.PrefixStore(f"s2sim/{name}/", store)
+    handle = dist.ProcessGroup(store, own, size)
     nccl = library == "nccl"
-    backend = (dist.ProcessGroupNCCL if nccl else dist.ProcessGroupGloo)(store, own, len(ranks))
+    backend = (dist.ProcessGroupNCCL if nccl else dist.ProcessGroupGloo)(store, own, size)
     kind = dist.ProcessGroup.BackendType.NCCL if nccl else dist.ProcessGroup.BackendType.GLOO
     handle._set_default_backend(kind)
     handle._register_backend(torch.device("cuda" if nccl else "cpu"), kind, backend)
@@ -255,12 +259,13 @@ def members_of(group: Any = None) -> Members:
 
     if not dist.is_initialized():
         raise S2SimError("there is no process group: call torch.distributed.init_process_group first")
-    handle = dist.group.WORLD if group is None else group
+    handle: Any = dist.group.WORLD if group is None else group
     # One that has been destroyed is kept, so that no other has its number.
     if id(handle) not in _WORLDS:
         backend = str(dist.get_backend(handle))
         ranks = tuple(dist.get_process_group_ranks(handle))
         device = f"cuda:{torch.cuda.current_device()}" if backend == "nccl" else "cpu"
         index = dist.get_rank(handle)
-        _WORLDS[id(handle)] = (handle, Members(handle, ranks, index, choose_library(backend), device, []))
+        members = Members(handle, ranks, index, choose_library(backend), device, [], handle.group_name)
+        _WORLDS[id(handle)] = (handle, members)
     return _WORLDS[id(handle)][1]
