@@ -114,6 +114,7 @@ def values(rank):
     for spec in ("s2:rows=3,cells=4", "topk:density=0.1", "powersgd", "ef-signsgd", "dgc:density=0.1", "qsgd"):
         model, state, losses = train(rank, spec, steps=40)
         found["lossy"][state.reducer] = losses
+        found["seconds"] = [state.waited_s, state.reducing_s]
         found["spread"][state.reducer] = spread(model)
     found |= cases(rank, plain)
     return found
@@ -249,6 +250,13 @@ def trouble(rank):
     said["failed"] = refusal(loss.backward)
     said["failed again"] = refusal(state.reduce_gradients)
     return said
+
+
+def nodes_job(rank, _ranks, _arguments, _tell):
+    """Reducers that make groups of some ranks, each in two trainings."""
+    plain, _, _ = train(rank, None, steps=3)
+    specs = ["union:hierarchical=true,node=2", "topk:density=1,hierarchical=true,node=2", "node-union:node=2"]
+    return [difference(train(rank, spec, steps=3)[0], plain) for spec in [*specs, *specs]]
 
 
 def leaving_job(rank, _ranks, _arguments, _tell):

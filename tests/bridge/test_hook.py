@@ -61,6 +61,10 @@ def test_error_feedback_is_added_where_it_is_needed(values):
     assert "qsgd" in values[0]["lossy"]
 
 
+def test_time_in_reductions_is_counted(values):
+    assert all(0 < rank["seconds"][0] < rank["seconds"][1] for rank in values)
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -171,6 +175,12 @@ def test_one_rank_changes_nothing_and_takes_no_state_of_two(hook_job, folder):
     ((far, refused),) = hook_job("alone_job", ranks=1, folder=str(folder), reducers=KEPT)
     assert far < 1e-6
     assert "of ranks 2, and this HookState has 1" in refused
+
+
+@pytest.mark.slow
+def test_groups_of_some_ranks_are_those_of_one_training(hook_job):
+    for rank in hook_job("nodes_job", ranks=4):
+        assert all(far < 1e-6 for far in rank), rank
 
 
 def test_a_rank_that_leaves_is_an_error_of_the_others(hook_job):

@@ -71,6 +71,11 @@ class Exchange:
         Of which every bucket gets an instance.
     group : ProcessGroup
         On which nobody else posts.
+
+    Attributes
+    ----------
+    waited_s, reducing_s : float
+        Seconds in which all reductions have waited for other ranks, and in all.
     """
 
     def __init__(self, layout: Layout, reducer: Reducer, group: dist.ProcessGroup, seed: int) -> None:
@@ -81,6 +86,7 @@ class Exchange:
             Bucket(names, reducer.held_in(layout.held(names)), seed if whole else bucket_seed(seed, names))
             for names in layout.buckets
         ]
+        self.waited_s = self.reducing_s = 0.0
         self._layers: dict[str, Layer] = {}
         self._from: dict[str, Handed] = {}
         self._left = list(self.buckets)
@@ -119,6 +125,8 @@ class Exchange:
         # Of a part of the gradient there may be more to warn of than of all, which was done before the first step.
         with _without_warnings() if step == 0 else nullcontext():
             found = reduce_here(bucket.reducer, own, group=self._group, seed=bucket.seed, step=step)
+        self.waited_s += found.waited_s
+        self.reducing_s += found.total_s
         # It is for checks of single reductions, and a training has many.
         members_of(self._group).told.clear()
         return found.reduced.mean

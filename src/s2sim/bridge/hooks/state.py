@@ -50,6 +50,8 @@ class HookState:
         Steps that were exchanged.
     buckets : tuple of tuple of str
         Names of the parameters that are reduced together.
+    waited_s, reducing_s : float
+        Seconds in which all reductions so far have waited for other ranks, and in all, beside backward or not.
 
     Raises
     ------
@@ -104,6 +106,16 @@ class HookState:
     def buckets(self) -> tuple[tuple[str, ...], ...]:
         """Names of the parameters that are reduced together."""
         return self._layout.buckets
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in which all reductions so far have waited for other ranks."""
+        return self._exchange.waited_s
+
+    @property
+    def reducing_s(self) -> float:
+        """Seconds that all reductions so far have taken, copies of the gradients left out."""
+        return self._exchange.reducing_s
 
     def take(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         """Return the future of the mean of a `torch.distributed.GradBucket`; the reduction runs beside backward."""
