@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -17,7 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 from s2sim.bridge import HookState, hook
 from s2sim.bridge.hooks import exchange
 from s2sim.errors import S2SimError, S2SimWarning
-from s2sim.reducers.registry import reducer_names
+from s2sim.gradients.gradient import Gradient, as_row_sparse, to_dense
+from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.registry import make_reducer, reducer_names
+from s2sim.seeds import bucket_seed
 
 WORDS = 50
 LEARNING_RATE = 0.3
@@ -116,6 +120,7 @@ def values(rank):
         found["lossy"][state.reducer] = losses
         found["seconds"] = [state.waited_s, state.reducing_s]
         found["spread"][state.reducer] = spread(model)
+    found["simulated"] = {spec: far_from_simulation(rank, spec) for spec in ("s2:rows=1,cells=0.5", "random-k", "topk")}
     found |= cases(rank, plain)
     return found
 
@@ -168,6 +173,31 @@ def cases(rank, plain):
     other, _, _ = train(rank, None, model=lambda: Model(dtype=torch.bfloat16))
     narrow = {bucket.reducer.held for bucket in state._exchange.buckets}
     return {"far": far, "bfloat16": [difference(own, other), spread(own), *narrow]}
+
+
+def far_from_simulation(rank, spec):
+    """Return how far the hook's mean is from that of the same buckets in memory, over its largest magnitude."""
+    torch.manual_seed(1)
+    model = Model()
+    state = HookState(model, spec, seed=3, bucket_bytes=600)
+    loss_of(model, words_of(rank, 0)).backward()
+    tables = {"table.weight"}
+    own = {
+        name: as_row_sparse(parameter.grad.numpy().copy()) if name in tables else parameter.grad.numpy().copy()
+        for name, parameter in model.named_parameters()
+    }
+    ranks = [None, None]
+    dist.all_gather_object(ranks, own)
+    state.reduce_gradients()
+    found = dict(model.named_parameters())
+    far = []
+    for names in state.buckets:
+        gradients = [Gradient(names, tuple(each[name] for name in names)) for each in ranks]
+        seed = 3 if len(state.buckets) == 1 else bucket_seed(3, names)
+        results, _ = run_group(make_instances(make_reducer(state.reducer), 2), gradients, seed=seed)
+        for name, layer in results[rank].mean:
+            far.append(float(np.abs(found[name].grad.numpy() - to_dense(layer)).max()))
+    return [len(state.buckets), max(far) / max(float(each.grad.abs().max()) for each in found.values())]
 
 
 def registry(rank, tell):

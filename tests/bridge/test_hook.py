@@ -49,6 +49,12 @@ def test_exact_reducers_end_where_plain_training_does(values):
         assert rank["exact"]["topk:density=1"][0] < 1e-6
 
 
+def test_a_bucket_is_reduced_as_the_simulated_one_with_the_same_draws(values):
+    for rank in values:
+        assert [buckets for buckets, _ in rank["simulated"].values()] == [3, 3, 1]
+        assert all(far < 1e-6 for _, far in rank["simulated"].values()), rank["simulated"]
+
+
 def test_lossy_reducers_learn_and_ranks_stay_together(values):
     for rank in values:
         for name, losses in rank["lossy"].items():
