@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from s2sim.cli import testbed_run
-from s2sim.cli.options import JsonOption, QuietOption, examples, help_without_command, parse_workers
+from s2sim.cli.options import JsonOption, examples, help_without_command, parse_workers
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 app.command("run", epilog=testbed_run.EXAMPLES, short_help="Measure on a testbed.")(testbed_run.run_command)
 
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 NameArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", help="Name of a testbed.", show_default="the only one")
 ]
