@@ -15,6 +15,7 @@ import typer
 from s2sim import __version__
 from s2sim.cli import (
     INTERRUPTED,
+    bridge,
     calibrate,
     codec,
     collective,
@@ -78,6 +79,7 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
 app.add_typer(topology.app, name="topology")
 app.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
+app.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
 
 
 def _print_version(asked: bool) -> None:

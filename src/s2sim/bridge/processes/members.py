@@ -56,6 +56,8 @@ class Told:
         The collective that it went in.
     ranks : tuple of int
         Who took part.
+    place : int
+        This rank's among them.
     root : int
         Place of the one it came from, of a broadcast.
     sizes_bytes : tuple of int
@@ -66,6 +68,7 @@ class Told:
 
     kind: str
     ranks: tuple[int, ...]
+    place: int
     root: int
     sizes_bytes: tuple[int, ...]
     within: bool
@@ -217,7 +220,7 @@ class Members:
 
     def tell(self, kind: str, sizes_bytes: Sequence[int], *, root: int = 0, within: bool = False) -> None:
         """Note what goes beside what was asked for."""
-        self.told.append(Told(kind, self.ranks, root, tuple(sizes_bytes), within))
+        self.told.append(Told(kind, self.ranks, self.index, root, tuple(sizes_bytes), within))
 
 
 def _options(kind: str, op: str) -> Any:

@@ -1,0 +1,1 @@
+"""Whether reducers do between real processes what they do in memory."""
