@@ -129,7 +129,7 @@ def test_workers_of_one_machine_share_its_processors(one_machine):
         busy_s = work_s * max(1, workers / processors)
         both_s = (busy_s**constants.overlap + wire_s**constants.overlap) ** (1 / constants.overlap)
         found = timed(one_machine(workers, processors), "send_recv", size, "gloo")
-        expected_s = (constants.call_ps + carrier.latency_ps) / 1e12 + both_s
+        expected_s = (constants.call_ps * max(1, workers / processors) + carrier.latency_ps) / 1e12 + both_s
         assert found.duration_ps / 1e12 == pytest.approx(expected_s, rel=1e-6)
 
 

@@ -14,6 +14,7 @@ from s2sim.cli.options import (
     examples,
     parse_workers,
 )
+from s2sim.cli.testbed_calibrate import calibrate_setting, check_alone, check_out, check_setting
 from s2sim.errors import OptionError
 
 _EXAMPLE = "s2sim calibrate measured.log --topology dgx-h100 --out mine.toml"
@@ -21,6 +22,7 @@ EXAMPLES = examples(
     _EXAMPLE,
     "s2sim calibrate measured.log --topology dgx-h100 --suggest",
     "s2sim calibrate --suggest --topology dgx-h100 --workers 16",
+    "s2sim calibrate --testbed measured_testbed --setting w4-200mbps --out gloo-here.toml",
     "s2sim collective all_reduce --topology dgx-h100 --workers 2 --size 4MiB --library nccl:timing=mine.toml",
 )
 
@@ -71,6 +73,18 @@ def calibrate_command(
     suggest: Annotated[
         bool, typer.Option("--suggest", help="Say which measurement would make predictions surest.")
     ] = False,
+    testbed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Fit Gloo's constants to what s2sim testbed run measured of one --setting; needs no topology.",
+            show_default=False,
+        ),
+    ] = None,
+    setting: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The setting, with --testbed.", show_default="the first of the folder"),
+    ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -83,10 +97,14 @@ def calibrate_command(
     from s2sim.cli.progress import watching
     from s2sim.cli.targets import check_targets
 
+    if testbed is not None:
+        check_alone(logs, topology, workers, collective, library, overrides, suggest or None)
+        calibrate_setting(testbed, setting, out=out, json=json, quiet=quiet)
+        return
+    check_setting(setting)
     if topology is None:
         raise OptionError(f"--topology must be given, for example {_EXAMPLE}")
-    if out is not None and not out.endswith(".toml"):
-        raise OptionError(f"--out {out}: give a name that ends in .toml, by which --library knows it for a file")
+    check_out(out)
     if out is not None and not logs:
         raise OptionError("--out writes what logs tell: name one")
     check_targets(json=json, out=out)

@@ -27,6 +27,7 @@ from s2sim.cli import (
     run,
     schema,
     testbed,
+    testbed_compare,
     topology,
     trace,
     train,
@@ -78,6 +79,12 @@ app.add_typer(codec.app, name="codec", short_help="Compare compressors.")
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
 app.add_typer(topology.app, name="topology")
+testbed.app.command("compare", epilog=testbed_compare.COMPARE, short_help="Predict what was measured.")(
+    testbed_compare.compare_command
+)
+testbed.app.command("topology", epilog=testbed_compare.TOPOLOGY, short_help="Write a testbed's topology.")(
+    testbed_compare.topology_command
+)
 app.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
 app.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from s2sim.collectives.libraries.constants_file import load_constants
 from s2sim.collectives.libraries.fields import flat_fields
+from s2sim.collectives.libraries.host_constants import ON_HOSTS, load_host_constants
 from s2sim.collectives.libraries.version import Version, version_of
 from s2sim.data import data_directory
 from s2sim.errors import TopologyError, UnitError, problems_of
@@ -144,7 +145,7 @@ def read_calibration(text: str) -> Calibration:
     if not (data_directory("libraries") / f"{base}.toml").is_file():
         raise TopologyError(f"{path.name} was fitted for {base}, which s2sim does not have")
     try:
-        load_constants(base, own)
+        (load_host_constants if base in ON_HOSTS else load_constants)(base, own)
     except (TopologyError, UnitError) as error:
         raise TopologyError(f"{path.name}: {error}") from None
     except TypeError:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from s2sim.collectives.libraries.constants import Own
 
+ON_HOSTS = ("gloo", "mpi")
+"""Libraries whose files have these constants."""
 INSIDE = "shared-memory"
 """What carries messages inside a node."""
 ANY = "any"

@@ -73,6 +73,9 @@ class HostSoftware(Profile):
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
         """Return the algorithms that the library has for a kind, rings cut into pieces no larger than a segment."""
         found = dict(self._constants.algorithms).get(demand.kind, ())
+        if demand.ranks <= (cluster.shape.processors or inf):
+            # Ranks that need not wait for a processor post at once, and none is ahead of another.
+            found = tuple(text.replace("spread:turns=true", "spread") for text in found)
         return tuple(self._cut(text, demand) for text in found)
 
     def _cut(self, text: str, demand: Demand) -> str:
@@ -87,8 +90,9 @@ class HostSoftware(Profile):
         return join_option_string(name, {**options, "chunks": str(pieces)})
 
     def launch_made_of(self, schedule: Schedule, cluster: Cluster) -> tuple[PerMessage, ...]:
-        """Return the latency of a call."""
-        return (one_of("launch", [("call.latency", self._constants.call_ps)], np.zeros(1, np.int64)),)
+        """Return the latency of a call; ranks that share processors call one after the other."""
+        turns = max(1.0, schedule.demand.ranks / (cluster.shape.processors or inf))
+        return (one_of("launch", [("call.latency", ceil(turns * self._constants.call_ps))], np.zeros(1, np.int64)),)
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return what each message of a round takes beside the wire; rings are clocked by the mean around them."""

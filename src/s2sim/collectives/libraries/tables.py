@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.collectives.libraries.calibration import read_calibration
 from s2sim.collectives.libraries.constants_file import load_constants
-from s2sim.collectives.libraries.host_constants import load_host_constants
+from s2sim.collectives.libraries.host_constants import ON_HOSTS, load_host_constants
 from s2sim.collectives.libraries.host_software import HostSoftware
 from s2sim.collectives.libraries.library import TIMING, TIMINGS, Entry, Library
 from s2sim.collectives.libraries.profile import PLAIN, Profile
@@ -333,16 +333,15 @@ RCCL = replace(
 )
 
 LIBRARIES = {library.name: library for library in (IDEAL, NCCL, RCCL, GLOO, MPI)}
-_ON_HOSTS = (GLOO.name, MPI.name)
 
 
 def constants_of(name: str) -> tuple[Quantity, ...]:
     """Return what a library adds with ``timing=measured``, every value with its origin."""
     if name not in LIBRARIES:
         raise unknown_name("library", name, LIBRARIES)
-    if name not in (NCCL.name, RCCL.name, *_ON_HOSTS):
+    if name not in (NCCL.name, RCCL.name, *ON_HOSTS):
         raise OptionError(f"library {name} adds nothing to the wire: it has no constants")
-    return (load_host_constants(name) if name in _ON_HOSTS else load_constants(name)).quantities
+    return (load_host_constants(name) if name in ON_HOSTS else load_constants(name)).quantities
 
 
 def choose_library(text: str) -> Library:
@@ -372,8 +371,8 @@ def choose_library(text: str) -> Library:
     if "launch" in options and timing == "wire":
         raise OptionError(f"library {name}: launch={options['launch']} changes nothing with timing=wire: leave one out")
     measured: Profile | None = None
-    if name in _ON_HOSTS:
-        measured = HostSoftware(name)
+    if name in ON_HOSTS:
+        measured = HostSoftware(name, () if calibration is None else calibration.own)
     elif timing is not None:
         measured = Software(name, one_process=chosen["launch"] == "node")
         if calibration is not None:

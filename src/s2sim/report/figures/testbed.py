@@ -1,0 +1,125 @@
+"""A testbed beside its prediction: times of collectives against sizes, and gains over dense against the rate."""
+
+from __future__ import annotations
+
+from math import isinf
+from typing import TYPE_CHECKING
+
+from s2sim.report.figures.axes import GREY, SMALL_SIZE, TEXT_SIZE, WIDTH
+from s2sim.report.figures.figure_file import one_look
+from s2sim.report.tables.testbed_predicted import rate_text
+from s2sim.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from s2sim.study.testbed.result import Comparison, Point
+
+# Inches of one panel's height, and what all share above and below.
+_PANEL, _AROUND = 2.1, 0.9
+_DENSE = "dense"
+
+
+def times_figure(result: Comparison) -> Figure:
+    """Return a panel for each number of workers and each collective: dots are measured, lines predicted, by rate."""
+    from matplotlib.figure import Figure
+
+    points = [point for point in result.points if point.kind == "collectives"]
+    kinds = list(dict.fromkeys(point.what for point in points))
+    workers = sorted({point.workers for point in points})
+    rates = sorted({point.rate_Bps for point in points})
+    with one_look():
+        figure = Figure((WIDTH, _PANEL * max(len(workers), 1) + _AROUND), layout="constrained")
+        figure.suptitle(
+            f"Time of collectives: measured (dots, 10 to 90 %) and predicted (lines); told by {result.calibrated_on}",
+            fontsize=TEXT_SIZE,
+        )
+        panels = figure.subplots(max(len(workers), 1), max(len(kinds), 1), sharex=True, sharey=True, squeeze=False)
+        for row, count in zip(panels, workers, strict=False):
+            for axes, kind in zip(row, kinds, strict=False):
+                _draw_times(axes, [p for p in points if (p.workers, p.what) == (count, kind)], rates)
+                axes.set_title(f"{kind}, {count} workers", fontsize=SMALL_SIZE)
+        _share_legend(figure, [axes for row in panels for axes in row], [rate_text(rate_Bps) for rate_Bps in rates])
+    return figure
+
+
+def gains_figure(result: Comparison) -> Figure | None:
+    """Return a panel for each number of workers: dense's time over each reducer's against the rate; None of none."""
+    from matplotlib.figure import Figure
+
+    points = [point for point in result.points if point.kind == "reducers" and not isinf(point.rate_Bps)]
+    dense = {(point.setting, point.trace): point for point in points if point.what == _DENSE}
+    others = [point for point in points if point.what != _DENSE and (point.setting, point.trace) in dense]
+    by_workers = {
+        count: [point for point in others if point.workers == count]
+        for count in sorted({point.workers for point in others})
+    }
+    shown = {count: found for count, found in by_workers.items() if len({point.rate_Bps for point in found}) > 1}
+    if not shown:
+        return None
+    names = list(dict.fromkeys(point.what for point in others))
+    with one_look():
+        figure = Figure((WIDTH, _PANEL + _AROUND), layout="constrained")
+        figure.suptitle(
+            "Dense's time over the reducer's: measured (dots) and predicted (lines); above 1 it pays",
+            fontsize=TEXT_SIZE,
+        )
+        (panels,) = figure.subplots(1, len(shown), sharey=True, squeeze=False)
+        for axes, (count, found) in zip(panels, shown.items(), strict=True):
+            for number, name in enumerate(names):
+                own = sorted((point for point in found if point.what == name), key=lambda point: point.rate_Bps)
+                gains = [(dense[point.setting, point.trace], point) for point in own]
+                rates = [point.rate_Bps * 8 / 1e6 for point in own]
+                colour = f"C{number % 10}"
+                axes.plot(
+                    rates, [d.predicted_s / p.predicted_s for d, p in gains], color=colour, linewidth=1, label=name
+                )
+                axes.plot(rates, [d.measured_s / p.measured_s for d, p in gains], "o", color=colour, markersize=3)
+            axes.axhline(1, color=GREY, linewidth=0.6)
+            axes.set_title(f"{count} workers", fontsize=SMALL_SIZE)
+            _scales(axes, "rate in Mbps", "")
+        panels[0].set_ylabel("dense / reducer", fontsize=SMALL_SIZE)
+        _share_legend(figure, list(panels), names)
+    return figure
+
+
+def _draw_times(axes: Axes, points: Sequence[Point], rates: Sequence[float]) -> None:
+    for number, rate_Bps in enumerate(rates):
+        own = sorted((point for point in points if point.rate_Bps == rate_Bps), key=lambda point: point.payload_bytes)
+        if not own:
+            continue
+        sizes = [point.payload_bytes for point in own]
+        colour = f"C{number % 10}"
+        axes.plot(sizes, [p.predicted_s for p in own], color=colour, linewidth=1, label=rate_text(rate_Bps))
+        spread = [[p.measured_s - p.low_s for p in own], [p.high_s - p.measured_s for p in own]]
+        axes.errorbar(sizes, [p.measured_s for p in own], spread, fmt="o", color=colour, markersize=2.5, elinewidth=0.7)
+    _scales(axes, "", "")
+    axes.xaxis.set_major_formatter(lambda size, _: format_bytes(size))
+    axes.yaxis.set_major_formatter(lambda seconds, _: format_seconds(seconds))
+
+
+def _scales(axes: Axes, along: str, up: str) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(along, fontsize=SMALL_SIZE)
+    axes.set_ylabel(up, fontsize=SMALL_SIZE)
+    axes.tick_params(labelsize=SMALL_SIZE)
+
+
+def _share_legend(figure: Figure, panels: Sequence[Axes], names: Sequence[str]) -> None:
+    known: dict[str, Artist] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        known |= dict(zip(map(str, labels), handles, strict=True))
+    shown = [name for name in names if name in known]
+    figure.legend(
+        [known[name] for name in shown],
+        shown,
+        loc="outside lower center",
+        ncols=min(len(shown), 6),
+        fontsize=SMALL_SIZE,
+    )

@@ -1,0 +1,132 @@
+"""Testbeds predicted: the cluster that a setting is, constants recovered, calls and break-even rates."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+from s2sim.collectives.libraries.tables import choose_library
+from s2sim.errors import S2SimError
+from s2sim.study.testbed.break_even import break_even_of, calls_of
+from s2sim.study.testbed.cluster import setting_shape, setting_toml
+from s2sim.study.testbed.fit import fit_setting
+from s2sim.study.testbed.predict import collective_s, timer_of
+from s2sim.study.testbed.profile import setting_profile
+from s2sim.study.testbed.result import Point
+from s2sim.testbed.measured import Setting, Timed
+from s2sim.topology.files.catalogue import load_shape
+
+OWN = (
+    ("call.latency", "100us"),
+    ("network.any.latency", "60us"),
+    ("network.any.share", 0.95),
+    ("processor.message", "60us"),
+    ("processor.overlap", 2.5),
+    ("processor.packet", "20us"),
+    ("processor.rate", "3GB/s"),
+)
+SIZES = (4096, 1 << 18, 1 << 22)
+
+
+def setting(workers, rate_Mbps, nodes=None, uplink_Bps=math.inf):
+    return Setting(
+        name=f"w{workers}-{rate_Mbps}",
+        workers=workers,
+        nodes=nodes or workers,
+        rate_Bps=rate_Mbps * 125e3,
+        uplink_Bps=uplink_Bps,
+        processors=2,
+        machine="a machine",
+        kernel="Linux",
+        torch="2",
+        date="2026-01-01",
+        command="s2sim testbed run",
+    )
+
+
+def timed(where, what, size_bytes, seconds, **more):
+    row = Timed(where.name, what, "", 0.0, size_bytes, 9, seconds, seconds * 0.9, seconds * 1.1, 0.0, size_bytes, 0.0)
+    return replace(row, **more)
+
+
+def simulated(where):
+    return [
+        timed(where, what, size, collective_s(where, what, size, OWN))
+        for what in ("all_reduce", "all_to_all")
+        for size in SIZES
+    ]
+
+
+@pytest.mark.parametrize("where", [setting(8, 1000), setting(8, 1000, nodes=2, uplink_Bps=62.5e6)])
+def test_a_setting_is_the_same_cluster_in_memory_and_in_a_file(where, tmp_path):
+    path = tmp_path / "testbed.toml"
+    path.write_text(setting_toml(where))
+    shape, read = setting_shape(where), load_shape(str(path))
+    assert replace(shape, file="", quantities=()) == replace(read, file="", quantities=())
+    assert (shape.processors, tomllib.loads(path.read_text())["machine"]["processors"]) == (2, 2)
+
+
+def test_workers_of_a_node_share_its_uplink():
+    """Four ranks of a node pass a ring's sums to the other node over one link, half as fast as an interface."""
+    flat, joined = setting(8, 100), setting(8, 100, nodes=2, uplink_Bps=6.25e6)
+    size = 1 << 22
+    slow, quick = (collective_s(where, "all_reduce", size, OWN) for where in (joined, flat))
+    assert slow == pytest.approx(2 * 7 * size / 8 / 0.95 / 6.25e6, rel=0.05)
+    assert quick == pytest.approx(slow / 2, rel=0.05)
+
+
+def test_constants_come_back_from_times_that_they_were_made_of():
+    """Of what is told well within a few per cent; and other settings are predicted as if all were known."""
+    seen = setting(4, 200)
+    fit = fit_setting(seen, simulated(seen))
+    assert fit.after < 0.02 < fit.before
+    found = {constant.name: constant.fitted for constant in fit.constants}
+    assert found["network.any.share"] == pytest.approx(0.95, rel=0.02)
+    for other in (setting(8, 200), setting(4, 1000)):
+        for what in ("all_reduce", "all_gather"):
+            for size in SIZES:
+                truth = collective_s(other, what, size, OWN)
+                assert collective_s(other, what, size, fit.own) == pytest.approx(truth, rel=0.25)
+    with pytest.raises(S2SimError, match="no collective was measured of w8-200"):
+        fit_setting(setting(8, 200), simulated(seen))
+
+
+def test_a_file_of_constants_is_a_library(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen = setting(4, 200)
+    fit = fit_setting(seen, simulated(seen)[:4])
+    (tmp_path / "here.toml").write_text(setting_profile(fit))
+    library = choose_library("gloo:timing=here.toml")
+    assert sorted(library.profile.own) == sorted(fit.own)
+    assert timer_of(seen, fit.own).profile.own == fit.own
+    with pytest.raises(S2SimError, match="was fitted for gloo: give --library gloo"):
+        choose_library("mpi:timing=here.toml")
+
+
+def point(rate_Mbps, what, measured_s, predicted_s, *, seen=False):
+    where = f"w4-{rate_Mbps}"
+    more = ("", 0.0, 1 << 20, measured_s, measured_s, measured_s, predicted_s, seen)
+    return Point("reducers", where, 4, 4, rate_Mbps * 125e3, math.inf, what, *more)
+
+
+def test_who_wins_and_where_that_turns():
+    """Dense takes 100 ms at 100 Mbps and 10 at 1 Gbps, the reducer 30 always: it turns at 333 Mbps."""
+    points = [
+        *(point(rate, "dense", 10 / rate, 10 / rate, seen=rate == 100) for rate in (100, 1000)),
+        *(point(rate, "union", 0.03, 0.02, seen=rate == 100) for rate in (1000, 100)),
+        *(point(rate, "topk", 0.001, 0.05) for rate in (100, 1000)),
+    ]
+    calls = calls_of(points)
+    assert [(call.what, call.setting, call.right) for call in calls] == [
+        ("union", "w4-1000", True),
+        ("topk", "w4-100", True),
+        ("topk", "w4-1000", False),
+    ]
+    (rate,) = break_even_of(points)
+    assert rate.what == "union"
+    assert rate.measured_Bps == pytest.approx(333.3 * 125e3, rel=1e-3)
+    assert rate.predicted_Bps == pytest.approx(500 * 125e3, rel=1e-3)
+    assert rate.factor == pytest.approx(1.5, rel=1e-3)
