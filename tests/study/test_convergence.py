@@ -99,7 +99,7 @@ def test_a_row_compares_seed_by_seed():
     assert union.time_ratio.mean == pytest.approx(0.5)
     assert union.bytes_ratio.low == pytest.approx(0.5)
     assert union.reached == 2
-    lines = answer_lines([dense, union], [*own, *other], Target("loss", 5.0), 2, "dense")
+    lines = answer_lines([dense, union], [*own, *other], Target("loss", 5.0), "dense")
     half = "0.5x [0.5, 0.5]"
     assert lines == (f"union reaches loss 5 in {half} the simulated time of dense and {half} its bytes, over 2 seeds",)
 
@@ -110,7 +110,7 @@ def test_what_does_not_get_there_says_how_far_it_came():
     rows = rows_of(own, other, Target("loss", 5))
     assert rows[1].loss is None
     assert rows[1].time_ratio is None
-    (line,) = answer_lines(rows, [*own, *other], Target("loss", 5.0), 1, "dense")
+    (line,) = answer_lines(rows, [*own, *other], Target("loss", 5.0), "dense")
     assert line == "union reaches loss 5 with no seed (lowest loss 7; seed 0: after 10 steps: the sum overflows)"
 
 

@@ -95,10 +95,6 @@ class Trainer:
         with training():
             return self._models.evaluate()
 
-    def notes(self) -> tuple[str, ...]:
-        """Return what the reducer says of its choices; nothing before the first step."""
-        return self._instances[0].notes() if self._instances else ()
-
     def state(self) -> dict[str, Any]:
         """Return everything that the next step starts from, as arrays and numbers in dicts and lists."""
         reducers = [each.state() for each in self._instances]

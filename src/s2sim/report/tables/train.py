@@ -42,10 +42,10 @@ def train_grid(result: Trained) -> Grid:
         Column("over dense's time\nto it"),
         Column("over dense's bytes\nto it"),
     )
-    return Grid("on held-out data, by reducer", columns, tuple(_cells(row, result.spec.seeds) for row in result.rows))
+    return Grid("on held-out data, by reducer", columns, tuple(map(_cells, result.rows)))
 
 
-def _cells(row: TrainRow, seeds: int) -> tuple[str, ...]:
+def _cells(row: TrainRow) -> tuple[str, ...]:
     return (
         row.reducer,
         row.feedback,
@@ -53,7 +53,7 @@ def _cells(row: TrainRow, seeds: int) -> tuple[str, ...]:
         _interval(row.accuracy, lambda value: f"{100 * value:.3g}"),
         format_seconds(row.step_s.mean),
         format_bytes(row.step_bytes.mean),
-        f"{row.reached} of {seeds}",
+        f"{row.reached} of {row.trained}",
         _interval(row.iterations, lambda value: f"{value:.3g}"),
         _interval(row.time_s, format_seconds),
         UNDEFINED if row.time_ratio is None else interval_text(row.time_ratio),

@@ -43,7 +43,6 @@ def answer(wanted: Wanted, curves: Sequence[Curve], *, interrupted: bool) -> Tra
         if by_reducer[name := each.option_string]
     )
     notes = [note for each in wanted.fittings for note in each.notes]
-    seeds = len(by_reducer[base])
     return Trained(
         spec=spec,
         headline=_headline(wanted, facts),
@@ -52,7 +51,7 @@ def answer(wanted: Wanted, curves: Sequence[Curve], *, interrupted: bool) -> Tra
         target_why=why,
         rows=rows,
         curves=tuple(curves),
-        verdict=answer_lines(rows, curves, target, seeds, base),
+        verdict=answer_lines(rows, curves, target, base),
         compute_why=facts.compute.why,
         notes=(*notes, *([INTERRUPTED_NOTE] if interrupted else [])),
         provenance=_origin(wanted, facts),

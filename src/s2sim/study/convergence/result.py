@@ -25,8 +25,8 @@ class TrainRow:
         By its option string.
     feedback : str
         What is fed back of what was not sent: ``ef`` and its like, ``own`` of the reducer itself, or ``none``.
-    seeds : int
-        Trainings that took all steps.
+    trained, seeds : int
+        Seeds with which it was trained, and those of them that took all steps.
     stopped : tuple of str
         Why others did not.
     loss, accuracy : Interval or None
@@ -43,6 +43,7 @@ class TrainRow:
 
     reducer: str
     feedback: str
+    trained: int
     seeds: int
     stopped: tuple[str, ...]
     loss: Interval | None
@@ -129,6 +130,7 @@ def make_row(
     return TrainRow(
         reducer=reducer,
         feedback=feedback,
+        trained=len(curves),
         seeds=len(whole),
         stopped=tuple(f"seed {seed}: {each.stopped}" for seed, each in curves.items() if each.stopped),
         loss=t_interval([float(each.eval_loss[-1]) for each in finished]),

@@ -46,7 +46,12 @@ class Wanted:
         """Return what has to be the same for a training to be gone on with."""
         spec = self.spec
         same = {name: getattr(spec, name) for name in _OF_ONE}
-        return same | {"reducer": fitting.option_string, "learning_rate": fitting.learning_rate, "seed": seed}
+        return same | {
+            "reducer": fitting.option_string,
+            "learning_rate": fitting.learning_rate,
+            "seed": seed,
+            "root": spec.seed,
+        }
 
 
 @dataclass(frozen=True, slots=True)

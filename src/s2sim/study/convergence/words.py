@@ -36,7 +36,7 @@ def interval_text(interval: Interval) -> str:
 
 
 def answer_lines(
-    rows: Sequence[TrainRow], curves: Sequence[Curve], target: Target | None, seeds: int, base: str
+    rows: Sequence[TrainRow], curves: Sequence[Curve], target: Target | None, base: str
 ) -> tuple[str, ...]:
     """Return a line for each reducer but dense: whether it reaches the target, in which share of dense's time."""
     if target is None:
@@ -44,17 +44,17 @@ def answer_lines(
     lines = []
     for row in rows:
         if row.reducer == base:
-            if row.reached < seeds:
-                lines.append(_unreached(row, curves, target, seeds))
+            if row.reached < row.trained:
+                lines.append(_unreached(row, curves, target))
             continue
-        if row.reached < seeds:
-            lines.append(_unreached(row, curves, target, seeds))
+        if row.reached < row.trained:
+            lines.append(_unreached(row, curves, target))
         elif row.time_ratio is None:
             lines.append(f"{row.reducer} reaches {target_text(target)}, where {base} has no time to compare with")
         else:
             lines.append(
                 f"{row.reducer} reaches {target_text(target)} in {interval_text(row.time_ratio)} the simulated time of "
-                f"{base}{_bytes(row)}, over {number_of(seeds, 'seed')}{_open(row.time_ratio)}"
+                f"{base}{_bytes(row)}, over {number_of(row.trained, 'seed')}{_open(row.time_ratio)}"
             )
     return tuple(lines)
 
@@ -69,11 +69,11 @@ def _open(ratio: Interval) -> str:
     return ": no difference that is sure" if open_ended and ratio.low != ratio.high else ""
 
 
-def _unreached(row: TrainRow, curves: Sequence[Curve], target: Target, seeds: int) -> str:
+def _unreached(row: TrainRow, curves: Sequence[Curve], target: Target) -> str:
     own = [each for each in curves if each.reducer == row.reducer]
     values = [each.eval_loss if target.what == "loss" else each.accuracy for each in own]
     best = min(float(each.min()) for each in values) if target.what == "loss" else max(float(e.max()) for e in values)
     how = f"lowest loss {best:.4g}" if target.what == "loss" else f"highest accuracy {100 * best:.3g} %"
-    times = "with no seed" if not row.reached else f"with {row.reached} of {number_of(seeds, 'seed')}"
+    times = "with no seed" if not row.reached else f"with {row.reached} of {number_of(row.trained, 'seed')}"
     stopped = f"; {row.stopped[0]}" if row.stopped else ""
     return f"{row.reducer} reaches {target_text(target)} {times} ({how}{stopped})"
