@@ -1,0 +1,88 @@
+"""Claims of sparse all-reduces and PowerSGD: arithmetic by closed forms, and what whole entries come to."""
+
+from __future__ import annotations
+
+from math import log2, prod
+
+import pytest
+
+from s2sim.study.papers.entries import does_it_pay, gtopk, ok_topk, omnireduce, powersgd, spardl, topka2a
+from s2sim.study.papers.paper import Effort, rebuild
+from s2sim.study.progress import SILENT
+
+JUDGED = {
+    gtopk.PAPER: (4, 4, 0),
+    ok_topk.PAPER: (2, 1, 1),
+    omnireduce.PAPER: (7, 3, 1),
+    powersgd.PAPER: (6, 4, 0),
+    spardl.PAPER: (4, 0, 1),
+    topka2a.PAPER: (5, 0, 0),
+}
+"""How many claims are reproduced, not reproduced and not testable."""
+
+
+@pytest.mark.parametrize("ranks", [4, 8, 16])
+def test_gtopk_goes_up_a_tree(ranks):
+    assert gtopk.tree_rounds(ranks) == log2(ranks)
+
+
+def test_gtopk_computes_what_a_worker_alone_takes():
+    assert gtopk.MEASURED["VGG-16"].compute_s == pytest.approx(0.0972, abs=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [6, 8])
+def test_spardl_sends_four_words_an_element_in_twice_the_logarithm_of_rounds(ranks):
+    words, rounds = spardl.measured_cost(ranks)
+    assert words == pytest.approx(4 * (ranks - 1) / ranks, rel=0.02)
+    assert (words <= spardl.cost(ranks)[0], rounds) == (True, spardl.cost(ranks)[1])
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+def test_ok_topk_sends_less_than_six_words_an_element(skewed):
+    assert ok_topk.LEAST_WORDS < ok_topk.words_sent("ok-topk", 16, skewed=skewed) < ok_topk.MOST_WORDS
+    assert ok_topk.words_sent("topk", 16, skewed=skewed) == pytest.approx(2 * 16)
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_topka2a_sends_less_than_dense_below_one_half(ranks):
+    dense = topka2a.sent_bytes("dense", ranks)
+    assert topka2a.sent_bytes("topka2a:density=0.49", ranks) < dense < topka2a.sent_bytes("topka2a:density=0.51", ranks)
+
+
+def test_resnet_18_of_small_images():
+    assert sum(map(prod, powersgd.resnet18_shapes())) == 11_173_962
+
+
+def test_published_figures_stand_in_falling_order():
+    times = list(omnireduce.PUBLISHED_MS.values())
+    assert times == sorted(times, reverse=True)
+
+
+def test_the_share_of_wins_is_twice_the_published_one():
+    assert pytest.approx(2 * 6 / 200) == does_it_pay.MOST_SHARE
+    assert {place.name for place in does_it_pay.PLACES} > set(does_it_pay._DATA_CENTRE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", JUDGED, ids=lambda paper: paper.name)
+def test_whole_entries(paper):
+    found = rebuild(paper, Effort(quick=True), SILENT)
+    words = [claim.judgement for claim in found.claims]
+    assert tuple(map(words.count, ("reproduced", "not reproduced", "not testable"))) == JUDGED[paper]
+    assert all(claim.source and claim.rule and claim.why for claim in found.claims)
+    assert found.complete
+
+
+@pytest.mark.slow
+def test_does_it_pay_over_clusters(monkeypatch):
+    monkeypatch.setattr(does_it_pay, "_MODELS", does_it_pay._MODELS[:1])
+    part = does_it_pay._over_clusters(Effort(quick=True), SILENT)
+    best, middle, chart = part.pictures
+    assert best.columns == middle.columns == tuple(place.name for place in does_it_pay.PLACES)
+    assert len(best.rows) == 3
+    # Faster networks and larger mini-batches leave less to gain.
+    assert [row[0] for row in best.values] == sorted((row[0] for row in best.values), reverse=True)
+    assert best.values[0][0] > best.values[0][-1]
+    shares = chart.lines[0].y
+    assert list(shares) == sorted(shares, reverse=True)
+    assert [claim.judgement for claim in part.claims][-1] in ("reproduced", "not reproduced")
