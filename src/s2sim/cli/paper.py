@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, QuietOption, examples
+from s2sim.cli.options import JsonOption, PngOption, QuietOption, examples
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ EXAMPLES = examples(
     "s2sim paper list",
     "s2sim paper dgc",
     "s2sim paper s2-reducer --html s2-reducer.html",
+    "s2sim paper does-it-pay --png does-it-pay.png",
     "s2sim paper all --json claims.json",
 )
 
@@ -44,10 +45,13 @@ def paper_command(
             show_default="no page",
         ),
     ] = None,
+    png: PngOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Rebuild what papers claim, and judge it: reproduced, not reproduced and why, or not testable.
+
+    Of several pictures --png numbers the files: NAME-1.png, NAME-2.png and so on.
 
     Every figure is computed when asked for. Claims that need training in the loop need the extra torch; what cannot be
     known is said.
@@ -57,9 +61,9 @@ def paper_command(
     from s2sim.cli.targets import check_targets
     from s2sim.study.papers.registry import PAPERS
 
-    check_targets(json=json, html=html)
+    check_targets(json=json, html=html, png=png)
     if names == [_LIST]:
-        _list(json, html)
+        _list(json, html or png)
         return
     for word in (_LIST, _ALL):
         if word in names and len(names) > 1:
@@ -80,18 +84,36 @@ def paper_command(
         from s2sim.report.html.papers import papers_page
 
         write_text(papers_page(result), html)
+    if png is not None:
+        _write_pictures(result, png)
     if json != STDOUT:
         _show(result, quiet=quiet)
     if not result.complete:
         raise typer.Exit(INTERRUPTED)
 
 
-def _list(json: str | None, html: str | None) -> None:
+def _write_pictures(result: Papers, target: str) -> None:
+    """Write all pictures, to the file that was named or, of several, to files of that name with a number."""
+    from pathlib import Path
+
+    from s2sim.cli.output import write_figure
+    from s2sim.report.figures.charts import figure_of
+
+    pictures = [picture for paper in result.papers for picture in paper.pictures]
+    if not pictures:
+        raise OptionError(f"--png {target}: {result.papers[0].name} has no picture: leave it out")
+    path = Path(target)
+    for number, picture in enumerate(pictures, 1):
+        numbered = path if len(pictures) == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+        write_figure(figure_of(picture), str(numbered))
+
+
+def _list(json: str | None, page: str | None) -> None:
     from s2sim.cli.output import STDOUT, show_entry, show_lines, write_json
     from s2sim.study.papers.registry import PAPERS
 
-    if html is not None:
-        raise OptionError(f"--html {html} is a page of rebuilt papers: name one, or all")
+    if page is not None:
+        raise OptionError(f"{page} is to show rebuilt papers: name one, or all")
     papers = [PAPERS.get(name) for name in PAPERS.names()]
     if json is not None:
         keys = ("name", "title", "claimed", "source")

@@ -83,6 +83,14 @@ def test_a_paper_of_another_package_is_rebuilt(capsys, tmp_path):
 
 
 @pytest.mark.usefixtures("made_up_papers")
+def test_pictures_are_numbered_files(tmp_path, capsys):
+    assert main(["paper", "whole", "--quiet", "--png", str(tmp_path / "wins.svg")]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["wins-1.svg", "wins-2.svg"]
+    assert "Wins" in (tmp_path / "wins-2.svg").read_text("utf-8")
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("made_up_papers")
 def test_the_screen_has_claims_why_and_numbers(capsys):
     assert main(["paper", "whole", "--full"]) == 0
     out = capsys.readouterr().out

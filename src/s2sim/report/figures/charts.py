@@ -26,11 +26,15 @@ _MARKERS = ("s", "v", "o", "^", "D", "P", "X", "*")
 _DARK = 0.6  # of the way to either end of the colours, where white letters read better
 
 
+def figure_of(picture: Chart | HeatMap) -> Figure:
+    """Return a picture as a figure, to be written by `s2sim.report.figures.figure_file.figure_bytes`."""
+    with one_look():
+        return _chart(picture) if isinstance(picture, Chart) else _heat_map(picture)
+
+
 def draw(picture: Chart | HeatMap) -> str:
     """Return a picture as SVG, the same text for the same picture and release of matplotlib."""
-    with one_look():
-        figure = _chart(picture) if isinstance(picture, Chart) else _heat_map(picture)
-    svg = figure_bytes(figure, "svg").decode()
+    svg = figure_bytes(figure_of(picture), "svg").decode()
     return svg[svg.index("<svg") :]
 
 
