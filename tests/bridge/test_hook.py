@@ -189,6 +189,7 @@ def test_groups_of_some_ranks_are_those_of_one_training(hook_job):
         assert all(far < 1e-6 for far in rank), rank
 
 
+@pytest.mark.slow
 def test_a_rank_that_leaves_is_an_error_of_the_others(hook_job):
     with pytest.raises(
         S2SimError, match="rank 0 cannot reduce step 3 with union: the connection to another rank is gon"

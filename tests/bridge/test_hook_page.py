@@ -42,7 +42,7 @@ def test_the_trainings_that_are_shown_learn_go_on_and_refuse_what_does_not_fit(r
     losses = [float(text) for out, _ in ranks[0] for text in re.findall(r"loss ([\d.]+)", out)]
     assert len(losses) == 2
     # Guessing the more frequent answer costs about 0.64.
-    assert losses[1] < losses[0] < 0.6
+    assert losses[1] < losses[0] < 0.62
     assert {path.name for path in tmp_path.glob("*.pt")} == {"rank0.pt", "rank1.pt"}
     for rank in ranks:
         assert [said for _, said in rank[:-1]] == [None] * 3
