@@ -11,8 +11,10 @@ import pytest
 
 from s2sim.bridge.processes.launch import Place, run_job
 from s2sim.bridge.processes.own_network import own_loopback
+from s2sim.cli.bridge import _CHECK
 from s2sim.cli.main import main
 from s2sim.errors import S2SimError
+from s2sim.reducers.registry import reducer_names
 from s2sim.report.tables.bridge_check import check_grid, check_lines
 from s2sim.study.bridge_check import run
 from s2sim.study.bridge_check.result import Checked, CheckRow, Interface
@@ -106,6 +108,18 @@ def test_the_command_prints_a_table_and_writes_json(tmp_path, capsys):
     assert "1 of 1 reducers agree: 1 with the same bits" in capsys.readouterr().out
     (row,) = json.loads(path.read_text())["rows"]
     assert (row["counted_bytes"], row["equal"]) == (0, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", _CHECK)
+def test_examples_run_and_every_registered_reducer_agrees(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()[1:]) == 0
+    printed = capsys.readouterr().out
+    if "--reducer" not in line:
+        names = len(reducer_names())
+        assert f"{names} of {names} reducers agree" in printed
+        assert f"{names} with equal bytes" in printed
 
 
 def test_wrong_input_is_one_line(monkeypatch, capsys):

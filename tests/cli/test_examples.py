@@ -44,8 +44,12 @@ HEAVY = {
 }
 # They need root; tests/testbed runs them apart from the machine's own testbeds.
 TESTBED = "s2sim testbed"
+# They need an extra; tests/bridge runs them.
+BRIDGE = "s2sim bridge"
 COMMANDS = [
-    name for name in EXAMPLES if name not in {RECORD, RECORD_PROFILE, TRAIN, NOTEBOOK} and not name.startswith(TESTBED)
+    name
+    for name in EXAMPLES
+    if name not in {RECORD, RECORD_PROFILE, TRAIN, NOTEBOOK} and not name.startswith((TESTBED, BRIDGE))
 ]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {

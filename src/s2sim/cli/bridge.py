@@ -12,8 +12,8 @@ from s2sim.errors import OptionError
 
 _CHECK = (
     "s2sim bridge check",
-    "s2sim bridge check --reducer topk --reducer union --workers 3 --trace cnn",
-    "s2sim bridge check --workers 7 --json check.json",
+    "s2sim bridge check --reducer topk --reducer union --workers 3 --trace lstm-lm-steps",
+    "s2sim bridge check --reducer s2-exact --workers 7 --json check.json",
 )
 # Of a reducer whose values or bytes are not as they should be.
 _DISAGREES = 1
