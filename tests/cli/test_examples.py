@@ -30,6 +30,8 @@ EXAMPLES = dict(examples(get_command(app)))
 RECORD = "s2sim trace record"
 RECORD_PROFILE = "s2sim profile record"
 TRAIN = "s2sim train"
+# A minute and more each; tests/study/papers and tests/bridge rebuild papers one by one.
+PAPERS = ("s2sim paper s2-reducer", "s2sim paper does-it-pay", "s2sim paper all")
 # It serves until somebody stops it; tests/notebooks runs what it serves.
 NOTEBOOK = "s2sim notebook"
 # Seconds each, even without those that are slow one by one.
@@ -77,7 +79,7 @@ def lines_of_its_own(name):
     return [
         line
         for line in EXAMPLES[name]
-        if line not in below and not line.startswith((RECORD, RECORD_PROFILE, TRAIN, NOTEBOOK))
+        if line not in below and not line.startswith((RECORD, RECORD_PROFILE, TRAIN, NOTEBOOK, *PAPERS))
     ]
 
 

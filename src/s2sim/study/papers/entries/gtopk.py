@@ -190,6 +190,7 @@ PAPER = Paper(
             "ResNet-20 (0.27 M) is smaller than what was recorded, and the LSTM's layers are not given: neither was "
             "rebuilt"
         ),
+        "what it does to accuracy was not rebuilt: s2sim train runs this reducer in the loop of small models",
     ),
     parts=(_growth, _speed),
 )

@@ -171,6 +171,7 @@ PAPER = Paper(
         "times and volumes are recalled from the paper's tables: only its abstract and code were read",
         "cards are GTX 1080 Ti in place of Titan X, and two a node is recalled",
         "gradients have the statistics of a recorded language model, scaled to the layers",
+        "what it does to accuracy was not rebuilt: s2sim train runs this reducer in the loop of small models",
     ),
     parts=(_bytes, _time, _language_model),
 )

@@ -148,6 +148,7 @@ PAPER = Paper(
             "counts"
         ),
         "gradients have the statistics of a recorded language model, scaled to the layers",
+        "what it does to accuracy was not rebuilt: s2sim train runs this reducer in the loop of small models",
     ),
     parts=(_cost, _time),
 )

@@ -181,6 +181,7 @@ PAPER = Paper(
         ),
         "densities of 0.02 to 0.1, which its summary calls practical; the largest by exact selection, not MSTopK",
         "mini-batches of 1 and 4 sequences (512 tokens BERT-Large, 1,024 GPT-2)",
+        "what it does to accuracy was not rebuilt: s2sim train runs this reducer in the loop of small models",
     ),
     parts=(_thresholds, _speed),
 )
