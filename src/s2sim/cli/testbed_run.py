@@ -149,9 +149,9 @@ def run_command(
             )
         except KeyboardInterrupt:
             progress.stop()
-            show_lines(
-                [f"{number_of(rows, 'new row')} in {out}; the same command goes on with those that are missing."]
-            )
+            if json != STDOUT:
+                goes_on = "the same command goes on with those that are missing"
+                show_lines([f"{number_of(rows, 'new row')} in {out}; {goes_on}."])
             raise
     found = read_measured(folder).only({layout.name for layout in layouts}, kinds)
     if json is not None:
