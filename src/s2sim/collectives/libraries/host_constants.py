@@ -66,6 +66,8 @@ class HostConstants:
         Picoseconds of a call before its first message.
     add_Bps : float
         Bytes per second that a process adds to those it has.
+    add_half_Bps : float
+        The same of sums in two bytes.
     message_ps : int
         Picoseconds of a processor that a message takes at both its ends, where nodes share processors.
     packet_ps : int
@@ -89,6 +91,7 @@ class HostConstants:
     source: str
     call_ps: int
     add_Bps: float
+    add_half_Bps: float
     message_ps: int
     packet_ps: int
     pass_Bps: float
@@ -122,7 +125,7 @@ def read_host_constants(path: Path, own: Own = ()) -> HostConstants:
     fields = Fields(given, where)
     networks = list(tables.get("network", {}))
     kinds = list(tables.get("algorithms", {}))
-    known = {"call.latency", "memory.add", "ring.segment"}
+    known = {"call.latency", "memory.add", "memory.add_half", "ring.segment"}
     known |= {"processor.message", "processor.packet", "processor.rate", "processor.overlap"}
     known |= {*(f"algorithms.{kind}" for kind in kinds)}
     known |= {f"network.{name}.{key}" for name in networks for key in _OF_NETWORKS}
@@ -132,6 +135,7 @@ def read_host_constants(path: Path, own: Own = ()) -> HostConstants:
         source=source,
         call_ps=fields.latency("call.latency"),
         add_Bps=fields.required_rate("memory.add"),
+        add_half_Bps=fields.rate("memory.add_half") or fields.required_rate("memory.add"),
         message_ps=fields.latency("processor.message"),
         packet_ps=fields.latency("processor.packet"),
         pass_Bps=fields.rate("processor.rate") or float("inf"),

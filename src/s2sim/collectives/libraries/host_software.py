@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 # Of these the second half of all rounds passes sums on, while rounds of both halves are alike: half of what a message
 # carries is added.
+_HALF_BYTES = 2
 _GATHERED_AFTER = ("ring", "halving-doubling")
 
 
@@ -99,14 +100,15 @@ class HostSoftware(Profile):
         pattern, algorithm = sent.pattern, schedule.algorithm.partition(":")[0]
         inside = inside_node(cluster, pattern)
         found = self._carried(sent.bytes, inside, cluster)
-        added = np.zeros(pattern.messages)
+        added, half_size = np.zeros(pattern.messages), schedule.demand.itemsize == _HALF_BYTES
+        add_Bps = self._constants.add_half_Bps if half_size else self._constants.add_Bps
         if schedule.demand.kind in _REDUCING:
             half = schedule.demand.kind == "all_reduce" and algorithm in _GATHERED_AFTER
             added = sent.bytes / 2 if half else sent.bytes
         if cluster.shape.processors is not None:
-            found = self._shared(found, sent, added, cluster)
+            found = self._shared(found, sent, added / add_Bps, cluster)
         elif added.any():
-            adding = _by_bytes("addition", "memory.add", added, self._constants.add_Bps)
+            adding = _by_bytes("addition", "memory.add_half" if half_size else "memory.add", added, add_Bps)
             found = overheads_of([*found.latencies, adding], found.shares, found.limits)
         if algorithm == "ring":
             way_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
@@ -117,7 +119,7 @@ class HostSoftware(Profile):
     def _constants(self) -> HostConstants:
         return load_host_constants(self.library, self.own)
 
-    def _shared(self, found: Overheads, sent: Round, added_bytes: Floats, cluster: Cluster) -> Overheads:
+    def _shared(self, found: Overheads, sent: Round, adding_s: Floats, cluster: Cluster) -> Overheads:
         """Return overheads with limits by which a round's messages end no sooner than processors are done with all.
 
         Each message takes a processor for itself, for its packets, for the bytes that pass and for those that are
@@ -126,7 +128,7 @@ class HostSoftware(Profile):
         constants, shape = self._constants, cluster.shape
         packets = np.ceil(sent.bytes / (shape.packet_bytes or inf))
         fixed_s = (constants.message_ps + packets * constants.packet_ps) / PS_PER_S
-        work_s = fixed_s + sent.bytes / constants.pass_Bps + added_bytes / constants.add_Bps
+        work_s = fixed_s + sent.bytes / constants.pass_Bps + adding_s
         busy_s = max(float(work_s.sum()) / (shape.processors or 1), float(work_s.max()))
         if busy_s == 0:
             return found

@@ -11,7 +11,7 @@ from s2sim.report.tables.testbed_predicted import rate_text
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Inches of one panel's height, and what all share above and below.
 _PANEL, _AROUND = 2.1, 0.9
+_COLUMNS = 3
 _DENSE = "dense"
 
 
@@ -54,37 +55,45 @@ def gains_figure(result: Comparison) -> Figure | None:
     points = [point for point in result.points if point.kind == "reducers" and not isinf(point.rate_Bps)]
     dense = {(point.setting, point.trace): point for point in points if point.what == _DENSE}
     others = [point for point in points if point.what != _DENSE and (point.setting, point.trace) in dense]
-    by_workers = {
-        count: [point for point in others if point.workers == count]
-        for count in sorted({point.workers for point in others})
-    }
-    shown = {count: found for count, found in by_workers.items() if len({point.rate_Bps for point in found}) > 1}
+    panels: dict[tuple[int, int, str], list[Point]] = {}
+    for point in others:
+        panels.setdefault((point.workers, point.payload_bytes, point.trace), []).append(point)
+    shown = {key: found for key, found in sorted(panels.items()) if len({point.rate_Bps for point in found}) > 1}
     if not shown:
         return None
     names = list(dict.fromkeys(point.what for point in others))
+    rows = -(-len(shown) // _COLUMNS)
     with one_look():
-        figure = Figure((WIDTH, _PANEL + _AROUND), layout="constrained")
+        figure = Figure((WIDTH, _PANEL * rows + _AROUND), layout="constrained")
         figure.suptitle(
             "Dense's time over the reducer's: measured (dots) and predicted (lines); above 1 it pays",
             fontsize=TEXT_SIZE,
         )
-        (panels,) = figure.subplots(1, len(shown), sharey=True, squeeze=False)
-        for axes, (count, found) in zip(panels, shown.items(), strict=True):
+        grid = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
+        for axes, (key, found) in zip(grid.flat, shown.items(), strict=False):
             for number, name in enumerate(names):
                 own = sorted((point for point in found if point.what == name), key=lambda point: point.rate_Bps)
-                gains = [(dense[point.setting, point.trace], point) for point in own]
-                rates = [point.rate_Bps * 8 / 1e6 for point in own]
-                colour = f"C{number % 10}"
-                axes.plot(
-                    rates, [d.predicted_s / p.predicted_s for d, p in gains], color=colour, linewidth=1, label=name
-                )
-                axes.plot(rates, [d.measured_s / p.measured_s for d, p in gains], "o", color=colour, markersize=3)
+                _draw_gains(axes, own, dense, f"C{number % 10}")
             axes.axhline(1, color=GREY, linewidth=0.6)
-            axes.set_title(f"{count} workers", fontsize=SMALL_SIZE)
-            _scales(axes, "rate in Mbps", "")
-        panels[0].set_ylabel("dense / reducer", fontsize=SMALL_SIZE)
-        _share_legend(figure, list(panels), names)
+            axes.set_title(f"{key[0]} workers, {format_bytes(key[1])}", fontsize=SMALL_SIZE)
+            _scales(axes)
+            axes.xaxis.set_major_formatter(lambda rate_Bps, _: rate_text(rate_Bps))
+            axes.yaxis.set_major_formatter(lambda gain, _: f"{gain:g}")
+        for axes in list(grid.flat)[len(shown) :]:
+            axes.set_visible(False)
+        _share_legend(figure, list(grid.flat), names)
     return figure
+
+
+def _draw_gains(axes: Axes, own: Sequence[Point], dense: Mapping[tuple[str, str], Point], colour: str) -> None:
+    pairs = [(dense[point.setting, point.trace], point) for point in own]
+    rates = [point.rate_Bps for point in own]
+    if not own:
+        return
+    predicted = [base.predicted_s / point.predicted_s for base, point in pairs]
+    measured = [base.measured_s / point.measured_s for base, point in pairs]
+    axes.plot(rates, predicted, color=colour, linewidth=1, label=own[0].what)
+    axes.plot(rates, measured, "o", color=colour, markersize=3)
 
 
 def _draw_times(axes: Axes, points: Sequence[Point], rates: Sequence[float]) -> None:
@@ -97,16 +106,15 @@ def _draw_times(axes: Axes, points: Sequence[Point], rates: Sequence[float]) -> 
         axes.plot(sizes, [p.predicted_s for p in own], color=colour, linewidth=1, label=rate_text(rate_Bps))
         spread = [[p.measured_s - p.low_s for p in own], [p.high_s - p.measured_s for p in own]]
         axes.errorbar(sizes, [p.measured_s for p in own], spread, fmt="o", color=colour, markersize=2.5, elinewidth=0.7)
-    _scales(axes, "", "")
+    _scales(axes)
     axes.xaxis.set_major_formatter(lambda size, _: format_bytes(size))
     axes.yaxis.set_major_formatter(lambda seconds, _: format_seconds(seconds))
 
 
-def _scales(axes: Axes, along: str, up: str) -> None:
+def _scales(axes: Axes) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel(along, fontsize=SMALL_SIZE)
-    axes.set_ylabel(up, fontsize=SMALL_SIZE)
+    axes.minorticks_off()
     axes.tick_params(labelsize=SMALL_SIZE)
 
 

@@ -115,6 +115,7 @@ def break_even_grid(rates: Sequence[BreakEvenRate]) -> Grid:
         rates,
         words("reducer", lambda each: f"{each.what} ({each.kind})"),
         figures("workers", lambda each: str(each.workers)),
+        figures("dense", lambda each: format_bytes(each.payload_bytes)),
         figures("measured", lambda each: rate_text(each.measured_Bps)),
         words("between", lambda each: f"{rate_text(each.low_Bps)} and {rate_text(each.high_Bps)}"),
         figures("predicted", lambda each: UNDEFINED if each.predicted_Bps is None else rate_text(each.predicted_Bps)),

@@ -44,7 +44,7 @@ def break_even_of(points: Sequence[Point]) -> tuple[BreakEvenRate, ...]:
         if measured is not None:
             low, high, rate_Bps = measured
             first = pairs[0][1]
-            of = (first.kind, first.workers, first.what, first.trace)
+            of = (first.kind, first.workers, first.what, first.trace, first.payload_bytes)
             found.append(BreakEvenRate(*of, low, high, rate_Bps, None if predicted is None else predicted[2]))
     return tuple(found)
 

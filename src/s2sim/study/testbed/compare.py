@@ -42,7 +42,7 @@ def compare(measured: MeasuredTestbeds, calibrate_on: str | None = None, progres
     chosen = setting_named(measured, calibrate_on)
     fit = fit_setting(chosen, measured.collectives, progress)
     settings = {setting.name: setting for setting in measured.settings}
-    codecs = _codecs(measured, chosen)
+    codecs = _codecs(measured, chosen, fit.own)
     rows = [(kind, row) for kind in KINDS for row in measured.of(kind)]
     progress.start(len(rows), "predicting")
     points, untold = [], set()
@@ -62,9 +62,9 @@ def compare(measured: MeasuredTestbeds, calibrate_on: str | None = None, progres
     return Comparison(chosen.name, fit.constants, tuple(points), calls_of(exchanged), break_even_of(exchanged), notes)
 
 
-def _codecs(measured: MeasuredTestbeds, setting: Setting) -> dict[tuple[str, str], Codec]:
+def _codecs(measured: MeasuredTestbeds, setting: Setting, own: Own) -> dict[tuple[str, str], Codec]:
     rows = [row for row in (*measured.iterations, *measured.reducers) if row.setting == setting.name]
-    return {(row.what, row.trace): codec_of(setting, row) for row in rows}
+    return {(row.what, row.trace): codec_of(setting, row, own) for row in rows}
 
 
 def _reduced_s(setting: Setting, row: Timed, told: Codec | None, own: Own) -> float:
@@ -95,8 +95,8 @@ def _notes(setting: Setting, untold: set[str], *, exchanged: bool) -> tuple[str,
     notes = []
     if exchanged:
         notes.append(
-            f"codecs are NumPy on the processors that workers share: what {setting.name} measured of each, in "
-            "proportion to the work that its script notes and to the workers for each processor"
+            f"codecs are NumPy on the processors that workers share: what {setting.name} measured beside exchanges, "
+            "in proportion to the work that its script notes and to the workers for each processor"
         )
     if untold:
         notes.append(f"{setting.name} did not measure {', '.join(sorted(untold))}: codecs count nothing there")

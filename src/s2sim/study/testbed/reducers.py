@@ -1,7 +1,8 @@
 """Predicts whole reducers on a testbed: exchanges simulated, codecs as long as one setting measured them.
 
 Codecs are NumPy on the processors that all workers share, and no GPU's: their time cannot be simulated. What one
-setting measured of a reducer is scaled by the work that its script notes, and by how many workers share a processor.
+setting measured of a reducer beside its simulated exchange is scaled by the work that its script notes, and by how many
+workers share a processor.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ def exchange_s(setting: Setting, what: str, trace: str, own: Own) -> float:
     return played.communication_ps / PS_PER_S
 
 
-def codec_of(setting: Setting, row: Timed) -> Codec:
-    """Return what a measured row tells of a reducer's codec."""
-    return Codec(row.codec_s, _work(setting, row))
+def codec_of(setting: Setting, row: Timed, own: Own) -> Codec:
+    """Return what a measured row tells of a reducer's codec, and of all that a rank waits for beside its exchange."""
+    beside_s = row.median_s - row.compute_s - exchange_s(setting, row.what, row.trace, own)
+    return Codec(max(row.codec_s, beside_s), _work(setting, row))
 
 
 def codec_s(setting: Setting, row: Timed, told: Codec | None) -> float:

@@ -102,6 +102,7 @@ class BreakEvenRate:
     workers: int
     what: str
     trace: str
+    payload_bytes: int
     low_Bps: float
     high_Bps: float
     measured_Bps: float

@@ -1,0 +1,94 @@
+"""Makes docs/testbed.md of the shipped measurements: ``python docs/make_testbed.py``, half a minute of CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s2sim.report.figures.figure_file import figure_bytes
+from s2sim.report.figures.testbed import gains_figure, times_figure
+from s2sim.report.tables.testbed_predicted import comparison_grids, comparison_lines
+from s2sim.study.testbed.compare import compare
+from s2sim.testbed.measured_folder import measured_testbeds_folder, read_measured
+
+if TYPE_CHECKING:
+    from s2sim.report.tables.grid import Grid
+    from s2sim.study.testbed.result import Comparison
+
+PAGE = Path(__file__).parent / "testbed.md"
+IMAGES = Path(__file__).parent / "images"
+CALIBRATED_ON = "w4-200mbps"
+HEAD = f"""# Predicted and measured on a testbed
+
+Made by `python docs/make_testbed.py` of [measured_testbed/](../measured_testbed/README.md): real processes (PyTorch,
+Gloo over TCP) in network namespaces of one machine with two processors, on links whose rates are set. It shows what
+`s2sim testbed compare --calibrate-on {CALIBRATED_ON}` prints.
+
+Constants of Gloo are fitted to the collectives of **one** setting, as `s2sim calibrate --testbed measured_testbed
+--setting {CALIBRATED_ON} --out gloo-here.toml` does; all other rates and numbers of workers are predicted.
+`s2sim testbed topology NAME --out FILE.toml` writes the cluster that a setting is to the simulator, and `s2sim
+collective all_reduce --topology FILE.toml --workers 4 --library gloo:timing=gloo-here.toml` predicts by hand.
+
+"""
+LAW = """
+## What is simulated
+
+- **Rings** as Gloo's source has them: two pieces of what each rank passes on are under way, none larger than 1 MiB.
+- **All-to-alls** of ranks that outnumber processors take turns: a rank's word that it is ready to receive waits behind
+  what it sends on the same connection, so that of two ranks one sends first.
+- **Processors** are shared by all workers. A message costs a processor some time, each packet of it (what TCP
+  hands over
+  at once, which the testbed sets by its rate) and each byte. Messages of a round end when processors have done all of
+  them; wires and processors work at once, but not perfectly: times add as their p-norm.
+- **Codecs** are NumPy on the same processors, not on a GPU: what the calibrated setting measured of a reducer
+  beside its
+  simulated exchange, in proportion to the work that its script notes and to the workers for each processor.
+
+## What is not understood
+
+- Two workers on two processors take half as long for small messages as four on two would tell: nothing waits there.
+- A bucket lets the first bytes after a pause pass at once; messages of some kilobytes are faster than predicted at low
+  rates.
+- What is in flight at once shares wires in simulation, but each takes processors as if alone: reducers with
+  several small
+  collectives at once are predicted too fast, and those with many waits too slow.
+- A break-even rate is where straight lines between measured rates cross; where the predicted ones cross at none of
+  these
+  rates none is shown.
+"""
+
+
+def page(result: Comparison) -> str:
+    """Return the text of the page."""
+    lines = [f"**{line[0].upper()}{line[1:]}.**  " for line in comparison_lines(result)]
+    parts = [HEAD + "\n".join(lines), "", "![Measured and predicted times](images/testbed-times.png)", ""]
+    if gains_figure(result) is not None:
+        parts += ["![Gains over dense against the rate](images/testbed-gains.png)", ""]
+    for grid in comparison_grids(result):
+        parts += [f"## {grid.title[0].upper()}{grid.title[1:]}", "", *_table(grid), ""]
+    return "\n".join([*parts[:-1], LAW])
+
+
+def shipped() -> Comparison:
+    """Return the comparison of what is shipped."""
+    return compare(read_measured(measured_testbeds_folder(None)), CALIBRATED_ON)
+
+
+def _table(grid: Grid) -> list[str]:
+    head = [column.title.replace("\n", " ") for column in grid.columns]
+    rule = ["---:" if column.numeric else "---" for column in grid.columns]
+    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *grid.rows)]
+
+
+def main() -> None:
+    """Write the page and its pictures."""
+    result = shipped()
+    IMAGES.joinpath("testbed-times.png").write_bytes(figure_bytes(times_figure(result), "png"))
+    gains = gains_figure(result)
+    if gains is not None:
+        IMAGES.joinpath("testbed-gains.png").write_bytes(figure_bytes(gains, "png"))
+    PAGE.write_text(page(result), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
