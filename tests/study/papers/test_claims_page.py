@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from s2sim.study.papers import in_loop
 from s2sim.study.papers.paper import Effort, rebuild
 from s2sim.study.papers.registry import PAPERS
 from s2sim.study.progress import SILENT
 
 DOCS = Path(__file__).parents[3] / "docs"
-# What trains in the loop ends with other last digits on other processors.
-EXACT = ("dgc", "gtopk", "powersgd", "spardl", "topka2a")
+# These take a minute each.
+LONG = ("does-it-pay", "ok-topk", "omnireduce")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,14 @@ def test_the_page_has_every_paper(script, sections):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXACT)
-def test_rebuilding_gives_the_section(name, script, sections):
-    found = script.section(rebuild(PAPERS.get(name), Effort(quick=True), SILENT))
-    assert found == sections[name], f"run python docs/make_claims.py {name}"
+@pytest.mark.parametrize("name", [name for name in PAPERS.names() if name not in LONG])
+def test_what_needs_no_training_is_as_the_page_says(name, script, sections, monkeypatch):
+    """What trains in the loop ends with other last digits on other processors."""
+    monkeypatch.setattr(in_loop, "find_spec", lambda _name: None)
+    rebuilt = rebuild(PAPERS.get(name), Effort(quick=True), SILENT)
+    claims = [claim for claim in rebuilt.claims if claim.rule != in_loop.NEEDS]
+    assert claims
+    for claim in claims:
+        assert f"| {' | '.join(script.claim_cells(claim))} |" in sections[name], (
+            f"run python docs/make_claims.py {name}"
+        )

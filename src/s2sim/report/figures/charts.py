@@ -51,10 +51,10 @@ def _chart(chart: Chart) -> Figure:
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
     plain(axes)
     _scale(axes, chart)
-    axes.set_title(chart.title, fontsize=TITLE_SIZE, loc="left")
+    figure.suptitle(chart.title, fontsize=TITLE_SIZE, x=0.01, ha="left")
     axes.set_xlabel(chart.x, fontsize=TEXT_SIZE)
     axes.set_ylabel(chart.y, fontsize=TEXT_SIZE)
-    figure.legend(fontsize=SMALL_SIZE, frameon=False, loc="outside right upper")
+    figure.legend(fontsize=SMALL_SIZE, frameon=False, loc="outside right center")
     return figure
 
 

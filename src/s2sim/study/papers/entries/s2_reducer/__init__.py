@@ -1,0 +1,1 @@
+"""S2 Reducer: what its abstract claims, in time and in the loop."""

@@ -1,0 +1,213 @@
+"""Reducers in the loop of real training, as claims of accuracy need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.study.papers.claim import Chart, Claim, Line, Table
+from s2sim.study.papers.judge import holds
+from s2sim.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from s2sim.study.convergence.curve import Curve
+    from s2sim.study.convergence.intervals import Interval
+    from s2sim.study.convergence.result import Trained, TrainRow
+    from s2sim.study.progress import Progress
+
+NEEDS = "needs the extra torch: pip install 's2sim[torch]'"
+_TOPOLOGY = "tcp-10g"
+DENSE = "dense"
+
+SAME_POINTS = 2.0
+"""Points of accuracy that count as none: one of the 180 digits that a small network is held to is 0.6 of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A training to compare reducers by.
+
+    Attributes
+    ----------
+    model : str
+        Option string of a model that `s2sim train` has.
+    reducers : mapping of str to str
+        Option strings by what they are called; ``dense`` is added.
+    workers, steps, seeds : int
+        As `s2sim.study.convergence.spec.TrainSpec` has them.
+    reads_text : bool
+        Whether the model learns from text: the help texts that come with Python.
+    """
+
+    model: str
+    reducers: Mapping[str, str]
+    workers: int
+    steps: int
+    seeds: int
+    reads_text: bool = False
+
+    @property
+    def line(self) -> str:
+        """What is trained, in words."""
+        text = ", on the help texts that come with Python" if self.reads_text else ""
+        return (
+            f"in the loop: {self.model} of s2sim train{text}, {self.workers} ranks, {self.steps} steps, "
+            f"{self.seeds} seeds, error feedback where a reducer needs it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InLoop:
+    """What a training came to, by what its reducers are called."""
+
+    loop: Loop
+    trained: Trained
+
+    def row(self, name: str) -> TrainRow:
+        """Return what is known of a reducer over all seeds."""
+        option = self.loop.reducers.get(name, DENSE)
+        return next(row for row in self.trained.rows if row.reducer == option)
+
+    def curves(self, name: str) -> list[Curve]:
+        """Return the curves of a reducer, one a seed."""
+        option = self.loop.reducers.get(name, DENSE)
+        return [curve for curve in self.trained.curves if curve.reducer == option]
+
+    def table(self) -> Table:
+        """Return loss, accuracy and bytes of all reducers, with intervals over seeds."""
+        rows = []
+        for name in (DENSE, *self.loop.reducers):
+            row = self.row(name)
+            rows.append(
+                (
+                    name,
+                    _interval_text(row.loss, "{:.3f}") if not row.stopped else "diverges",
+                    _interval_text(row.accuracy, "{:.1%}") if not row.stopped else "-",
+                    format_bytes(row.step_bytes.mean),
+                    f"{self.row(DENSE).step_bytes.mean / row.step_bytes.mean:,.0f}x",
+                )
+            )
+        columns = ("", "loss on held-out data", f"share of {self.trained.score}", "sent a step", "fewer bytes")
+        return Table(f"In the loop, {self.loop.model}: mean and 95 % interval over seeds", columns, tuple(rows))
+
+    def chart(self) -> Chart:
+        """Return the loss on held-out data over steps, its least and most over seeds as a band."""
+        lines = []
+        for name in (DENSE, *self.loop.reducers):
+            curves = self.curves(name)
+            long = min(len(curve.iterations) for curve in curves)
+            losses = np.array([curve.eval_loss[:long] for curve in curves])
+            lines.append(
+                Line(
+                    name,
+                    tuple(curves[0].iterations[:long].tolist()),
+                    tuple(losses.mean(axis=0).tolist()),
+                    tuple(losses.min(axis=0).tolist()),
+                    tuple(losses.max(axis=0).tolist()),
+                )
+            )
+        title = f"Loss on held-out data, {self.loop.model}: mean, least and most over {self.loop.seeds} seeds"
+        return Chart(title, "step", "loss", tuple(lines), log_y=True)
+
+    def points_lost(self, name: str, against: str = DENSE) -> float | None:
+        """Return the points of accuracy below another after the last step, mean over seeds; None where it diverges."""
+        own, other = self.row(name).accuracy, self.row(against).accuracy
+        return None if own is None or other is None else 100 * (other.mean - own.mean)
+
+    def loss_above(self, name: str) -> float | None:
+        """Return by which share the loss is above dense's after the last step, mean over seeds; None if it diverges."""
+        own, dense = self.row(name).loss, self.row(DENSE).loss
+        return None if own is None or dense is None else own.mean / dense.mean - 1
+
+
+def run_loop(loop: Loop, progress: Progress) -> InLoop | None:
+    """Return what a training comes to; None where the extra torch is missing."""
+    if find_spec("torch") is None or find_spec("sklearn") is None:
+        return None
+    from s2sim.study.convergence.run import train
+    from s2sim.study.convergence.spec import TrainSpec
+
+    spec = TrainSpec.of(
+        _TOPOLOGY,
+        model=loop.model,
+        reducers=(DENSE, *loop.reducers.values()),
+        workers=loop.workers,
+        steps=loop.steps,
+        seeds=loop.seeds,
+        text=(_help_texts(),) if loop.reads_text else (),
+        evaluate_every=max(1, loop.steps // 10),
+    )
+    trained = train(spec, progress)
+    if not trained.complete:
+        raise KeyboardInterrupt
+    return InLoop(loop, trained)
+
+
+def untrained(text: str, source: str, published: str) -> Claim:
+    """Return the judgement of a claim that only training tells, where nothing can be trained."""
+    return Claim(text, source, published, "-", "not testable", NEEDS, "models are trained with PyTorch")
+
+
+def accuracy_claim(
+    found: InLoop, name: str, most_points: float, text: str, source: str, published: str, *, against: str = DENSE
+) -> Claim:
+    """Return the judgement by how many points of accuracy a reducer loses against dense, or another."""
+    lost = found.points_lost(name, against)
+    stopped = found.row(name).stopped
+    return Claim(
+        text,
+        source,
+        published,
+        "diverges" if lost is None else f"{-lost:+.1f} points",
+        holds(lost is not None and lost <= most_points),
+        f"reproduced where accuracy is at most {most_points:g} points below that of {against}, mean of "
+        f"{found.loop.seeds} seeds",
+        stopped[0] if stopped else _own_against(found, name, against),
+    )
+
+
+def loss_claim(found: InLoop, name: str, most_share: float, text: str, source: str, published: str, why: str) -> Claim:
+    """Return the judgement by how far a reducer's loss is above dense's."""
+    above = found.loss_above(name)
+    stopped = found.row(name).stopped
+    return Claim(
+        text,
+        source,
+        published,
+        "diverges" if above is None else f"loss {1 + above:.3f} times dense's",
+        holds(above is not None and above <= most_share),
+        f"reproduced where the loss on held-out data is at most {most_share:.0%} above dense's, mean over "
+        f"{found.loop.seeds} seeds",
+        f"{stopped[0]}; {why}" if stopped else why,
+    )
+
+
+def _own_against(found: InLoop, name: str, against: str) -> str:
+    own, other = found.row(name), found.row(against)
+    fewer = other.step_bytes.mean / own.step_bytes.mean
+    return (
+        f"{_interval_text(own.accuracy, '{:.1%}')} against {_interval_text(other.accuracy, '{:.1%}')} of "
+        f"{found.trained.score}, at {fewer:{',.0f' if fewer >= 10 else '.1f'}} times fewer bytes a step; small models "
+        "forgive more than large ones"
+    )
+
+
+def _interval_text(interval: Interval | None, form: str) -> str:
+    if interval is None:
+        return "-"
+    mean = form.format(interval.mean)
+    if interval.low is None or interval.high is None:
+        return mean
+    return f"{mean} ({form.format(interval.low)} to {form.format(interval.high)})"
+
+
+def _help_texts() -> str:
+    """Return the path of the help texts of Python, prose and examples that every installation has."""
+    import pydoc_data.topics
+
+    return pydoc_data.topics.__file__
