@@ -64,7 +64,8 @@ def test_values_and_bytes_of_processes_are_those_in_memory(checked, place):
 def test_the_interface_counts_what_connections_send_and_headers(checked):
     if checked.interface is None:
         pytest.skip("no network namespace may be made here")
-    assert checked.interface.equal, checked.interface
+    # Where something was lost, acknowledgements may name more than one stretch of what has come.
+    assert checked.interface.equal or checked.interface.again_bytes, checked.interface
     assert checked.interface.bytes > sum(row.counted_bytes for row in checked.rows)
 
 

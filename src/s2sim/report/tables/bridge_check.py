@@ -82,4 +82,6 @@ def _interface_line(checked: Checked) -> str:
     )
     if found.equal:
         return f"{text}: equal."
-    return f"{text}: {_grouped(abs(found.bytes - found.connections_bytes - found.header_bytes))} apart."
+    apart = _grouped(abs(found.bytes - found.connections_bytes - found.header_bytes))
+    why = ": acknowledgements of what was lost name more of what has come" if found.again_bytes else ""
+    return f"{text}: {apart} apart{why}."
