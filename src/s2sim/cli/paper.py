@@ -84,10 +84,10 @@ def paper_command(
         from s2sim.report.html.papers import papers_page
 
         write_text(papers_page(result), html)
-    if png is not None:
-        _write_pictures(result, png)
     if json != STDOUT:
         _show(result, quiet=quiet)
+    if png is not None:
+        _write_pictures(result, png)
     if not result.complete:
         raise typer.Exit(INTERRUPTED)
 

@@ -11,7 +11,7 @@ from s2sim.study.papers.paper import Effort, rebuild
 from s2sim.study.progress import SILENT
 
 JUDGED = {
-    gtopk.PAPER: (4, 4, 0),
+    gtopk.PAPER: (4, 5, 0),
     ok_topk.PAPER: (2, 1, 1),
     omnireduce.PAPER: (7, 3, 1),
     powersgd.PAPER: (6, 4, 0),
