@@ -31,7 +31,7 @@ RECORD = "s2sim trace record"
 RECORD_PROFILE = "s2sim profile record"
 TRAIN = "s2sim train"
 # A minute and more each; tests/study/papers and tests/bridge rebuild papers one by one.
-PAPERS = ("s2sim paper s2-reducer", "s2sim paper does-it-pay", "s2sim paper all")
+PAPERS = ("s2sim paper s2-reducer", "s2sim paper dgc", "s2sim paper does-it-pay", "s2sim paper all")
 # It serves until somebody stops it; tests/notebooks runs what it serves.
 NOTEBOOK = "s2sim notebook"
 # Seconds each, even without those that are slow one by one.
