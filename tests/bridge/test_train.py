@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,3 +168,11 @@ def test_a_mistake_is_one_line(more, why, capsys):
     error = capsys.readouterr().err
     assert why in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_what_the_page_shows_in_python_runs(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "train.md").read_text("utf-8")
+    exec(page.split("```python\n")[1].split("```")[0], {})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["dense", "0"], ["fp16", "0"], ["dense", "1"], ["fp16", "1"]]
