@@ -96,9 +96,11 @@ class InLoop:
         return Table(f"In the loop, {self.loop.model}: mean and 95 % interval over seeds", columns, tuple(rows))
 
     def chart(self) -> Chart:
-        """Return the loss on held-out data over steps, its least and most over seeds as a band."""
+        """Return the loss on held-out data over steps, with least and most over seeds; without what diverges."""
         lines = []
         for name in (DENSE, *self.loop.reducers):
+            if self.row(name).stopped:
+                continue
             curves = self.curves(name)
             long = min(len(curve.iterations) for curve in curves)
             losses = np.array([curve.eval_loss[:long] for curve in curves])
