@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.study.convergence.intervals import Interval, t_interval
 from s2sim.study.papers.claim import Chart, Claim, Line, Table
 from s2sim.study.papers.judge import holds
 from s2sim.units import format_bytes
+from s2sim.words import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from s2sim.study.convergence.curve import Curve
-    from s2sim.study.convergence.intervals import Interval
     from s2sim.study.convergence.result import Trained, TrainRow
+    from s2sim.study.papers.claim import Judged
     from s2sim.study.progress import Progress
 
 NEEDS = "needs the extra torch: pip install 's2sim[torch]'"
 _TOPOLOGY = "tcp-10g"
 DENSE = "dense"
 
-SAME_POINTS = 2.0
+SAME_POINTS = 1
 """Points of accuracy that count as none: one of the 180 digits that a small network is held to is 0.6 of them."""
 
 
@@ -116,10 +118,12 @@ class InLoop:
         title = f"Loss on held-out data, {self.loop.model}: mean, least and most over {self.loop.seeds} seeds"
         return Chart(title, "step", "loss", tuple(lines), log_y=True)
 
-    def points_lost(self, name: str, against: str = DENSE) -> float | None:
-        """Return the points of accuracy below another after the last step, mean over seeds; None where it diverges."""
-        own, other = self.row(name).accuracy, self.row(against).accuracy
-        return None if own is None or other is None else 100 * (other.mean - own.mean)
+    def points_lost(self, name: str, against: str = DENSE) -> Interval | None:
+        """Return the points of accuracy below another after the last step, seed by seed; None where it diverges."""
+        if self.row(name).stopped or self.row(against).stopped:
+            return None
+        pairs = zip(self.curves(name), self.curves(against), strict=True)
+        return t_interval([100 * float(other.accuracy[-1] - own.accuracy[-1]) for own, other in pairs])
 
     def loss_above(self, name: str) -> float | None:
         """Return by which share the loss is above dense's after the last step, mean over seeds; None if it diverges."""
@@ -156,7 +160,7 @@ def untrained(text: str, source: str, published: str) -> Claim:
 
 
 def accuracy_claim(
-    found: InLoop, name: str, most_points: float, text: str, source: str, published: str, *, against: str = DENSE
+    found: InLoop, name: str, most_points: int, text: str, source: str, published: str, *, against: str = DENSE
 ) -> Claim:
     """Return the judgement by how many points of accuracy a reducer loses against dense, or another."""
     lost = found.points_lost(name, against)
@@ -165,12 +169,30 @@ def accuracy_claim(
         text,
         source,
         published,
-        "diverges" if lost is None else f"{-lost:+.1f} points",
-        holds(lost is not None and lost <= most_points),
-        f"reproduced where accuracy is at most {most_points:g} points below that of {against}, mean of "
-        f"{found.loop.seeds} seeds",
+        "diverges" if lost is None else _points_text(lost),
+        "not reproduced" if lost is None else judge_loss(lost, most_points),
+        f"reproduced where accuracy is at most {number_of(most_points, 'point')} below that of {against}, mean of "
+        f"{found.loop.seeds} seeds; not testable where it is not, but their 95 % interval reaches that",
         stopped[0] if stopped else _own_against(found, name, against),
     )
+
+
+def judge_loss(lost: Interval, most: float) -> Judged:
+    """Return the judgement on a loss that may be at most so large: too few seeds may be unable to tell.
+
+    >>> judge_loss(Interval(0.5, -1.0, 2.0, 3), 1.0), judge_loss(Interval(1.5, 0.5, 2.5, 3), 1.0)
+    ('reproduced', 'not testable')
+    >>> judge_loss(Interval(1.5, 1.2, 1.8, 3), 1.0)
+    'not reproduced'
+    """
+    if lost.mean <= most:
+        return "reproduced"
+    return "not testable" if lost.low is not None and lost.low <= most else "not reproduced"
+
+
+def _points_text(lost: Interval) -> str:
+    between = "" if lost.low is None or lost.high is None else f" [{-lost.high:+.1f}, {-lost.low:+.1f}]"
+    return f"{-lost.mean:+.1f} points{between}"
 
 
 def loss_claim(found: InLoop, name: str, most_share: float, text: str, source: str, published: str, why: str) -> Claim:
