@@ -29,6 +29,9 @@ Constants of Gloo are fitted to the collectives of **one** setting, as `s2sim ca
 `s2sim testbed topology NAME --out FILE.toml` writes the cluster that a setting is to the simulator, and `s2sim
 collective all_reduce --topology FILE.toml --workers 4 --library gloo:timing=gloo-here.toml` predicts by hand.
 
+The model and its rules were settled with measurements of an earlier session in view; those shown are of a later one,
+that nothing was settled with.
+
 """
 LAW = """
 ## What is simulated
@@ -45,13 +48,15 @@ LAW = """
 
 ## What is not understood
 
-- Of two workers on two processors nobody is late as a rule, and an all-to-all goes both ways at once; in some settings
-  (50 Mbps, 2 Gbps) one was, and it took twice as long. Who is late is a race, which nothing here predicts.
+- Of two workers on two processors nobody is late as a rule, and an all-to-all goes both ways at once; in an
+  earlier session one was in some settings (50 Mbps, 2 Gbps), and it took twice as long. Who is late is a race, which
+  nothing here predicts.
 - Small messages of two workers take about half of what is predicted: nothing waits for a processor there.
 - A bucket lets the first bytes after a pause pass at once; messages of some kilobytes are faster than predicted.
 - What is in flight at once shares wires in simulation, but each takes processors as if alone.
 - A break-even rate is where straight lines between measured rates cross. Where predicted times cross at none of these
-  rates, none is shown: `topk` is predicted to pay by some 10 % where it has just ceased to.
+  rates, none is shown: where rates are high both take what processors take, and `topk` is predicted to pay where it has
+  just ceased to.
 """
 
 
