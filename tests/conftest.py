@@ -85,6 +85,14 @@ def fair_rates():
     return fair_rates
 
 
+@pytest.fixture(scope="session")
+def testbed_rows():
+    """Return what makes rows of a testbed of known constants."""
+    from .study import testbed_rows
+
+    return testbed_rows
+
+
 def _event(name, start, duration, category="cpu_op", **arguments):
     return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "args": arguments}
 

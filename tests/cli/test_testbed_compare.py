@@ -3,70 +3,27 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 
 import pytest
 
 from s2sim.study.testbed.predict import collective_s
 from s2sim.study.testbed.reducers import exchange_s
-from s2sim.testbed.measured import Setting, Timed
 from s2sim.testbed.measured_folder import add_setting, add_timed
-
-OWN = (
-    ("call.latency", "100us"),
-    ("network.any.latency", "60us"),
-    ("network.any.share", 0.95),
-    ("processor.message", "60us"),
-    ("processor.overlap", 2.5),
-    ("processor.packet", "20us"),
-    ("processor.rate", "3GB/s"),
-)
-SIZES = (4096, 1 << 18, 1 << 22)
-
-
-def setting(workers, rate_Mbps, nodes=None, uplink_Bps=math.inf):
-    return Setting(
-        name=f"w{workers}-{rate_Mbps}",
-        workers=workers,
-        nodes=nodes or workers,
-        rate_Bps=rate_Mbps * 125e3,
-        uplink_Bps=uplink_Bps,
-        processors=2,
-        machine="a machine",
-        kernel="Linux",
-        torch="2",
-        date="2026-01-01",
-        command="s2sim testbed run",
-    )
-
-
-def timed(where, what, size_bytes, seconds, **more):
-    row = Timed(where.name, what, "", 0.0, size_bytes, 9, seconds, seconds * 0.9, seconds * 1.1, 0.0, size_bytes, 0.0)
-    return replace(row, **more)
-
-
-def simulated(where):
-    return [
-        timed(where, what, size, collective_s(where, what, size, OWN))
-        for what in ("all_reduce", "all_to_all")
-        for size in SIZES
-    ]
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, testbed_rows):
     """Return a folder of two settings, whose times are those that the constants above make."""
     path = tmp_path / "measured"
-    for where in (setting(2, 200), setting(4, 1000)):
+    for where in (testbed_rows.setting(2, 200), testbed_rows.setting(4, 1000)):
         add_setting(path, where)
-        for row in simulated(where):
+        for row in testbed_rows.simulated(where):
             add_timed(path, "collectives", row)
         for what in ("dense", "union"):
-            exchanged_s = exchange_s(where, what, "ncf", OWN)
+            exchanged_s = exchange_s(where, what, "ncf", testbed_rows.OWN)
             # Twice as many workers as processors code half as fast.
             codec_s = 0.002 * max(1, where.workers / 2) * (what == "union")
-            row = timed(where, what, 2_411_200, exchanged_s + codec_s, trace="ncf", codec_s=codec_s)
+            row = testbed_rows.timed(where, what, 2_411_200, exchanged_s + codec_s, trace="ncf", codec_s=codec_s)
             add_timed(path, "reducers", row)
     return path
 
@@ -85,7 +42,9 @@ def test_everything_of_a_folder_is_predicted(folder, s2sim):
     assert "codecs are NumPy" in out
 
 
-def test_a_setting_is_written_as_a_topology_and_constants_as_a_library(folder, s2sim, tmp_path, monkeypatch):
+def test_a_setting_is_written_as_a_topology_and_constants_as_a_library(
+    folder, s2sim, tmp_path, monkeypatch, testbed_rows
+):
     monkeypatch.chdir(tmp_path)
     assert s2sim("testbed", "topology", "w4-1000", "--folder", str(folder), "--out", "t.toml")[0] == 0
     code, out, _ = s2sim("calibrate", "--testbed", str(folder), "--setting", "w4-1000", "--out", "gloo-here.toml")
@@ -94,7 +53,7 @@ def test_a_setting_is_written_as_a_topology_and_constants_as_a_library(folder, s
     run = ("collective", "all_reduce", "--topology", "t.toml", "--workers", "4", "--size", "4MiB", "--json", "-")
     code, out, _ = s2sim(*run, "--library", "gloo:timing=gloo-here.toml")
     assert code == 0
-    truth = collective_s(setting(4, 1000), "all_reduce", 1 << 22, OWN)
+    truth = collective_s(testbed_rows.setting(4, 1000), "all_reduce", 1 << 22, testbed_rows.OWN)
     assert json.loads(out)["time_s"] == pytest.approx(truth, rel=0.05)
 
 

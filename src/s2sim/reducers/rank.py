@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Held: TypeAlias = Literal["fp32", "bf16"]
-
 Conserves: TypeAlias = Literal["sum", "gradient", "nothing"]
-
 Scope: TypeAlias = Literal["bucket", "gradient"]
-
 Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recalled", "ours"]
 """How a system is known, by the least certain thing that its bytes or values rest on; ours: published nowhere."""
 

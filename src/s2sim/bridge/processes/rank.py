@@ -15,7 +15,8 @@ from s2sim.bridge.processes.members import Flight, members_of
 from s2sim.bridge.processes.messages import pack
 from s2sim.bridge.processes.reductions import reduce_arrays
 from s2sim.errors import S2SimError
-from s2sim.reducers.group.combine import OPERATIONS, leaves_of, rebuild
+from s2sim.reducers.group.checks import check_member, check_one_each, check_operation
+from s2sim.reducers.group.combine import leaves_of, rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -162,13 +163,13 @@ class ProcessRank:
         return self._reduction("all_reduce", payload, op, 0, label)
 
     def reduce(self, payload: Contribution, op: str = "sum", *, root: int, label: str, **how: bool) -> _Handle:
-        self._check_member(root, f"the root of {label!r}")
+        check_member(self, root, f"the root of {label!r}")
         return self._reduction("reduce", payload, op, root, label)
 
     def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", *, label: str, **how: bool) -> _Handle:
-        self._check_one_each(payloads, label)
+        check_one_each(self, payloads, label)
         own = payloads[self.index]
-        _check_op(op, label)
+        check_operation(op, label)
         arrays = [_flat(payload, label) for payload in payloads]
         if self.size == 1:
             return self._posted(label, Flight((), lambda: _whole(own, arrays[0])))
@@ -178,7 +179,7 @@ class ProcessRank:
     def broadcast(
         self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False
     ) -> _Handle:
-        self._check_member(root, f"the root of {label!r}")
+        check_member(self, root, f"the root of {label!r}")
         if self.index == root and payload is None:
             raise S2SimError(f"rank {root} is the root of {label!r} and broadcasts nothing")
         if self.size == 1:
@@ -196,7 +197,7 @@ class ProcessRank:
     def all_to_all(
         self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
     ) -> _Handle:
-        self._check_one_each(payloads, label)
+        check_one_each(self, payloads, label)
         if self.size == 1:
             return self._posted(label, Flight((), lambda: tuple(payloads)))
         how = {"from_data": size_from_data, "unequal": unequal}
@@ -204,7 +205,7 @@ class ProcessRank:
 
     def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> _Handle:
         for peer in payloads:
-            self._check_member(peer, f"a peer in {label!r}")
+            check_member(self, peer, f"a peer in {label!r}")
         if self.index in payloads:
             raise S2SimError(f"rank {self.index} sends to itself in {label!r}: leave that out")
         if self.size == 1:
@@ -214,7 +215,7 @@ class ProcessRank:
     def subgroup(self, ranks: Iterable[int]) -> ProcessRank:
         places = sorted(ranks)
         for place in places:
-            self._check_member(place, "a member of a group")
+            check_member(self, place, "a member of a group")
         if self.index not in places or len(set(places)) < len(places):
             raise S2SimError(f"rank {self.index} asks for a group of the ranks {places}: itself and others, each once")
         members = self._clock.timed(lambda: self.members.among(places))
@@ -233,7 +234,7 @@ class ProcessRank:
         return compute()
 
     def _reduction(self, kind: Kind, payload: Contribution, op: str, root: int, label: str) -> _Handle:
-        _check_op(op, label)
+        check_operation(op, label)
         array = _flat(payload, label)
         if self.size == 1:
             return self._posted(label, Flight((), lambda: _whole(payload, array)))
@@ -246,22 +247,6 @@ class ProcessRank:
 
     def _posted(self, label: str, flight: Flight[Any]) -> _Handle:
         return _Handle((_Posted(label, flight, self._clock),))
-
-    def _check_member(self, place: int, what: str) -> None:
-        if not 0 <= place < self.size:
-            raise S2SimError(f"rank {self.index} names rank {place} as {what}: there are {self.size}, from 0 on")
-
-    def _check_one_each(self, payloads: Sequence[Contribution], label: str) -> None:
-        if len(payloads) != self.size:
-            raise S2SimError(
-                f"rank {self.index} posts {label!r} with {len(payloads)} payloads: give one for each of {self.size} "
-                "ranks"
-            )
-
-
-def _check_op(op: str, label: str) -> None:
-    if op not in OPERATIONS:
-        raise S2SimError(f"{label!r} is to be combined by {op!r}; known: {', '.join(OPERATIONS)}")
 
 
 def _flat(payload: Contribution, label: str) -> NDArray[Any]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar, Unpack
 
 from s2sim.errors import S2SimError
+from s2sim.reducers.group.checks import check_member, check_one_each, check_operation
 from s2sim.reducers.group.collective import Collective, Heading, begin
-from s2sim.reducers.group.combine import OPERATIONS
 from s2sim.reducers.scripts.script import AwaitGradient, Call, HostSync, Post, Step, Wait, Work
 
 if TYPE_CHECKING:
@@ -141,18 +141,21 @@ class Member:
     shared: int = 0
 
     def all_reduce(self, payload: Contribution, op: str = "sum", **how: Unpack[How]) -> Handle:
-        return self._post(Heading("all_reduce", _known(op, how), **how), {0: payload})
+        check_operation(op, how["label"])
+        return self._post(Heading("all_reduce", op, **how), {0: payload})
 
     def reduce(self, payload: Contribution, op: str = "sum", *, root: int, **how: Unpack[How]) -> Handle:
-        self._check_member(root, f"the root of {how['label']!r}")
-        return self._post(Heading("reduce", _known(op, how), root=root, **how), {0: payload})
+        check_member(self, root, f"the root of {how['label']!r}")
+        check_operation(op, how["label"])
+        return self._post(Heading("reduce", op, root=root, **how), {0: payload})
 
     def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", **how: Unpack[How]) -> Handle:
-        self._check_one_each(payloads, how["label"])
-        return self._post(Heading("reduce_scatter", _known(op, how), **how), dict(enumerate(payloads)))
+        check_one_each(self, payloads, how["label"])
+        check_operation(op, how["label"])
+        return self._post(Heading("reduce_scatter", op, **how), dict(enumerate(payloads)))
 
     def broadcast(self, payload: Contribution | None, *, root: int, **how: Unpack[How]) -> Handle:
-        self._check_member(root, f"the root of {how['label']!r}")
+        check_member(self, root, f"the root of {how['label']!r}")
         own: dict[int, Contribution] = {}
         if self.index == root:
             if payload is None:
@@ -164,12 +167,12 @@ class Member:
         return self._post(Heading("all_gather", "gather", **how), {0: payload})
 
     def all_to_all(self, payloads: Sequence[Contribution], **how: Unpack[How]) -> Handle:
-        self._check_one_each(payloads, how["label"])
+        check_one_each(self, payloads, how["label"])
         return self._post(Heading("all_to_all", "exchange", **how), dict(enumerate(payloads)))
 
     def exchange(self, payloads: Mapping[int, Contribution], **how: Unpack[How]) -> Handle:
         for peer in payloads:
-            self._check_member(peer, f"a peer in {how['label']!r}")
+            check_member(self, peer, f"a peer in {how['label']!r}")
         if self.index in payloads:
             raise S2SimError(f"rank {self.progress.rank} sends to itself in {how['label']!r}: leave that out")
         return self._post(Heading("all_to_all", "peers", **how), payloads)
@@ -177,7 +180,7 @@ class Member:
     def subgroup(self, ranks: Iterable[int]) -> Member:
         places = sorted(ranks)
         for place in places:
-            self._check_member(place, "a member of a group")
+            check_member(self, place, "a member of a group")
         if len(set(places)) < len(places):
             raise S2SimError(f"a group of the ranks {places} was asked for: name each once")
         if self.index not in places:
@@ -219,20 +222,3 @@ class Member:
         self.progress.posted.add(call)
         self.progress.script.append(Post(call))
         return Handle(((self, call),))
-
-    def _check_member(self, place: int, what: str) -> None:
-        if not 0 <= place < self.size:
-            raise S2SimError(f"rank {self.index} names rank {place} as {what}: there are {self.size}, from 0 on")
-
-    def _check_one_each(self, payloads: Sequence[Contribution], label: str) -> None:
-        if len(payloads) != self.size:
-            raise S2SimError(
-                f"rank {self.index} posts {label!r} with {len(payloads)} payloads: give one for each of {self.size} "
-                "ranks"
-            )
-
-
-def _known(op: str, how: How) -> str:
-    if op not in OPERATIONS:
-        raise S2SimError(f"{how['label']!r} is to be combined by {op!r}; known: {', '.join(OPERATIONS)}")
-    return op

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from s2sim.study.papers.claim import Claim, Table
@@ -58,6 +59,10 @@ def crossing(sends_less: Callable[[float], bool], low: float, high: float) -> fl
 _PRECISE = 0.01
 
 
+def _sends_less_than_pairs(ranks: int, density: float) -> bool:
+    return sent_bytes(f"topka2a:density={density:.6f}", ranks) < sent_bytes(f"topk:density={density:.6f}", ranks)
+
+
 def _thresholds(effort: Effort, progress: Progress) -> Part:
     """Return between which densities it sends the fewest bytes, by counting those of real messages."""
     counts = [ranks for ranks in PUBLISHED_LEAST if not effort.quick or ranks <= 32]
@@ -66,9 +71,7 @@ def _thresholds(effort: Effort, progress: Progress) -> Part:
     for ranks in counts:
         published = PUBLISHED_LEAST[ranks]
         least[ranks] = crossing(
-            lambda density, ranks=ranks: (  # type: ignore[misc]
-                sent_bytes(f"topka2a:density={density:.6f}", ranks) < sent_bytes(f"topk:density={density:.6f}", ranks)
-            ),
+            partial(_sends_less_than_pairs, ranks),
             published / 2,
             2 * published,
         )
