@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from s2sim.bridge.processes.launch import Place, run_job
 from s2sim.bridge.processes.own_network import own_loopback
 from s2sim.cli.bridge import _CHECK

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from s2sim.bridge.processes.launch import Place, run_job
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense

@@ -411,10 +411,12 @@ def post(group, kind, root, sizes, label):
     if kind == "reduce_scatter":
         return group.reduce_scatter([np.zeros(size, np.float32) for size in sizes[0]], label=label)
     if kind == "all_to_all":
-        return group.all_to_all(own, label=label)
+        return group.all_to_all(own, label=label, unequal=True)
     if kind == "exchange":
         return group.exchange({to: part for to, part in enumerate(own) if to != group.index and to % 2}, label=label)
-    return getattr(group, kind)(own[0] if kind == "all_gather" else one, label=label)
+    if kind == "all_gather":
+        return group.all_gather(own[0], label=label, unequal=True)
+    return group.all_reduce(one, label=label)
 
 
 @pytest.mark.parametrize("library", ["ideal", "nccl", "gloo", "mpi"])

@@ -43,7 +43,10 @@ def test_a_name_that_is_taken_or_unknown(apart):
 @pytest.mark.parametrize(
     ("right", "lacking"),
     [
-        (["--reuid", "65534", "--clear-groups"], "CAP_NET_ADMIN and CAP_SYS_ADMIN"),
+        (
+            ["--bounding-set", "-net_admin,-sys_admin", "--inh-caps", "-net_admin,-sys_admin"],
+            "CAP_NET_ADMIN and CAP_SYS_ADMIN",
+        ),
         (["--bounding-set", "-net_admin", "--inh-caps", "-net_admin"], "CAP_NET_ADMIN"),
     ],
 )

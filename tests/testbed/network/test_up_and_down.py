@@ -135,9 +135,13 @@ def test_a_process_inside_does_not_remove_what_it_stands_on(apart):
     assert len(apart.namespaces()) == 3
 
 
-@pytest.mark.parametrize("ending", ["raise ValueError", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"])
+# In the background of a shell without job control, processes begin with Ctrl-C ignored.
+INTERRUPT = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.raise_signal(signal.SIGINT)"
+
+
+@pytest.mark.parametrize("ending", ["raise ValueError", INTERRUPT])
 def test_a_temporary_testbed_goes_however_its_block_ends(apart, ending):
-    program = f"{BUILD}{FOUND}\nwith temporary(Layout('a', 2, 2)):\n    print(found())\n    {ending}"
+    program = f"import signal\n{BUILD}{FOUND}\nwith temporary(Layout('a', 2, 2)):\n    print(found())\n    {ending}"
     done = apart.run(sys.executable, "-c", program)
     assert done.returncode != 0
     assert done.stdout.splitlines()[1].startswith("(Layout(name='a', workers=2, nodes=2,")
