@@ -23,7 +23,7 @@ def rows_of(spec: RunSpec, progress: Progress) -> dict[str, Row]:
 def milliseconds(seconds: float) -> str:
     """Return a time in milliseconds.
 
-    >>> milliseconds(0.07415)
+    >>> milliseconds(0.0742)
     '74.2 ms'
     """
     return f"{1e3 * seconds:.1f} ms"

@@ -45,9 +45,9 @@ def sent_bytes(reducer: str, ranks: int) -> int:
 
 
 def crossing(sends_less: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the density from which on something holds that does not at ``low``, and does at ``high``.
+    """Return the density, to 1 %, from which on something holds that does not at ``low``, and does at ``high``.
 
-    >>> round(crossing(lambda density: density > 0.25, 0.0, 1.0), 3)
+    >>> round(crossing(lambda density: density > 0.25, 0.0, 1.0), 2)
     0.25
     """
     while high - low > _PRECISE * high:
