@@ -25,6 +25,16 @@ def holds(condition: bool) -> Judged:
     return "reproduced" if condition else "not reproduced"
 
 
+def holds_throughout(conditions: Iterable[bool]) -> Judged:
+    """Return the judgement on a claim whose rule is met or not with each value that something unknown may have.
+
+    >>> holds_throughout([True, True]), holds_throughout([False, False]), holds_throughout([True, False])
+    ('reproduced', 'not reproduced', 'not testable')
+    """
+    found = set(conditions)
+    return "not testable" if len(found) > 1 else holds(True in found)
+
+
 def within(ours: float, published: float, share: float = SHARE) -> Judged:
     """Return the judgement by `WITHIN`.
 
