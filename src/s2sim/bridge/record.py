@@ -76,7 +76,7 @@ def _train(
         captured = []
         for rank in range(workers):
             task.module.zero_grad(set_to_none=True)
-            task.loss(step, rank).backward()  # type: ignore[no-untyped-call,unused-ignore]  # annotated in some versions of PyTorch only
+            torch.autograd.backward(task.loss(step, rank))
             gradients = {
                 name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 for name, parameter in parameters.items()

@@ -66,9 +66,11 @@ class CommonModel:
 
 def backward(task: Task, step: int, rank: int) -> float:
     """Leave the gradient of a rank's mini-batch at the current weights; return its loss."""
+    import torch
+
     task.module.zero_grad(set_to_none=True)
     loss = task.loss(step, rank)
-    loss.backward()  # type: ignore[no-untyped-call,unused-ignore]  # annotated in some versions of PyTorch only
+    torch.autograd.backward(loss)
     return float(loss.detach())
 
 
