@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from s2sim.registry import Registry
 
-_ENTRIES = "s2sim.study.papers.entries"
-
 PAPERS = Registry(
     "paper",
     "s2sim.papers",
     {
-        "s2-reducer": f"{_ENTRIES}.s2_reducer.paper:PAPER",
-        "does-it-pay": f"{_ENTRIES}.does_it_pay:PAPER",
-        "deepreduce": f"{_ENTRIES}.deepreduce:PAPER",
-        "dgc": f"{_ENTRIES}.dgc:PAPER",
-        "gtopk": f"{_ENTRIES}.gtopk:PAPER",
-        "ok-topk": f"{_ENTRIES}.ok_topk:PAPER",
-        "omnireduce": f"{_ENTRIES}.omnireduce:PAPER",
-        "powersgd": f"{_ENTRIES}.powersgd:PAPER",
-        "random-block": f"{_ENTRIES}.random_block:PAPER",
-        "sbc": f"{_ENTRIES}.sbc:PAPER",
-        "spardl": f"{_ENTRIES}.spardl:PAPER",
-        "topka2a": f"{_ENTRIES}.topka2a:PAPER",
+        "s2-reducer": "s2sim.study.papers.entries.s2_reducer.paper:PAPER",
+        "does-it-pay": "s2sim.study.papers.entries.does_it_pay:PAPER",
+        "deepreduce": "s2sim.study.papers.entries.deepreduce:PAPER",
+        "dgc": "s2sim.study.papers.entries.dgc:PAPER",
+        "gtopk": "s2sim.study.papers.entries.gtopk:PAPER",
+        "ok-topk": "s2sim.study.papers.entries.ok_topk:PAPER",
+        "omnireduce": "s2sim.study.papers.entries.omnireduce:PAPER",
+        "powersgd": "s2sim.study.papers.entries.powersgd:PAPER",
+        "random-block": "s2sim.study.papers.entries.random_block:PAPER",
+        "sbc": "s2sim.study.papers.entries.sbc:PAPER",
+        "spardl": "s2sim.study.papers.entries.spardl:PAPER",
+        "topka2a": "s2sim.study.papers.entries.topka2a:PAPER",
     },
 )
 """Names, and the `Paper` that each stands for."""

@@ -10,18 +10,16 @@ from s2sim.registry import Registry
 if TYPE_CHECKING:
     from s2sim.replay.iteration.disciplines.discipline import Discipline
 
-_HERE = "s2sim.replay.iteration.disciplines"
-
 DISCIPLINES = Registry(
     "discipline",
     "s2sim.disciplines",
     {
-        "after-backward": f"{_HERE}.after_backward:AfterBackward",
-        "per-tensor": f"{_HERE}.per_tensor:PerTensor",
-        "ddp": f"{_HERE}.ddp:Ddp",
-        "mg-wfbp": f"{_HERE}.mg_wfbp:MgWfbp",
-        "topka2a": f"{_HERE}.topka2a:TopKA2A",
-        "two-priorities": f"{_HERE}.two_priorities:TwoPriorities",
+        "after-backward": "s2sim.replay.iteration.disciplines.after_backward:AfterBackward",
+        "per-tensor": "s2sim.replay.iteration.disciplines.per_tensor:PerTensor",
+        "ddp": "s2sim.replay.iteration.disciplines.ddp:Ddp",
+        "mg-wfbp": "s2sim.replay.iteration.disciplines.mg_wfbp:MgWfbp",
+        "topka2a": "s2sim.replay.iteration.disciplines.topka2a:TopKA2A",
+        "two-priorities": "s2sim.replay.iteration.disciplines.two_priorities:TwoPriorities",
     },
 )
 
