@@ -7,15 +7,13 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from s2sim.study.validate.harness import none_if_empty
+
 LARGE_BYTES = 2**20
 """Powers of two from here on are large: rates decide them; latencies decide smaller ones."""
 
 _MOST = 2**24
 _MOST_CHANNELS = 2**10
-
-
-def _none_if_empty(value: Any) -> Any:
-    return None if value == "" else value
 
 
 def _split(value: Any) -> Any:
@@ -66,12 +64,12 @@ class Machine:
     system: _Word
     launch: _Word
     algorithm: _Word
-    nvlink_domain_gpus: Annotated[Annotated[int, Field(ge=0, le=_MOST)] | None, BeforeValidator(_none_if_empty)]
+    nvlink_domain_gpus: Annotated[Annotated[int, Field(ge=0, le=_MOST)] | None, BeforeValidator(none_if_empty)]
     transport: _Word
     doubt: str
     protocol: _Word = ""
     nccl_version: str = ""
-    min_channels: Annotated[Annotated[int, Field(ge=1, le=_MOST_CHANNELS)] | None, BeforeValidator(_none_if_empty)] = (
+    min_channels: Annotated[Annotated[int, Field(ge=1, le=_MOST_CHANNELS)] | None, BeforeValidator(none_if_empty)] = (
         None
     )
     path: _Word = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,14 +87,7 @@ def parameters_of(fits: Fits) -> tuple[Parameter, ...]:
         drift = Drift(min(without.values()), max(without.values()), without) if without else None
         found.append(
             Parameter(
-                name=constant.name,
-                library=constant.library,
-                value=constant.value,
-                unit=constant.unit or "share",
-                kind=constant.kind,
-                source=constant.source,
-                prior=constant.prior,
-                prior_source=constant.prior_source,
+                **asdict(constant),
                 refitted=float(constant.value * np.exp(fits.whole[number])),
                 fitted_on=sources,
                 curves=len({point.curve for point in telling}),

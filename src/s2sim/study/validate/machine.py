@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from s2sim.collectives.timing.ways import Ways
 from s2sim.study.validate.board import RACK, Board, board_of, links_inside
 from s2sim.study.validate.not_predicted import NotPredictedError
+from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.quantity import Quantity
 from s2sim.topology.files.read import shape_of
 
 if TYPE_CHECKING:
     from s2sim.study.validate.curve import Machine
+    from s2sim.topology.cluster import Cluster
     from s2sim.topology.files.links import GpuLinks, LinkCatalogue
     from s2sim.topology.shape import ClusterShape
 
@@ -57,6 +60,23 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
         *_network(machine, gpus, nics, gpus * rack_nodes, _path(machine, gpu), catalogue),
     ]
     return shape_of({field.field: field for field in fields}, Path(machine.id))
+
+
+class MachineClusters:
+    """Clusters of machines by the hardware catalogue, built once for those that differ in nothing but their name."""
+
+    def __init__(self, catalogue: LinkCatalogue) -> None:
+        self._catalogue = catalogue
+        self._built: dict[object, tuple[Cluster, Ways]] = {}
+
+    def of(self, machine: Machine) -> tuple[Cluster, Ways]:
+        """Return the cluster of a machine and its routes; `NotPredictedError` where something is not known."""
+        shape = shape_of_machine(machine, self._catalogue)
+        key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), machine.ranks
+        if key not in self._built:
+            cluster = build_cluster(shape, machine.ranks)
+            self._built[key] = cluster, Ways(cluster)
+        return self._built[key]
 
 
 def _rack_nodes(machine: Machine, board: Board | None) -> int:

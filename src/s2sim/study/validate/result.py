@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from s2sim.study.fidelity.constants import MeasuredConstant
 from s2sim.study.json_form import LEFT_OUT, key
 from s2sim.study.result_form import ResultForm
 
@@ -170,39 +171,19 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """A fitted constant of a library.
+class Parameter(MeasuredConstant):
+    """A measured constant as it is fitted to these curves and the public ones.
 
     Attributes
     ----------
-    name, library : str
-        Its name in the library's file.
-    value : float
-        What is shipped and was predicted with.
-    unit : str
-        ``s``, ``B/s`` or ``share``.
-    kind, source : str
-        Where that comes from.
-    prior : float
-        What fits pull it to, for which ``prior_source`` says why.
     refitted : float
-        What fits best now: to these curves, and to the public ones.
-    fitted_on : tuple of str
-        Sources that tell it.
-    curves : int
-        Their curves that do.
+        The value that fits best.
+    fitted_on, curves : tuple of str, int
+        Sources that it depends on, and how many of their curves do.
     drift : Drift or None
-        Fitted without one of them; None where nothing tells it.
+        Fitted without one of them; None where nothing depends on it.
     """
 
-    name: str
-    library: str
-    value: float
-    unit: str
-    kind: str
-    source: str
-    prior: float
-    prior_source: str
     refitted: float
     fitted_on: tuple[str, ...]
     curves: int
