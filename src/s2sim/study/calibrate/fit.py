@@ -40,26 +40,19 @@ _MEDIAN_TO_DEVIATION = 1.4826
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """Constants of a library for one machine.
+    """Constants of a library for one machine, n of them, fitted to m samples.
 
     Attributes
     ----------
-    samples : tuple of Sample
-        What they were fitted to, m of them: all that take time in simulation.
-    constants : tuple of Tellable
-        Which, n of them.
-    logs : float64 array, shape (n,)
+    logs, covariance : float64 arrays, shapes (n,) and (n, n)
         Logarithms of how many times as large as shipped they are.
-    covariance : float64 array, shape (n, n)
-        Of these logarithms.
     told : bool array, shape (n,)
-        Which of them the samples tell: the others are as shipped.
+        Which of them the samples depend on: the others are as shipped.
     own : Own
-        Those that the samples tell, as a file has them.
-    before_s, after_s : float64 array, shape (m,)
-        Predicted seconds of every sample, with the shipped constants and with these.
-    held_out_s : float64 array, shape (m,)
-        Of every sample with constants that were fitted without it; NaN where all are of one size.
+        These, as a library's file has them.
+    before_s, after_s, held_out_s : float64 arrays, shape (m,)
+        Predicted seconds of every sample with the shipped constants, with these, and with constants fitted without
+        its size; NaN where all are of one size.
     """
 
     samples: tuple[Sample, ...]

@@ -31,13 +31,7 @@ _MOST_SIZE_BYTES, _MOST_S = 2**46, 1e6
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What ran: equal ones are predicted alike.
-
-    Attributes
-    ----------
-    one_process : bool
-        Whether one process launched on all GPUs of its node.
-    """
+    """What ran: equal ones are predicted alike. In one process all GPUs of a node are launched one after the other."""
 
     kind: Kind
     workers: int
@@ -66,18 +60,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What some logs measured.
+    """Samples of some logs in their order, the libraries that these name, and what was left out or assumed.
 
-    Attributes
-    ----------
-    samples : tuple of Sample
-        In the order of the logs.
-    origins : tuple of str
-        Of each log its name, the SHA-256 of its bytes, and the lines of its tables.
-    versions : tuple of str
-        Libraries that the logs name.
-    notes : tuple of str
-        What was left out, and what was taken for granted.
+    ``origins`` has of each log its name, the SHA-256 of its bytes, and the lines of its tables.
     """
 
     samples: tuple[Sample, ...]

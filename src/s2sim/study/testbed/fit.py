@@ -44,20 +44,9 @@ _SPREADS = {
 
 @dataclass(frozen=True, slots=True)
 class SettingFit:
-    """Constants that one setting tells.
+    """Constants fitted to ``rows``, the collectives of one setting; ``own`` has them as a library's file does.
 
-    Attributes
-    ----------
-    setting : Setting
-        Which.
-    constants : tuple of FittedConstant
-        With the shipped value of each, and between what it lies.
-    own : Own
-        The same as a library's file has them.
-    rows : tuple of Timed
-        What they were fitted to.
-    before, after : float
-        Median of |ln(predicted/measured)| of these rows, with the shipped constants and with the fitted ones.
+    ``before`` and ``after`` are medians of |ln(predicted/measured)|, with the shipped constants and with these.
     """
 
     setting: Setting

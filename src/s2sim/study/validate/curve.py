@@ -30,22 +30,9 @@ _Known = Annotated[_Word, Field(min_length=1)]
 class Machine:
     """One row of an index: a machine as its metadata say, and the collective that ran on it.
 
-    Columns that are not named here are for people and are left alone. An empty text means not known.
-
-    Attributes
-    ----------
-    id : str
-        Name of the curve and of its file.
-    system : str
-        Whose voice it is: curves of one source share it. The curve itself where it is not known.
-    nic_rate_gbps : float
-        Of each interface, Gbit/s.
-    nvlink_domain_gpus : int or None
-        GPUs of the hardware in one NVLink domain; None where it is not known.
-    protocol, min_channels
-        What the library was told to take; an empty text and None where it chose.
-    doubt : str
-        Why its numbers cannot follow from this row.
+    Columns that are not named here are ignored; an empty text means not known. Curves of one ``system`` count as one
+    source. ``protocol`` and ``min_channels`` are what the library was set to; ``doubt`` says why times cannot follow
+    from this row.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}

@@ -28,20 +28,9 @@ _SOURCES_OF_A_CLASS = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fits:
-    """Constants fitted to all points, and to all but those of each source.
+    """Constants fitted to all points (``whole``), and to all but those of each source (``without``).
 
-    Attributes
-    ----------
-    model : TermModel
-        The points.
-    constants : tuple of MeasuredConstant
-        What was fitted, n of them.
-    rules : FitRules
-        What fits hold to.
-    whole : float64 array, shape (n,)
-        Logarithms of how many times as large as shipped they are, fitted to all points.
-    without : dict of str to float64 array of shape (n,)
-        The same without each source.
+    Both are float64 arrays of shape (n,): logarithms of how many times as large as shipped the n ``constants`` are.
     """
 
     model: TermModel

@@ -42,22 +42,18 @@ streams; 0.14 ms for a few kilobytes over NVLink (vineeths96/Gradient-Compressio
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """How a published reducer stands for one of the registry.
+    """How a published reducer is represented by one of the registry.
 
     Attributes
     ----------
     template : str
-        Option string of the registry's reducer, in which density, rank or bits of the row have their places.
-    operations : int
-        Of encode, feedback and decode together on each tensor, or on the whole gradient where that is one buffer.
+        Option string, with fields for the density, rank or bits of the row.
+    operations, operations_a_column : int
+        Of encode, feedback and decode on each tensor, and more for each column of a low-rank approximation.
     one_stream : bool
-        Whether codec and collectives share a stream of the GPU, so that neither runs beside the other.
+        Whether codec and collectives share a stream of the GPU.
     encode_passes, decode_passes : float or None
         Passes over the float32 values; None where they are those of the registry's reducer.
-    operations_a_column : int
-        More of them for each column of a low-rank approximation.
-    origin : str
-        What that was read from.
     """
 
     template: str

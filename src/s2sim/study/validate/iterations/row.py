@@ -30,22 +30,9 @@ _Ms = Annotated[Annotated[float, Field(ge=0, le=_MOST_MS, allow_inf_nan=False)] 
 class IterationRow:
     """One row of ``iterations.csv``, times in milliseconds; None and an empty text mean not known.
 
-    Columns that are not named here are for people and are left alone.
-
-    Attributes
-    ----------
-    source : str
-        Whose voice it is.
-    workers, gpus_per_node, nodes : int
-        GPUs that took part, and where they are.
-    nic_rate_gbps : float or None
-        Of a node's one interface, Gbit/s.
-    overlap_kind : str
-        ``none``, ``wfbp``, ``mg-wfbp``, ``ddp``, ``bytescheduler`` or ``unknown``.
-    reducer, reducer_params : str
-        As the source calls it, and ``key=value;key=value`` or other words.
-    dense_pair : str
-        The dense row of the same set-up.
+    Columns that are not named here are ignored. ``nic_rate_gbps`` is that of a node's one interface. ``overlap_kind``
+    is ``none``, ``wfbp``, ``mg-wfbp``, ``ddp``, ``bytescheduler`` or ``unknown``; ``reducer_params`` is
+    ``key=value;key=value`` or other words; ``dense_pair`` is the id of the dense row of the same set-up.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
