@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,13 +84,7 @@ class Local:
     to_gpu_bytes: int = 0
 
     def __add__(self, other: Local) -> Local:
-        return Local(
-            self.gpu_bytes + other.gpu_bytes,
-            self.kernels + other.kernels,
-            self.host_syncs + other.host_syncs,
-            self.to_host_bytes + other.to_host_bytes,
-            self.to_gpu_bytes + other.to_gpu_bytes,
-        )
+        return Local(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
