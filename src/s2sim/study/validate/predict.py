@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.errors import S2SimError
 from s2sim.study.fidelity.contender import contender_of
 from s2sim.study.fidelity.run_class import run_class
 from s2sim.study.validate.asked import algorithm_of, demand_of, kind_of, messages_in_a_row
 from s2sim.study.validate.library import library_of
 from s2sim.study.validate.machine import MachineClusters
-from s2sim.study.validate.not_predicted import NotPredictedError
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -41,24 +39,18 @@ class Predictor:
         self._clusters = MachineClusters(catalogue)
 
     def times_s(self, machine: Machine, sizes_bytes: Sequence[int]) -> list[float]:
-        """Return the predicted time of each size in seconds; `NotPredictedError` says why there is none."""
+        """Return the predicted time of each size in seconds; `S2SimError` says why there is none."""
         in_a_row = messages_in_a_row(machine)
-        try:
-            timer, demands = self._asked(machine, sizes_bytes)
-            return [timer.time(demand).duration_ps / in_a_row / PS_PER_S for demand in demands]
-        except S2SimError as error:
-            raise NotPredictedError(str(error)) from None
+        timer, demands = self._asked(machine, sizes_bytes)
+        return [timer.time(demand).duration_ps / in_a_row / PS_PER_S for demand in demands]
 
     def contenders(self, machine: Machine, sizes_bytes: Sequence[int]) -> list[tuple[Contender, ...]]:
         """Return for each size what may be fastest with other constants, told by these; the first is fastest now."""
         in_a_row = messages_in_a_row(machine)
-        try:
-            timer, demands = self._asked(machine, sizes_bytes)
-            found = [timer.contenders(demand, _MAY_WIN) for demand in demands]
-            library = getattr(timer.profile, "library", "")
-            return [tuple(contender_of(timed, timer.cluster, library, in_a_row) for timed in each) for each in found]
-        except S2SimError as error:
-            raise NotPredictedError(str(error)) from None
+        timer, demands = self._asked(machine, sizes_bytes)
+        found = [timer.contenders(demand, _MAY_WIN) for demand in demands]
+        library = getattr(timer.profile, "library", "")
+        return [tuple(contender_of(timed, timer.cluster, library, in_a_row) for timed in each) for each in found]
 
     def run_class(self, machine: Machine) -> RunClass | None:
         """Return what a machine's collective has in common with others."""

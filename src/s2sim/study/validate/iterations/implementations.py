@@ -11,10 +11,9 @@ from dataclasses import dataclass, fields
 from math import isfinite, nan
 from typing import TYPE_CHECKING
 
-from s2sim.errors import nearest
+from s2sim.errors import S2SimError, nearest
 from s2sim.reducers.registry import REDUCERS, reducer_names, resolved_options
 from s2sim.study.validate.iterations.row import params_of
-from s2sim.study.validate.not_predicted import NotPredictedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +65,7 @@ class Implementation:
 
 
 def implementation_of(row: IterationRow) -> Implementation:
-    """Return what stands for a row's reducer; `NotPredictedError` where nothing does.
+    """Return what stands for a row's reducer; `S2SimError` where nothing does.
 
     What no code was read of is the registry's reducer of that name, with as many operations as others of its kind. A
     name with something behind it stands for the longest that it begins with.
@@ -79,7 +78,7 @@ def implementation_of(row: IterationRow) -> Implementation:
     if begins:
         return found[max(begins, key=len)]
     known = [*IMPLEMENTATIONS, *reducer_names()]
-    raise NotPredictedError(f"the reducer {row.reducer!r} has no counterpart{nearest(row.reducer, known)}")
+    raise S2SimError(f"the reducer {row.reducer!r} has no counterpart{nearest(row.reducer, known)}")
 
 
 def _plain(name: str) -> str:
@@ -130,14 +129,14 @@ def _density(params: Mapping[str, str], elements: int) -> float:
     if number > 1 and not params[given].endswith("%"):
         number = number / elements if given == "k" else 1 / number
     if not 0 < number <= 1:
-        raise NotPredictedError(f"reducer_params keep a share of {number:.3g} of the elements")
+        raise S2SimError(f"reducer_params keep a share of {number:.3g} of the elements")
     return number
 
 
 def _rank(params: Mapping[str, str]) -> int:
     rank = _number(params.get("rank", "2"))
     if rank != int(rank) or not 1 <= rank <= _MOST_COLUMNS:
-        raise NotPredictedError(f"reducer_params: {rank:g} is no rank of a matrix")
+        raise S2SimError(f"reducer_params: {rank:g} is no rank of a matrix")
     return int(rank)
 
 
@@ -152,7 +151,7 @@ def _number(text: str) -> float:
     except ValueError:
         value = nan
     if not isfinite(value):
-        raise NotPredictedError(f"reducer_params: {text[:40]!r} is not a number")
+        raise S2SimError(f"reducer_params: {text[:40]!r} is not a number")
     return value
 
 

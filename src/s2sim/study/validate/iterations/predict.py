@@ -24,7 +24,6 @@ from s2sim.study.validate.iterations.implementations import (
 from s2sim.study.validate.iterations.machine import machine_of
 from s2sim.study.validate.iterations.tensors import compute_of, profile_of
 from s2sim.study.validate.machine import MachineClusters
-from s2sim.study.validate.not_predicted import NotPredictedError
 from s2sim.topology.files.hardware import load_gpu
 from s2sim.units import PS_PER_S
 
@@ -66,13 +65,7 @@ class IterationPredictor:
         self._timers: dict[tuple[int, str], Timer] = {}
 
     def predict(self, row: IterationRow) -> Prediction:
-        """Return the prediction of a row; `NotPredictedError` says why there is none."""
-        try:
-            return self._predict(row)
-        except S2SimError as error:
-            raise NotPredictedError(str(error)) from None
-
-    def _predict(self, row: IterationRow) -> Prediction:
+        """Return the prediction of a row; `S2SimError` says why there is none."""
         library = choose_library(f"{_GLOO}:timing=measured") if _GLOO in row.notes.lower() else _NCCL
         timer, gpu_name = self._cluster(row, library)
         profile = profile_of(row, gpu_name)
@@ -125,7 +118,7 @@ class IterationPredictor:
         cluster, ways = self._clusters.of(machine)
         name = self._catalogue.gpu_name(machine.gpu_model)
         if name is None:
-            raise NotPredictedError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
+            raise S2SimError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
         key = id(cluster), library.name
         if key not in self._timers:
             self._timers[key] = Timer(cluster, AUTO, ways, library.profile)
