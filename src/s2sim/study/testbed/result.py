@@ -7,14 +7,13 @@ from math import inf, isfinite, log
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from s2sim.study.collective.against_result import LARGE_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from s2sim.study.calibrate.result import FittedConstant
     from s2sim.testbed.measured_folder import Kind
-
-LARGE_BYTES = 1 << 20
-"""From here on sizes are large: 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)

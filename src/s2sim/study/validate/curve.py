@@ -7,10 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from s2sim.study.collective.against_result import LARGE_BYTES
 from s2sim.study.validate.harness import none_if_empty
-
-LARGE_BYTES = 2**20
-"""Powers of two from here on are large: rates decide them; latencies decide smaller ones."""
 
 _MOST = 2**24
 _MOST_CHANNELS = 2**10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimError
@@ -70,10 +70,7 @@ def _predicted(measured: Measured, predictor: IterationPredictor) -> IterationEr
         predicted=True,
         reason=contradiction or None,
         scored=not contradiction,
-        ran_as=found.ran_as,
-        iteration_s=found.iteration_s,
-        communication_s=found.communication_s,
-        codec_s=found.codec_s,
+        **asdict(found),
     )
 
 
