@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import S2SimError
 from s2sim.study.fidelity.told import ToldPoint
@@ -66,6 +66,7 @@ def _errors_of(curve: Curve, predictor: Predictor, *, tell: bool) -> tuple[Curve
 def unpredicted(curve: Curve, reason: str) -> CurveErrors:
     """Return a curve that is not predicted, and why."""
     machine = curve.machine
+    as_its_row: dict[str, Any] = {name: getattr(machine, name, "") for name in _AS_ITS_ROW}
     return CurveErrors(
         id=curve.id,
         source=machine.source if machine else curve.id,
@@ -74,6 +75,6 @@ def unpredicted(curve: Curve, reason: str) -> CurveErrors:
         doubt=(machine.doubt or None) if machine else None,
         predicted=False,
         reason=reason,
-        **{name: getattr(machine, name, "") for name in _AS_ITS_ROW},
+        **as_its_row,
         n_points=len(resampled(curve.points, machine.outlier_sizes_bytes if machine else ())),
     )
