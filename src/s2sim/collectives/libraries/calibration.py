@@ -28,26 +28,10 @@ _FITTED = "fitted"
 class FittedRange:
     """What constants were fitted to.
 
-    Attributes
-    ----------
-    topology : str
-        The machine, as it was asked for, with its overrides.
-    collectives : tuple of str
-        What ran.
-    workers, nodes : tuple of int
-        Ranks that ran, and nodes of them, the numbers that there were.
-    smallest_bytes, largest_bytes : int
-        Sizes as nccl-tests counts them.
-    points : int
-        Measured sizes.
-    median_error_before, median_error_after : float
-        Medians of |ln(predicted/measured)|, with the shipped constants and with the fitted ones.
-    versions : tuple of str
-        Libraries that the logs name.
-    logs : tuple of str
-        Each log's name, the SHA-256 of its bytes, and the lines of its tables.
-    median_error_held_out : float or None
-        That of each point with constants that were fitted without it; None where there is one size.
+    ``topology`` includes its overrides; ``workers`` and ``nodes`` are all numbers that ran; sizes are as nccl-tests
+    counts them, and ``points`` how many there are. Errors are medians of |ln(predicted/measured)| with the shipped
+    constants, with the fitted ones, and with those fitted without each point. ``logs`` has each log's name, SHA-256
+    and lines of tables.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
@@ -68,19 +52,7 @@ class FittedRange:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Constants of a library as a file of the user states them.
-
-    Attributes
-    ----------
-    path : str
-        The file, as it was named.
-    base : str
-        The library whose other constants hold.
-    own : Own
-        Constants by name, in place of that library's.
-    fitted : FittedRange
-        What they were fitted to.
-    """
+    """Constants of a user's file, in place of those of its ``base`` library, and what they were fitted to."""
 
     path: str
     base: str

@@ -22,20 +22,18 @@ Own: TypeAlias = tuple[tuple[str, "str | float"], ...]
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One way to send.
+    """One protocol.
 
     Attributes
     ----------
     share : float
         Data in a byte that is sent.
     limit_Bps, network_limit_Bps : float
-        Most that one rank sends so, data and the rest, and between nodes; infinite where nothing limits it.
-    inside_ps : tuple of (str, int)
-        Picoseconds of a hop over each kind of link inside a node.
-    between_ps : int
-        Picoseconds of a hop between nodes beside those of the network.
+        Most that one rank sends, data and flags, and between nodes; infinite where nothing limits it.
+    inside_ps, between_ps : tuple of (str, int), int
+        Picoseconds of a hop over each kind of link inside a node, and between nodes beside those of the network.
     direct : bool
-        Whether it needs NVLink inside nodes, and between nodes a way from GPU to interface past no processor.
+        Whether it needs NVLink inside nodes, and between nodes a path from GPU to interface without a processor.
     messages_bytes : float
         Largest message that is sent so where collectives are made of sends and receives; infinite for any.
     part_bytes : float
@@ -83,19 +81,17 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """GPUs that a library treats alike.
+    """GPUs that a library treats alike, by their names in the catalogue.
 
     Attributes
     ----------
-    gpus : tuple of str
-        Their names in the catalogue.
     switched : Switched or None
         What NVSwitches between them reach; None where none reduces.
     channel_Bps : tuple of (str, float)
         Most data a second that one channel over several nodes reduces, as bus bandwidth, by algorithm and protocol
         (``tree-Simple``), with ``-two-nodes`` where that differs.
     channels : int
-        How many channels a buffer that is large enough has between GPUs that NVLink joins.
+        How many channels a large buffer has between GPUs that NVLink joins.
     """
 
     name: str
@@ -107,32 +103,24 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """All of one library.
+    """All of one library, times in picoseconds.
 
     Attributes
     ----------
-    launch_ps, launch_gpu_ps, launch_channel_ps : int
-        Picoseconds of a launch, and what a process takes that launches on several GPUs, for each of them and for each
-        channel on one.
+    launch_gpu_ps, launch_channel_ps : int
+        Of a process that launches on several GPUs, for each of them and for each channel on one.
     peer_inside_ps, peer_between_ps : int
-        Picoseconds of each rank that one sends to or receives from where collectives are made of sends and receives, of
-        its node and of another.
-    protocols : tuple of Protocol
-        The ways in which it can send.
+        Of each peer of a rank where collectives are made of sends and receives, in its node and in another.
     shares : tuple of (str, float)
         Share of the rate of a link inside a node that data reaches.
-    generations : tuple of Generation
-        What depends on the GPUs.
     in_network_ps, in_network_channels, in_network_stages : int
-        Picoseconds that a reduction in a switch takes beside its bytes, how many run side by side, and how many stages
-        each chunk goes through inside a node.
+        Latency of a reduction in a switch, how many run at once, and how many stages each chunk passes inside a
+        node.
     networks, paths : tuple of (str, Way)
         Transports, and ways between GPU and network interface.
     since : tuple of (str, tuple of int)
-        Version that brought what not every version has: algorithms, protocols, and ``messages`` for small messages that
-        have another protocol than large ones.
-    quantities : tuple of Quantity
-        Every value with its origin.
+        First version with an algorithm or protocol; ``messages``: small messages have another protocol than large
+        ones.
     """
 
     name: str

@@ -28,15 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BetweenNodes:
-    """What a hop between nodes takes by the network of a node and the way to it.
-
-    Attributes
-    ----------
-    transport, path : str
-        Names of the network and of the way to it.
-    network, to_network : Way
-        Their constants.
-    """
+    """What a hop between nodes takes by the network of a node (``transport``) and the way to it (``path``)."""
 
     transport: str
     path: str

@@ -34,18 +34,13 @@ class Carrier:
 
     Attributes
     ----------
-    latency_ps : int
-        Picoseconds of every message beside the wire's.
+    latency_ps, rendezvous_ps : int
+        Picoseconds of every message beside the wire's, and of announcing one of ``eager_bytes`` or more.
     share : float
         Share of the rate that data reaches.
-    stream_Bps : float
-        Most that the messages of two ranks get; infinite where nothing limits them.
-    eager_bytes : float
-        Smaller messages are sent at once, and copied on their way; others are announced first.
-    copy_Bps : float
-        Bytes per second of those copies; infinite where they take no time.
-    rendezvous_ps : int
-        Picoseconds that announcing takes.
+    stream_Bps, copy_Bps : float
+        Most that the messages of two ranks get, and at what rate smaller messages than ``eager_bytes`` are copied;
+        infinite where nothing limits them.
     """
 
     latency_ps: int
@@ -58,33 +53,23 @@ class Carrier:
 
 @dataclass(frozen=True, slots=True)
 class HostConstants:
-    """All of one library.
+    """All of one library, times in picoseconds.
 
     Attributes
     ----------
-    call_ps : int
-        Picoseconds of a call before its first message.
-    add_Bps : float
-        Bytes per second that a process adds to those it has.
-    add_half_Bps : float
-        The same of sums in two bytes.
-    message_ps : int
-        Picoseconds of a processor that a message takes at both its ends, where nodes share processors.
-    packet_ps : int
-        Picoseconds of a processor that a packet takes, all that TCP hands over at once.
-    pass_Bps : float
-        Bytes per second that a processor passes from one process to another, where nodes share processors.
+    add_Bps, add_half_Bps : float
+        Bytes per second that a process adds to those it has, and the same of sums in two bytes.
+    message_ps, packet_ps, pass_Bps : int, int, float
+        Where nodes share processors: what a message takes at both its ends, and a packet (all that TCP hands over
+        at once); bytes per second that a processor passes from one process to another.
     overlap : float
-        How well wires and shared processors work at once: messages take the p-norm of both times. Of 1 they take both
-        one after the other, of infinity the longer one alone.
+        Exponent p: messages take the p-norm of the times of wires and shared processors; 1 is one after the other.
     segment_bytes : float
         Most that a piece of a ring has, whose algorithm cuts what ranks pass on into pieces; infinite for any.
     carriers : tuple of (str, Carrier)
         By transport; `INSIDE` inside nodes, `ANY` for those that are not named.
     algorithms : tuple of (str, tuple of str)
-        Option strings of what it has, by kind; what is not there is as libraries have it.
-    quantities : tuple of Quantity
-        Every value with its origin.
+        Option strings of what it has, by kind.
     """
 
     name: str

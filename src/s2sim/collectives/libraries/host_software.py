@@ -41,13 +41,7 @@ class HostSoftware(Profile):
     """Constants of a library: a message takes the latency of its network beside the wire's, and 1/share of its bytes.
 
     Small ones are copied on their way, larger ones announced first; what reduces adds what has come before it goes on.
-
-    Attributes
-    ----------
-    library : str
-        Whose constants, a file of ``libraries/``.
-    own : Own
-        Constants by name that hold in place of its own.
+    ``own`` constants hold in place of those of ``library``, a file of ``libraries/``.
     """
 
     library: str

@@ -26,16 +26,9 @@ class KeptPatterns:
         self._messages = 0
 
     def of(self, pattern: Pattern, told: Hashable, overheads: Callable[[], Overheads | None]) -> Pattern:
-        """Return a pattern with its overheads, which are asked for once; itself where there are none.
+        """Return a pattern with its overheads, which are computed once; itself where there are none.
 
-        Parameters
-        ----------
-        pattern : Pattern
-            With messages.
-        told : hashable
-            On what its overheads depend beside it and its cluster, see `Profile.told_by`.
-        overheads : callable
-            Returns them.
+        They depend on ``told``, the pattern and the cluster alone, see `Profile.told_by`.
         """
         key = (pattern.key, told)
         sent = self._found.pop(key, None)

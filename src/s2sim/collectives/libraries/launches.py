@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,19 +19,11 @@ SIZES = "sizes"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a reducer asks for.
+    """A collective that a reducer calls.
 
-    Attributes
-    ----------
-    demand : Demand
-        An all-reduce, a reduce, a reduce-scatter, an all-gather, an all-to-all, a broadcast, or sends to the next rank.
-    op : str
-        ``sum``, ``max`` or ``or`` of what reduces, ``gather`` of an all-gather, ``exchange`` of an all-to-all, or
-        ``peers`` where blocks go to some ranks alone, ``copy`` of a broadcast, ``pass`` of sends to the next rank.
-    dtype : str
-        NumPy name of an element's type.
-    size_from_data : bool
-        Whether ranks know only from data how much they contribute.
+    ``op`` is ``sum``, ``max`` or ``or`` of what reduces, ``gather`` of an all-gather, ``exchange`` of an all-to-all or
+    ``peers`` where blocks go to some ranks alone, ``copy`` of a broadcast, ``pass`` of sends to the next rank. With
+    ``size_from_data`` ranks know only from data how much they contribute.
     """
 
     demand: Demand
@@ -79,16 +71,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What every rank does by itself between launches, that of the busiest rank.
+    """What the busiest rank does by itself between launches.
 
-    Attributes
-    ----------
-    gpu_bytes, kernels : int
-        Bytes read from and written to the GPU's memory (packing, merging, copying padding out), and kernels for it.
-    host_syncs : int
-        How often the host waits for the GPU.
-    to_host_bytes, to_gpu_bytes : int
-        Bytes copied between the GPU's memory and the host's.
+    ``gpu_bytes`` are read from and written to the GPU's memory (packing, merging, copying padding out), by so many
+    ``kernels``; ``host_syncs`` counts how often the host waits for the GPU.
     """
 
     gpu_bytes: int = 0
@@ -98,13 +84,7 @@ class Local:
     to_gpu_bytes: int = 0
 
     def __add__(self, other: Local) -> Local:
-        return Local(
-            self.gpu_bytes + other.gpu_bytes,
-            self.kernels + other.kernels,
-            self.host_syncs + other.host_syncs,
-            self.to_host_bytes + other.to_host_bytes,
-            self.to_gpu_bytes + other.to_gpu_bytes,
-        )
+        return Local(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +103,7 @@ class Step:
 class Lowered:
     """What a library executes for one call: steps one after another, and the work after the last of them.
 
-    Attributes
-    ----------
-    asked, executes, why : str
-        For people; ``why`` names its source.
-    options : frozenset of str
-        The library's options that decided it.
-    ranks : tuple of int
-        Who takes part, on a communicator of their own; empty for all.
+    ``options`` of the library decided it; ``ranks`` take part, on a communicator of their own, all if empty.
     """
 
     steps: tuple[Step, ...]

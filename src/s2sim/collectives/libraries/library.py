@@ -21,20 +21,11 @@ OF_TIMING = (TIMING, "launch")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a library's table.
+    """One line of a library's table: what it ``does`` for collectives of these kinds, operations and types.
 
-    Attributes
-    ----------
-    kinds, ops, dtypes : tuple of str
-        What is asked for: collectives; operations, with a ``v`` where sizes differ from rank to rank, or are known only
-        from data, and the other ranks do not know them; NumPy names of types, empty for any.
-    does, why : str
-        What is executed, a key of `s2sim.collectives.libraries.lowering.EXECUTIONS`, and why, for people, with its
-        source.
-    when : (str, str) or None
-        The option and the value of it for which the line holds; None for always.
-    carrier : str
-        Type that stands in for one that the library lacks.
+    Operations end in ``v`` where sizes differ from rank to rank, or are known only from data; types are NumPy's names,
+    none for any. ``does`` is a key of `s2sim.collectives.libraries.lowering.EXECUTIONS`; ``when`` is the option and
+    value for which the line holds; ``carrier`` is the type that stands in for one that the library lacks.
     """
 
     kinds: tuple[str, ...]
@@ -52,26 +43,18 @@ class Library:
 
     Attributes
     ----------
-    table : tuple of Entry
-        What it executes.
     groups : bool
         Whether collectives of one kind that are posted at once are one launch: bytes add, latency is paid once.
     in_flight : int or None
-        Collectives of one communicator that run at once, in the order in which they were posted; None for any number.
+        Collectives of one communicator that run at once, in the order in which they were posted; None for any
+        number.
     options : tuple of (str, tuple of str)
-        Each option and its values, the default first.
+        Each option and its values, the default first; ``chosen`` has the value of each, ``given`` those that were
+        named.
     staged : bool
         Whether buffers go through host memory, unless the option ``buffers`` says otherwise.
-    chosen : tuple of (str, str)
-        Every option and its value.
-    measured : Profile or None
-        What it adds to the wire, as far as constants tell; None where there are none.
-    profile : Profile
-        How it runs what it executes: by these constants, or on the wire alone.
-    calibration : Calibration or None
-        Whose constants it has in place of the shipped ones.
-    given : tuple of str
-        The options that somebody named.
+    measured, profile : Profile or None, Profile
+        What it adds to the wire by its constants, and how it runs: by these, or on the wire alone.
     """
 
     name: str

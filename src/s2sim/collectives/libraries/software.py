@@ -44,26 +44,22 @@ _MESSAGES = ("all_to_all", "send_recv")
 class Software(Profile):
     """Constants of a library, how its processes are launched, and which protocol it sends with.
 
-    A hop takes the latency of its way, of the protocol over that kind of link, and between nodes of the network and of
-    the way to it. What is sent takes 1/share of its bytes on the network: of the protocol, of the link, of the network
-    and of the way to it.
+    A hop takes the latency of its link, of the protocol over that kind of link, and between nodes of the network and
+    of the way to it. What is sent takes 1/share of its bytes on the network: of the protocol, of the link, of the
+    network.
 
     Attributes
     ----------
-    library : str
-        Whose constants, a file of ``libraries/``.
+    library, own : str, Own
+        Whose constants, a file of ``libraries/``, and constants in place of these.
     one_process : bool
         Whether one process launches on all GPUs of its node, one after the other.
-    chosen : str
-        Protocol; empty for the fastest.
-    only : str
-        Protocol that somebody asked for, out of which none is chosen; empty for all.
+    chosen, only : str
+        Protocol, empty for the fastest, and that to which the user restricts the choice.
     version : tuple of int
         Of the library, which has what came with it or before; none for the newest.
     min_channels : int
-        Least number of channels that somebody asked for.
-    own : Own
-        Constants in place of the library's.
+        Least number of channels that the user set.
     """
 
     library: str

@@ -20,17 +20,7 @@ if TYPE_CHECKING:
 
 
 class RoundTerms:
-    """Adds the terms of rounds of a schedule on a cluster.
-
-    Parameters
-    ----------
-    terms : Terms
-        Where to.
-    cluster : Cluster
-        Where they run.
-    times : RoundTimes
-        Which knows how long.
-    """
+    """Adds the terms of a schedule's rounds on a cluster, which take ``times``, to ``terms``."""
 
     def __init__(self, terms: Terms, cluster: Cluster, times: RoundTimes) -> None:
         self._terms, self._cluster, self._times = terms, cluster, times
@@ -47,21 +37,7 @@ class RoundTerms:
             self.message(sent, self._times.last_left(sent), self._times.left_ps(sent), 1, with_latency=False)
 
     def message(self, sent: Round, message: int, lasts_ps: int, repeated: int, *, with_latency: bool) -> None:
-        """Add the time of one message, for which its round waits, so many times.
-
-        Parameters
-        ----------
-        sent : Round
-            Whose.
-        message : int
-            Which.
-        lasts_ps : int
-            Picoseconds from the start of its round.
-        repeated : int
-            How often.
-        with_latency : bool
-            Whether its latency is in that time.
-        """
+        """Add the picoseconds from the start of a round to the end of a message for which it waits, so many times."""
         latency_ps = int(self._times.routes(sent.pattern).latency_ps[message]) if with_latency else 0
         if latency_ps:
             self._latency(sent, message, latency_ps, repeated)

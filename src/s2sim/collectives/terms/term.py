@@ -20,21 +20,13 @@ _OF_PROTOCOLS = {"limit": "", "network": " between nodes", "network-limit": " be
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of a schedule's time.
+    """A part of a schedule's time: picoseconds, which add up to its duration over all terms.
 
-    Attributes
-    ----------
-    kind : str
-        ``"launch"``, ``"hop"``, ``"in-network"``, ``"fill"`` and other latencies of a library, ``"wire latency"``,
-        ``"bytes"`` of a link, or ``"limit"``: bytes that a protocol holds up.
-    of : str
-        Of what: constants in words, or a class of link.
-    count : float
-        How often, or of bytes and limits how many; on a ring's clock the mean over it.
-    ps : int
-        Picoseconds; all terms of a schedule add up to its duration.
-    constants : Powers
-        What it is proportional to, by the names of a library's file: latencies to the power of 1, shares of -1.
+    ``kind`` is ``"launch"``, ``"hop"``, ``"in-network"``, ``"fill"`` and other latencies of a library, ``"wire
+    latency"``, ``"bytes"`` of a link, or ``"limit"``: bytes that a protocol holds up; ``of`` names constants, or a
+    class of link. ``count`` is how often, or of bytes and limits how many; on a ring's clock the mean over it.
+    ``constants`` are what it is proportional to, by the names of a library's file: latencies to the power of 1, shares
+    of -1.
     """
 
     kind: str

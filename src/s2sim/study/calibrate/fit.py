@@ -40,26 +40,19 @@ _MEDIAN_TO_DEVIATION = 1.4826
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """Constants of a library for one machine.
+    """Constants of a library for one machine, n of them, fitted to m samples.
 
     Attributes
     ----------
-    samples : tuple of Sample
-        What they were fitted to, m of them: all that take time in simulation.
-    constants : tuple of Tellable
-        Which, n of them.
-    logs : float64 array, shape (n,)
+    logs, covariance : float64 arrays, shapes (n,) and (n, n)
         Logarithms of how many times as large as shipped they are.
-    covariance : float64 array, shape (n, n)
-        Of these logarithms.
     told : bool array, shape (n,)
-        Which of them the samples tell: the others are as shipped.
+        Which of them the samples depend on: the others are as shipped.
     own : Own
-        Those that the samples tell, as a file has them.
-    before_s, after_s : float64 array, shape (m,)
-        Predicted seconds of every sample, with the shipped constants and with these.
-    held_out_s : float64 array, shape (m,)
-        Of every sample with constants that were fitted without it; NaN where all are of one size.
+        These, as a library's file has them.
+    before_s, after_s, held_out_s : float64 arrays, shape (m,)
+        Predicted seconds of every sample with the shipped constants, with these, and with constants fitted without
+        its size; NaN where all are of one size.
     """
 
     samples: tuple[Sample, ...]
@@ -106,9 +99,7 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
         simulated_s = np.array([_fastest_s(told[sample.key]) for sample in samples])
         if np.abs(np.log(simulated_s / model.predicted_s(logs))).max() < _AS_TOLD:
             break
-    # Points that no constants explain are no surer than they are off.
-    noise = max(NOISE, _MEDIAN_TO_DEVIATION * float(np.median(np.abs(model.errors(logs)))))
-    covariance = covariance_of(model.slopes(logs), spread, noise)
+    covariance = covariance_of(model.slopes(logs), spread, model.errors(logs), NOISE)
     known = (np.abs(logs) > _MOVED) | (np.sqrt(np.diag(covariance)) < _SURER * spread)
     own = tuple(each for each, telling in zip(own, known, strict=True) if telling)
     after = {key: machine.time_s(*key, own) for key in _keys(samples)}
@@ -130,7 +121,7 @@ def _held_out(model: TermModel, rules: FitRules, weights: Floats, samples: Seque
     return found
 
 
-def covariance_of(slopes: Floats, spread: Floats, noise: float) -> Floats:
+def covariance_of(slopes: Floats, spread: Floats, errors: Floats, noise: float) -> Floats:
     """Return how sure constants are of which some points were measured, float64 of shape (n, n).
 
     Parameters
@@ -139,9 +130,12 @@ def covariance_of(slopes: Floats, spread: Floats, noise: float) -> Floats:
         How the logarithm of each point's time grows with that of each constant.
     spread : float64 array, shape (n,)
         Standard deviation of the constants' logarithms before.
+    errors : float64 array, shape (m,)
+        Logarithms of predicted over measured times. Points that no constants explain are no surer than they are off.
     noise : float
-        That of the points'.
+        Standard deviation of the logarithm of a measured time.
     """
+    noise = max(noise, _MEDIAN_TO_DEVIATION * float(np.median(np.abs(errors))))
     found: Floats = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + np.diag(spread**-2.0)), np.float64)
     return found
 

@@ -6,27 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.study.calibrate.result import CalibratedPoint, FittedConstant, MedianError
+from s2sim.study.calibrate.result import CalibratedPoint, MedianError
 from s2sim.study.collective.against_result import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.study.calibrate.fit import Fitted
-
-# 90 % of a normal distribution lie within so many standard deviations.
-_BAND = 1.645
+    from s2sim.study.calibrate.result import FittedConstant
 
 
 def constants_of(fitted: Fitted) -> tuple[FittedConstant, ...]:
     """Return the constants that the samples tell."""
-    found = []
-    told = zip(fitted.constants, fitted.logs, fitted.deviations, fitted.told, strict=True)
-    for constant, log, deviation, _ in (each for each in told if each[-1]):
-        low, high = (min(log + side * _BAND * deviation, constant.highest) for side in (-1, 1))
-        low, value, high = (float(constant.value * np.exp(each)) for each in (low, log, high))
-        found.append(FittedConstant(constant.name, constant.unit, constant.value, value, low, high))
-    return tuple(found)
+    found = zip(fitted.constants, fitted.logs.tolist(), fitted.deviations.tolist(), fitted.told, strict=True)
+    return tuple(each.fitted(np.exp(each.interval(log, sure))) for each, log, sure, told in found if told)
 
 
 def points_of(fitted: Fitted) -> tuple[CalibratedPoint, ...]:

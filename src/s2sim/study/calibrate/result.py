@@ -14,18 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FittedConstant:
-    """A constant of the library.
+    """A constant of the library, as shipped and as fitted; in 90 % of cases it lies between ``low`` and ``high``.
 
-    Attributes
-    ----------
-    name : str
-        As in the library's file.
-    unit : str
-        ``us``, ``GB/s``, or empty for a share.
-    shipped, fitted : float
-        Its values.
-    low, high : float
-        Between which the fitted one lies in 90 % of cases.
+    ``unit`` is ``us``, ``GB/s``, or empty for a share.
     """
 
     name: str
@@ -40,14 +31,7 @@ class FittedConstant:
 class CalibratedPoint:
     """One measured time beside what is predicted of it.
 
-    Attributes
-    ----------
-    log, line : str, int
-        Where it stands.
-    before_s, after_s : float
-        Predicted with the shipped constants and with the fitted ones.
-    held_out_s : float or None
-        Predicted with constants that were fitted without it; None where it is the only one.
+    With the shipped constants, with the fitted ones, and with those fitted without it (None where it is the only one).
     """
 
     log: str
@@ -71,15 +55,10 @@ class MedianError:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What to measure next.
+    """What to measure next, and how nccl-tests does.
 
-    Attributes
-    ----------
-    band_now, band_after : float
-        By what share 90 % of predicted times differ at most from those that nccl-tests would measure, on the mean over
-        collectives and sizes: as it is, and once that is measured.
-    command : str
-        How nccl-tests measures it.
+    ``band_now`` and ``band_after`` are the shares by which 90 % of predicted times differ at most from those that
+    nccl-tests would measure, on the mean over collectives and sizes: as it is, and once that is measured.
     """
 
     collective: str
@@ -94,26 +73,9 @@ class Suggestion:
 class CalibrationResult(ResultForm):
     """What `s2sim.study.calibrate.run.run_calibration` returns.
 
-    Attributes
-    ----------
-    constants : tuple of FittedConstant
-        Those that the measurements tell.
-    points : tuple of CalibratedPoint
-        In the order of the logs.
-    before, after, held_out : MedianError
-        With the shipped constants, with the fitted ones, and of each point with those fitted without it.
-    library : str
-        Whose constants these are.
-    versions : tuple of str
-        Libraries that the logs name.
-    suggestion : Suggestion or None
-        Where one was asked for.
-    profile : str
-        Text of a file for ``--library``; empty where nothing was measured.
-    notes : tuple of str
-        What else to know.
-    provenance : dict
-        The run record.
+    ``before``, ``after`` and ``held_out`` are errors with the shipped constants, with the fitted ones, and of each
+    point with those fitted without it. ``profile`` is the text of a file for ``--library``; empty where nothing was
+    measured.
     """
 
     answers: ClassVar[str] = "calibrate"

@@ -14,7 +14,7 @@ from s2sim.text_files import read_bytes
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from s2sim.collectives.schedules.demand import Kind
     from s2sim.study.calibrate.spec import CalibrateSpec
@@ -31,13 +31,7 @@ _MOST_SIZE_BYTES, _MOST_S = 2**46, 1e6
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What ran: equal ones are predicted alike.
-
-    Attributes
-    ----------
-    one_process : bool
-        Whether one process launched on all GPUs of its node.
-    """
+    """What ran: equal ones are predicted alike. In one process all GPUs of a node are launched one after the other."""
 
     kind: Kind
     workers: int
@@ -66,18 +60,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What some logs measured.
+    """Samples of some logs in their order, the libraries that these name, and what was left out or assumed.
 
-    Attributes
-    ----------
-    samples : tuple of Sample
-        In the order of the logs.
-    origins : tuple of str
-        Of each log its name, the SHA-256 of its bytes, and the lines of its tables.
-    versions : tuple of str
-        Libraries that the logs name.
-    notes : tuple of str
-        What was left out, and what was taken for granted.
+    ``origins`` has of each log its name, the SHA-256 of its bytes, and the lines of its tables.
     """
 
     samples: tuple[Sample, ...]
@@ -120,19 +105,12 @@ def read_runs(spec: CalibrateSpec) -> Measured:
 def _kinds(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str) -> list[str]:
     if spec.collective is not None:
         return [spec.collective.replace("-", "_")]
-    named = list(dict.fromkeys(table.collective for table in tables))
-    if len(named) > 1 and None in named:
-        raise OptionError(f"{log} has tables that name no collective beside others: give --collective")
-    return [choose_tables(tables, log, kind, table.ranks or spec.workers or 1).kind for kind, table in _firsts(tables)]
-
-
-def _firsts(tables: Sequence[MeasuredTable]) -> Iterator[tuple[str | None, MeasuredTable]]:
-    """Yield each collective with the first table of it."""
-    seen: set[str | None] = set()
+    firsts: dict[str | None, MeasuredTable] = {}
     for table in tables:
-        if table.collective not in seen:
-            seen.add(table.collective)
-            yield table.collective, table
+        firsts.setdefault(table.collective, table)
+    if len(firsts) > 1 and None in firsts:
+        raise OptionError(f"{log} has tables that name no collective beside others: give --collective")
+    return [choose_tables(tables, log, kind, each.ranks or spec.workers or 1).kind for kind, each in firsts.items()]
 
 
 def _of_kind(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str, kind: str) -> list[ChosenTables]:

@@ -13,18 +13,8 @@ from s2sim.study.cluster_spec import ClusterSpec, check_tuples
 class CalibrateSpec(ClusterSpec):
     """What `s2sim.study.calibrate.run.run_calibration` computes, for the machine of a `ClusterSpec`.
 
-    Attributes
-    ----------
-    logs : tuple of str
-        Paths of logs of nccl-tests or rccl-tests.
-    workers : int or None
-        Ranks that ran; None for what the logs say.
-    collective : str or None
-        What of the logs to take; None for all.
-    library : str or None
-        Option string of the library whose constants are fitted; None for that which the logs name, NCCL without.
-    suggest : bool
-        Whether to say what to measure next.
+    ``logs`` are paths of logs of nccl-tests or rccl-tests; None for ``workers``, ``collective`` and ``library`` takes
+    what these say. With ``suggest`` the result says what to measure next.
     """
 
     what: ClassVar[str] = "calibration"

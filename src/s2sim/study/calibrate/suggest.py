@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.study.calibrate.constants import tellable_constants
+from s2sim.study.calibrate.constants import WITHIN_90, tellable_constants
 from s2sim.study.calibrate.fit import NOISE
 from s2sim.study.calibrate.result import Suggestion
 from s2sim.study.calibrate.runs import Run
@@ -28,9 +28,6 @@ SIZES_BYTES = tuple(2**power for power in range(10, 31, 2))
 
 KINDS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 """Collectives likewise; those of the logs count beside them."""
-
-# 90 % of a normal distribution lie within so many standard deviations.
-_BAND = 1.645
 
 
 def suggest(
@@ -105,7 +102,7 @@ def _band(variance: float) -> float:
     >>> round(_band(0.01), 3)
     0.179
     """
-    return float(np.expm1(_BAND * np.sqrt(variance)))
+    return float(np.expm1(WITHIN_90 * np.sqrt(variance)))
 
 
 def _command(machine: MachinePredictor, run: Run, size_bytes: int) -> str:

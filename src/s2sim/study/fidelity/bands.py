@@ -36,16 +36,9 @@ _LOW, _HIGH = 0.04, 0.96
 
 @dataclass(frozen=True, slots=True)
 class CurveOfErrors:
-    """What one curve was off by, predicted without its source.
+    """What one curve was off by, predicted without its source: ln(measured/predicted) of each size.
 
-    Attributes
-    ----------
-    alike : tuple of str
-        The class that it is of: GPU, network, collective and launch.
-    sizes_bytes : tuple of int
-        Its sizes.
-    errors : tuple of float
-        ln(measured/predicted) of each.
+    ``alike`` is its class: GPU, network, collective and launch.
     """
 
     id: str
@@ -59,18 +52,8 @@ class CurveOfErrors:
 class Bands:
     """What a bands file holds.
 
-    Attributes
-    ----------
-    version : int
-        Of the format.
-    made_by, curves_sha256 : str
-        The command that wrote it, and the hash of the curves that it was made of.
-    curves : tuple of CurveOfErrors
-        Those of sources that were left out one by one.
-    constants : tuple of str
-        Fitted constants, as ``library:name``.
-    draws : tuple of tuple of float
-        Logarithms of how many times as large as shipped they are, fitted to sources drawn with replacement.
+    ``curves`` are of sources that were left out one by one. ``draws`` are logarithms of how many times as large as
+    shipped the ``constants`` (``library:name``) are, fitted to sources drawn with replacement.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from s2sim.topology.files.quantity import Quantity
 
 FITS = "fits"
+_SHARE = "share"
 # Libraries between GPUs, the ancestor first; others send between hosts.
 _SENDERS = ("nccl", "rccl")
 # Rings over many kinds of links reach this share of their rate, or so.
@@ -37,25 +38,21 @@ class MeasuredConstant:
 
     Attributes
     ----------
-    library, name : str
-        Whose, and what it is called in that library's file, with dots.
+    name, library : str
+        As in the file of that library, with dots.
     value, prior : float
-        What is shipped, and what it is pulled to: a share, or in ``unit``.
+        What is shipped, and what a fit pulls it to; ``source`` and ``prior_source`` say where they come from.
     unit : str
-        ``s``, ``B/s``, or empty for a share.
-    kind, source : str
-        Where the shipped value comes from.
-    prior_source : str
-        Where the other comes from.
+        ``s``, ``B/s`` or ``share``.
     """
 
-    library: str
     name: str
+    library: str
     value: float
-    prior: float
     unit: str
     kind: str
     source: str
+    prior: float
     prior_source: str
 
     @property
@@ -66,7 +63,7 @@ class MeasuredConstant:
     @property
     def is_share(self) -> bool:
         """Whether it is a share of a rate, at most 1."""
-        return not self.unit
+        return self.unit == _SHARE
 
 
 def owned(library: str, name: str) -> str:
@@ -94,11 +91,11 @@ def fitted_constants(told: Collection[str]) -> tuple[MeasuredConstant, ...]:
         prior = _priors(library).get(name)
         if prior is not None:
             at, why = _number(prior)[0], prior.source
-        elif unit:
+        elif unit != _SHARE:
             at, why = value, "the value itself: nothing else is known of it"
         else:
             at, why = _USUAL_SHARE, "what rings over most links reach"
-        found.append(MeasuredConstant(library, name, value, at, unit, quantity.kind, quantity.source, why))
+        found.append(MeasuredConstant(name, library, value, unit, quantity.kind, quantity.source, at, why))
     return tuple(found)
 
 
@@ -139,7 +136,7 @@ def _priors(library: str) -> dict[str, Quantity]:
 def _number(quantity: Quantity) -> tuple[float, str]:
     """Return a value in its unit."""
     if not isinstance(quantity.value, str):
-        return float(quantity.value), ""
+        return float(quantity.value), _SHARE
     if "B/s" in quantity.value or "bps" in quantity.value:
         return parse_rate_Bps(quantity.value), "B/s"
     return parse_time_ps(quantity.value) / PS_PER_S, "s"

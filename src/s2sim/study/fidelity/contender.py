@@ -14,14 +14,9 @@ if TYPE_CHECKING:
 
 
 def contender_of(timed: Timed, cluster: Cluster, library: str = "", in_a_row: int = 1) -> Contender:
-    """Return a schedule's time, or that of one of several messages in a row, told by constants.
+    """Return a schedule's time, or that of one of several messages in a row, as terms of constants.
 
-    Parameters
-    ----------
-    library : str
-        With one, constants are called as `s2sim.study.fidelity.constants.owned` calls them; else as its file does.
-    in_a_row : int
-        How many messages the schedule stands for.
+    Of a library they have the names of `s2sim.study.fidelity.constants.owned`; else those of its file.
     """
     return Contender(
         tuple(

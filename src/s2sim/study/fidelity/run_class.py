@@ -19,16 +19,9 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class RunClass:
-    """The class of a collective by hardware and launch.
+    """The class of a collective: GPU and network by the names of the catalogue (``none`` for hosts, and for one node).
 
-    Attributes
-    ----------
-    gpu, network : str
-        By the names of the catalogue; ``none`` for hosts, and for one node.
-    collective : str
-        Its kind.
-    launch : str
-        ``gpu`` for a process each, ``node`` for one that launches on all GPUs of its node.
+    ``launch`` is ``gpu`` for a process each, ``node`` for one that launches on all GPUs of its node.
     """
 
     gpu: str

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 class Contender:
     """One schedule that may be the fastest.
 
-    Attributes
-    ----------
-    parts : tuple of (float, Powers)
-        Picoseconds that add up to its time, each with the constants that it is proportional to.
+    ``parts`` are picoseconds that add up to its time, each with the constants that it is proportional to.
     """
 
     parts: tuple[tuple[float, Powers], ...]

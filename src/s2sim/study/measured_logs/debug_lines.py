@@ -39,13 +39,7 @@ class Choice(NamedTuple):
 
 @dataclass(slots=True)
 class Said:
-    """What lines of a library said so far.
-
-    Attributes
-    ----------
-    choices : dict
-        What it took, by size in bytes.
-    """
+    """What lines of a library said so far; ``choices`` by size in bytes."""
 
     nranks: int | None = None
     channels: int | None = None

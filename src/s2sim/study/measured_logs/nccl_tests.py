@@ -109,8 +109,7 @@ class _Run:
 
     def ran(self, row: MeasuredRow) -> MeasuredRow:
         """Return a row with how it ran, where the library says so."""
-        took = self.said.choice(row.size_bytes)
-        return replace(row, algorithm=took.algorithm, protocol=took.protocol, channels=took.channels)
+        return replace(row, **self.said.choice(row.size_bytes)._asdict())
 
     def note(self, line: str) -> None:
         """Take what a line says that is none of the table."""
@@ -236,17 +235,7 @@ class _Reading:
             return
         found = figures[self._group]
         if found.time_s is not None:
-            self._rows.append(
-                MeasuredRow(
-                    row.line,
-                    row.size_bytes,
-                    row.dtype,
-                    found.time_s,
-                    found.algbw_Bps,
-                    found.busbw_Bps,
-                    found.wrong,
-                )
-            )
+            self._rows.append(MeasuredRow(row.line, row.size_bytes, row.dtype, found.time_s, *found[1:]))
 
     def _close(self, average_GBps: float | None = None) -> None:
         """End the table that is open; what was said of it holds for no other, unless it has no rows."""

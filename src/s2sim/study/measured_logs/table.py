@@ -7,24 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """One message size.
+    """One message size; None for what the log does not say.
 
-    Attributes
-    ----------
-    line : int
-        Where it stands in the log, from 1 on.
-    size_bytes : int
-        As nccl-tests counts it.
-    dtype : str
-        Type of the elements, by the name in the log.
-    algbw_Bps, busbw_Bps : float or None
-        As printed, so rounded; None where the log has none.
-    wrong : float or None
-        Elements that came out wrong; None where nobody looked.
-    algorithm, protocol : str or None
-        What the library says that it took for this size, as ``ring`` and ``LL128``; None where the log lacks it.
-    channels : int or None
-        Over how many channels, likewise.
+    ``line`` counts from 1, ``size_bytes`` is as nccl-tests counts it, bandwidths are rounded as printed.
+    ``algorithm``, ``protocol`` (as ``ring``, ``LL128``) and ``channels`` are what the library says that it took.
     """
 
     line: int
@@ -50,36 +36,25 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTable:
-    """One table of a log, and what the lines around it say of it.
+    """One table of a log, and what the lines around it say of it; None or nothing where they do not.
 
     Attributes
     ----------
     line : int
         Where its header stands in the log, from 1 on.
     collective : str or None
-        By the name that s2sim has for it, else by that of the log; None where the log names none.
-    ranks : int or None
-        None where the log does not say.
-    devices : tuple of Device
-        As far as they are listed, by rank.
+        By the name that s2sim has for it, else by that of the log.
     gpus_per_thread : int or None
         GPUs that one thread launches on, one after the other.
-    library : str or None
-        Which one ran, with its version.
     channels : int or None
-        Channels that the library has for collectives; None where the log does not say.
+        Channels that the library has for collectives.
     rows : tuple of MeasuredRow
         In the order of the log, in which sizes may come again.
-    average_busbw_Bps : float or None
-        As printed below the table.
     unfinished : tuple of int
         Lines of rows that were begun and have no figures.
-    rings : tuple of tuple of int
-        The ranks of each channel's ring in their order, as far as the library tells it.
-    trees : tuple of tuple of int
-        The parent of each rank in each channel's tree, -1 of its root, likewise.
-    transports : tuple of str
-        What ranks are connected by, in the library's words.
+    rings, trees : tuple of tuple of int
+        Of each channel: the ranks of its ring in their order, and the parent of each rank in its tree, -1 of the
+        root.
     """
 
     line: int

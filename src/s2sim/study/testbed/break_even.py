@@ -9,44 +9,53 @@ from typing import TYPE_CHECKING
 from s2sim.study.testbed.result import BreakEvenRate, Call, Point
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 DENSE = "dense"
 
 
 def calls_of(points: Sequence[Point]) -> tuple[Call, ...]:
     """Return a call for each reducer of each unseen setting that has measured dense too."""
-    dense = {_place(point): point for point in points if point.what == DENSE}
-    found = []
-    for point in points:
-        base = dense.get(_place(point))
-        if base is not None and point.what != DENSE and not point.seen:
-            measured, predicted = base.measured_s / point.measured_s, base.predicted_s / point.predicted_s
-            found.append(Call(point.kind, point.setting, point.what, point.trace, measured, predicted))
-    return tuple(found)
+    return tuple(
+        Call(
+            point.kind,
+            point.setting,
+            point.what,
+            point.trace,
+            dense.measured_s / point.measured_s,
+            dense.predicted_s / point.predicted_s,
+        )
+        for dense, point in _with_dense(points)
+        if not point.seen
+    )
 
 
 def break_even_of(points: Sequence[Point]) -> tuple[BreakEvenRate, ...]:
     """Return the rates at which measured times of a reducer and dense cross, of settings that differ in rate alone."""
-    dense = {_place(point): point for point in points if point.what == DENSE}
     families: dict[tuple[object, ...], list[tuple[Point, Point]]] = {}
-    for point in points:
-        base = dense.get(_place(point))
-        if base is not None and point.what != DENSE and not isinf(point.rate_Bps):
+    for dense, point in _with_dense(points):
+        if not isinf(point.rate_Bps):
             family = (point.kind, point.workers, point.nodes, point.what, point.trace, point.compute_s)
-            families.setdefault(family, []).append((base, point))
+            families.setdefault(family, []).append((dense, point))
     found = []
     for pairs in families.values():
         pairs.sort(key=lambda pair: pair[1].rate_Bps)
         rates = [point.rate_Bps for _, point in pairs]
-        measured = _crossing(rates, [log(base.measured_s / point.measured_s) for base, point in pairs])
-        predicted = _crossing(rates, [log(base.predicted_s / point.predicted_s) for base, point in pairs])
+        measured = _crossing(rates, [log(dense.measured_s / point.measured_s) for dense, point in pairs])
+        predicted = _crossing(rates, [log(dense.predicted_s / point.predicted_s) for dense, point in pairs])
         if measured is not None:
-            low, high, rate_Bps = measured
             first = pairs[0][1]
             of = (first.kind, first.workers, first.what, first.trace, first.payload_bytes)
-            found.append(BreakEvenRate(*of, low, high, rate_Bps, None if predicted is None else predicted[2]))
+            found.append(BreakEvenRate(*of, *measured, None if predicted is None else predicted[2]))
     return tuple(found)
+
+
+def _with_dense(points: Sequence[Point]) -> Iterator[tuple[Point, Point]]:
+    """Yield each reducer's point after that of dense on the same setting, where there is one."""
+    dense = {_place(point): point for point in points if point.what == DENSE}
+    for point in points:
+        if point.what != DENSE and _place(point) in dense:
+            yield dense[_place(point)], point
 
 
 def _crossing(rates: Sequence[float], gains: Sequence[float]) -> tuple[float, float, float] | None:

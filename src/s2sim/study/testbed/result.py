@@ -7,34 +7,21 @@ from math import inf, isfinite, log
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from s2sim.study.collective.against_result import LARGE_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from s2sim.study.calibrate.result import FittedConstant
     from s2sim.testbed.measured_folder import Kind
 
-LARGE_BYTES = 1 << 20
-"""From here on sizes are large: 1 MiB."""
-
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measured time beside its prediction.
+    """One measured time (the median, and its 10th and 90th percentile) beside its prediction.
 
-    Attributes
-    ----------
-    kind : str
-        ``collectives``, ``reducers`` or ``iterations``.
-    setting, workers, nodes, rate_Bps, uplink_Bps : str, int, int, float, float
-        Where.
-    what, trace, compute_s, payload_bytes : str, str, float, int
-        As `s2sim.testbed.measured.Timed` has them.
-    measured_s, low_s, high_s : float
-        Median of the repetitions, and their 10th and 90th percentile.
-    predicted_s : float
-        With constants of the calibrated setting.
-    seen : bool
-        Whether it is of that setting.
+    ``seen`` says whether it is of the calibrated setting; ``what`` to ``payload_bytes`` are as in
+    `s2sim.testbed.measured.Timed`.
     """
 
     kind: Kind
@@ -88,14 +75,9 @@ class Call:
 class BreakEvenRate:
     """The rate at which a reducer and dense take equally long between so many workers.
 
-    Attributes
-    ----------
-    low_Bps, high_Bps : float
-        Measured rates between which it lies.
-    measured_Bps : float
-        Between them, where the logarithm of the times' ratio is 0 on a straight line over that of the rate.
-    predicted_Bps : float or None
-        By predicted times at all measured rates, in the same way; None where these cross nowhere.
+    It lies between the measured rates ``low_Bps`` and ``high_Bps``, where the logarithm of the times' ratio is 0 on a
+    straight line over that of the rate; predicted at all measured rates in the same way, None where these cross
+    nowhere.
     """
 
     kind: Kind
@@ -119,22 +101,9 @@ class BreakEvenRate:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that a folder has, predicted with constants of one of its settings.
+    """All that a folder has, in its order, predicted with ``constants`` of the setting ``calibrated_on``.
 
-    Attributes
-    ----------
-    calibrated_on : str
-        Name of the setting.
-    constants : tuple of FittedConstant
-        What it tells.
-    points : tuple of Point
-        In the order of the folder.
-    calls : tuple of Call
-        Of unseen settings.
-    break_even : tuple of BreakEvenRate
-        Where measured times cross.
-    notes : tuple of str
-        What else to know.
+    ``calls`` are of other settings; ``break_even`` is where measured times cross.
     """
 
     calibrated_on: str

@@ -8,9 +8,8 @@ import numpy as np
 
 from s2sim.collectives.schedules.blocks import exchange
 from s2sim.collectives.timing.timer import AUTO
-from s2sim.errors import nearest
+from s2sim.errors import S2SimError, nearest
 from s2sim.study.collective.sizes import make_demand
-from s2sim.study.validate.not_predicted import NotPredictedError
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.demand import Demand, Kind
@@ -57,10 +56,10 @@ _MOST_ROOTED = 2**10
 
 
 def kind_of(machine: Machine) -> Kind:
-    """Return the kind of a row's collective; `NotPredictedError` for one that is not known."""
+    """Return the kind of a row's collective; `S2SimError` for one that is not known."""
     kind = _KINDS.get(machine.collective)
     if kind is None:
-        raise NotPredictedError(f"collective {machine.collective!r}{nearest(machine.collective, _KINDS)}")
+        raise S2SimError(f"collective {machine.collective!r}{nearest(machine.collective, _KINDS)}")
     return kind
 
 
@@ -68,9 +67,7 @@ def algorithm_of(machine: Machine, kind: Kind) -> str:
     """Return the algorithm that a row says ran, `AUTO` where it leaves that open for a kind."""
     algorithm = _ALGORITHMS.get(machine.algorithm)
     if algorithm is None:
-        raise NotPredictedError(
-            f"algorithm {machine.algorithm!r}{nearest(machine.algorithm, filter(None, _ALGORITHMS))}"
-        )
+        raise S2SimError(f"algorithm {machine.algorithm!r}{nearest(machine.algorithm, filter(None, _ALGORITHMS))}")
     return AUTO if kind in _FREE.get(algorithm, ()) else algorithm
 
 
@@ -85,7 +82,7 @@ def demand_of(machine: Machine, kind: Kind, size_bytes: int) -> Demand:
     if machine.collective not in ("gather", "scatter"):
         return make_demand(kind, size_bytes, machine.ranks)
     if machine.ranks > _MOST_ROOTED:
-        raise NotPredictedError(f"a {machine.collective} of {machine.ranks} ranks is more than {_MOST_ROOTED} take")
+        raise S2SimError(f"a {machine.collective} of {machine.ranks} ranks is more than {_MOST_ROOTED} take")
     sizes = np.zeros((machine.ranks, machine.ranks), np.int64)
     sizes[1:, 0] = size_bytes // machine.ranks
     return exchange(sizes if machine.collective == "gather" else sizes.T, 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from s2sim.study.validate.not_predicted import NotPredictedError
+from s2sim.errors import S2SimError
 from s2sim.topology.files.quantity import Quantity
 from s2sim.topology.node_spec import MOST_MESHED
 
@@ -43,7 +43,7 @@ def board_of(machine: Machine, gpu: GpuLinks) -> Board | None:
     if domain is not None and domain <= 1:
         return None
     if gpu.nvlink is None or gpu.links is None:
-        raise NotPredictedError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
+        raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
     if domain is None and machine.has_nvswitch:
         return Board(SWITCH, machine.gpus_per_node)
     return _board_of_domain(machine, gpu, _likely_domain(machine, gpu) if domain is None else domain)
@@ -63,7 +63,7 @@ def _board_of_domain(machine: Machine, gpu: GpuLinks, domain: int) -> Board:
     if machine.has_nvswitch:
         return Board(SWITCH, domain)
     if domain > _MOST_BRIDGED or domain > (gpu.links.value if gpu.links else 0) + 1:
-        raise NotPredictedError(f"no board of {domain} {machine.gpu_model} in one NVLink domain is in the catalogue")
+        raise S2SimError(f"no board of {domain} {machine.gpu_model} in one NVLink domain is in the catalogue")
     return Board(MESH, domain)
 
 
@@ -81,10 +81,10 @@ def links_inside(
     """Return the fields of the NVLinks between the first ``gpus`` of a node, of which there are several."""
     if board is None:
         if gpu.pcie is None:
-            raise NotPredictedError(f"what joins {gpus} {machine.gpu_model} without NVLink is not in the catalogue")
+            raise S2SimError(f"what joins {gpus} {machine.gpu_model} without NVLink is not in the catalogue")
         return []
     if gpu.nvlink is None or gpu.links is None:
-        raise NotPredictedError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
+        raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
     one = catalogue.nvlink[gpu.nvlink].rate
     one_GBps = float(str(one.value).removesuffix("GB/s"))
     links = int(gpu.links.value)
@@ -92,7 +92,7 @@ def links_inside(
         return [one.of("nvlink.rate", f"{links * one_GBps:g}GB/s"), catalogue.latency.nvlink_port.of("nvlink.latency")]
     if board.shape in (SWITCH, RACK):
         if board.gpus > MOST_MESHED:
-            raise NotPredictedError(f"a node of {gpus} GPUs on boards of {board.gpus} is not in the catalogue")
+            raise S2SimError(f"a node of {gpus} GPUs on boards of {board.gpus} is not in the catalogue")
         # Each of several boards in a node is like a mesh that shares out the links of a GPU.
         lines, rate = 1, one.of("nvlink.rate", f"{links * one_GBps / (board.gpus - 1):.9g}GB/s")
     else:

@@ -7,15 +7,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-LARGE_BYTES = 2**20
-"""Powers of two from here on are large: rates decide them; latencies decide smaller ones."""
+from s2sim.study.collective.against_result import LARGE_BYTES
+from s2sim.study.validate.harness import none_if_empty
 
 _MOST = 2**24
 _MOST_CHANNELS = 2**10
-
-
-def _none_if_empty(value: Any) -> Any:
-    return None if value == "" else value
 
 
 def _split(value: Any) -> Any:
@@ -32,22 +28,9 @@ _Known = Annotated[_Word, Field(min_length=1)]
 class Machine:
     """One row of an index: a machine as its metadata say, and the collective that ran on it.
 
-    Columns that are not named here are for people and are left alone. An empty text means not known.
-
-    Attributes
-    ----------
-    id : str
-        Name of the curve and of its file.
-    system : str
-        Whose voice it is: curves of one source share it. The curve itself where it is not known.
-    nic_rate_gbps : float
-        Of each interface, Gbit/s.
-    nvlink_domain_gpus : int or None
-        GPUs of the hardware in one NVLink domain; None where it is not known.
-    protocol, min_channels
-        What the library was told to take; an empty text and None where it chose.
-    doubt : str
-        Why its numbers cannot follow from this row.
+    Columns that are not named here are ignored; an empty text means not known. Curves of one ``system`` count as one
+    source. ``protocol`` and ``min_channels`` are what the library was set to; ``doubt`` says why times cannot follow
+    from this row.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
@@ -66,12 +49,12 @@ class Machine:
     system: _Word
     launch: _Word
     algorithm: _Word
-    nvlink_domain_gpus: Annotated[Annotated[int, Field(ge=0, le=_MOST)] | None, BeforeValidator(_none_if_empty)]
+    nvlink_domain_gpus: Annotated[Annotated[int, Field(ge=0, le=_MOST)] | None, BeforeValidator(none_if_empty)]
     transport: _Word
     doubt: str
     protocol: _Word = ""
     nccl_version: str = ""
-    min_channels: Annotated[Annotated[int, Field(ge=1, le=_MOST_CHANNELS)] | None, BeforeValidator(_none_if_empty)] = (
+    min_channels: Annotated[Annotated[int, Field(ge=1, le=_MOST_CHANNELS)] | None, BeforeValidator(none_if_empty)] = (
         None
     )
     path: _Word = ""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import S2SimError
 from s2sim.study.fidelity.told import ToldPoint
 from s2sim.study.validate.curve import is_large, resampled
-from s2sim.study.validate.not_predicted import NotPredictedError
 from s2sim.study.validate.predict import Predictor
 from s2sim.study.validate.result import CurveErrors, Point
 from s2sim.study.validate.score import scored
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from s2sim.study.validate.curve import Curve
+
+
+_AS_ITS_ROW = ("source_url", "transport", "collective", "launch", "algorithm", "quality")
 
 
 def each_predicted(curves: Sequence[Curve], *, tell: bool) -> Iterator[tuple[CurveErrors, list[ToldPoint]]]:
@@ -39,10 +41,10 @@ def tells(curve: Curve) -> bool:
 
 def _errors_of(curve: Curve, predictor: Predictor, *, tell: bool) -> tuple[CurveErrors, list[ToldPoint]]:
     if curve.machine is None or curve.problem:
-        raise NotPredictedError(curve.problem)
+        raise S2SimError(curve.problem)
     points = resampled(curve.points, curve.machine.outlier_sizes_bytes)
     if not points:
-        raise NotPredictedError("no size is within 20 % of a power of two and no hiccup")
+        raise S2SimError("no size is within 20 % of a power of two and no hiccup")
     sizes = [point.size_bytes for point in points]
     told: list[ToldPoint] = []
     if tell:
@@ -64,19 +66,15 @@ def _errors_of(curve: Curve, predictor: Predictor, *, tell: bool) -> tuple[Curve
 def unpredicted(curve: Curve, reason: str) -> CurveErrors:
     """Return a curve that is not predicted, and why."""
     machine = curve.machine
+    as_its_row: dict[str, Any] = {name: getattr(machine, name, "") for name in _AS_ITS_ROW}
     return CurveErrors(
         id=curve.id,
         source=machine.source if machine else curve.id,
-        source_url=machine.source_url if machine else "",
         gpu=machine.gpu_model if machine else "",
-        transport=machine.transport if machine else "",
-        collective=machine.collective if machine else "",
-        launch=machine.launch if machine else "",
         ranks=machine.ranks if machine else None,
-        algorithm=machine.algorithm if machine else "",
-        quality=machine.quality if machine else "",
         doubt=(machine.doubt or None) if machine else None,
         predicted=False,
         reason=reason,
+        **as_its_row,
         n_points=len(resampled(curve.points, machine.outlier_sizes_bytes if machine else ())),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,20 +28,9 @@ _SOURCES_OF_A_CLASS = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fits:
-    """Constants fitted to all points, and to all but those of each source.
+    """Constants fitted to all points (``whole``), and to all but those of each source (``without``).
 
-    Attributes
-    ----------
-    model : TermModel
-        The points.
-    constants : tuple of MeasuredConstant
-        What was fitted, n of them.
-    rules : FitRules
-        What fits hold to.
-    whole : float64 array, shape (n,)
-        Logarithms of how many times as large as shipped they are, fitted to all points.
-    without : dict of str to float64 array of shape (n,)
-        The same without each source.
+    Both are float64 arrays of shape (n,): logarithms of how many times as large as shipped the n ``constants`` are.
     """
 
     model: TermModel
@@ -87,14 +76,7 @@ def parameters_of(fits: Fits) -> tuple[Parameter, ...]:
         drift = Drift(min(without.values()), max(without.values()), without) if without else None
         found.append(
             Parameter(
-                name=constant.name,
-                library=constant.library,
-                value=constant.value,
-                unit=constant.unit or "share",
-                kind=constant.kind,
-                source=constant.source,
-                prior=constant.prior,
-                prior_source=constant.prior_source,
+                **asdict(constant),
                 refitted=float(constant.value * np.exp(fits.whole[number])),
                 fitted_on=sources,
                 curves=len({point.curve for point in telling}),

@@ -8,8 +8,7 @@ from s2sim.collectives.libraries.constants_file import load_constants
 from s2sim.collectives.libraries.host_software import HostSoftware
 from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.libraries.version import read_version
-from s2sim.errors import nearest
-from s2sim.study.validate.not_predicted import NotPredictedError
+from s2sim.errors import S2SimError, nearest
 
 if TYPE_CHECKING:
     from s2sim.collectives.libraries.profile import Profile
@@ -30,7 +29,7 @@ def library_of(machine: Machine, catalogue: LinkCatalogue) -> Profile:
     library = _OF_AMD if gpu is not None and (gpu.nvlink or "").startswith(_AMD) else _LIBRARY
     known = [protocol.name for protocol in load_constants(library).protocols]
     if machine.protocol and machine.protocol not in known:
-        raise NotPredictedError(f"protocol {machine.protocol!r}{nearest(machine.protocol, known)}")
+        raise S2SimError(f"protocol {machine.protocol!r}{nearest(machine.protocol, known)}")
     return Software(
         library,
         one_process=machine.launch == "node",

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from s2sim.collectives.timing.ways import Ways
+from s2sim.errors import S2SimError
 from s2sim.study.validate.board import RACK, Board, board_of, links_inside
-from s2sim.study.validate.not_predicted import NotPredictedError
+from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.quantity import Quantity
 from s2sim.topology.files.read import shape_of
 
 if TYPE_CHECKING:
     from s2sim.study.validate.curve import Machine
+    from s2sim.topology.cluster import Cluster
     from s2sim.topology.files.links import GpuLinks, LinkCatalogue
     from s2sim.topology.shape import ClusterShape
 
@@ -25,19 +28,17 @@ _MOST_RANKS = 2**13
 def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape:
     """Return the shape of the cluster that a row of an index describes.
 
-    `NotPredictedError` where something is not known, `S2SimError` where the parts do not fit each other.
+    `S2SimError` where something is not known, or where the parts do not fit each other.
     """
     if machine.ranks < 2:
-        raise NotPredictedError("one rank has nothing to send")
+        raise S2SimError("one rank has nothing to send")
     if machine.ranks > _MOST_RANKS:
-        raise NotPredictedError(f"{machine.ranks} ranks are more than {_MOST_RANKS}, which takes too long")
+        raise S2SimError(f"{machine.ranks} ranks are more than {_MOST_RANKS}, which takes too long")
     if machine.ranks > machine.gpus_per_node * machine.nodes:
-        raise NotPredictedError(
-            f"{machine.ranks} ranks do not fit on {machine.nodes} nodes of {machine.gpus_per_node} GPUs"
-        )
+        raise S2SimError(f"{machine.ranks} ranks do not fit on {machine.nodes} nodes of {machine.gpus_per_node} GPUs")
     gpu = catalogue.find_gpu(machine.gpu_model)
     if gpu is None:
-        raise NotPredictedError(f"the GPU {machine.gpu_model!r} is not in the hardware catalogue")
+        raise S2SimError(f"the GPU {machine.gpu_model!r} is not in the hardware catalogue")
     name = catalogue.gpu_name(machine.gpu_model)
     board = board_of(machine, gpu)
     # Ranks are spread evenly.
@@ -57,6 +58,23 @@ def shape_of_machine(machine: Machine, catalogue: LinkCatalogue) -> ClusterShape
         *_network(machine, gpus, nics, gpus * rack_nodes, _path(machine, gpu), catalogue),
     ]
     return shape_of({field.field: field for field in fields}, Path(machine.id))
+
+
+class MachineClusters:
+    """Clusters of machines by the hardware catalogue, built once for those that differ in nothing but their name."""
+
+    def __init__(self, catalogue: LinkCatalogue) -> None:
+        self._catalogue = catalogue
+        self._built: dict[object, tuple[Cluster, Ways]] = {}
+
+    def of(self, machine: Machine) -> tuple[Cluster, Ways]:
+        """Return the cluster of a machine and its routes; `S2SimError` where something is not known."""
+        shape = shape_of_machine(machine, self._catalogue)
+        key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), machine.ranks
+        if key not in self._built:
+            cluster = build_cluster(shape, machine.ranks)
+            self._built[key] = cluster, Ways(cluster)
+        return self._built[key]
 
 
 def _rack_nodes(machine: Machine, board: Board | None) -> int:
@@ -104,11 +122,9 @@ def _network(
         return [Quantity("nic.rate", "1Gbps", "user", unused), Quantity("fabric.kind", "single-switch", "user", unused)]
     network = None if machine.transport == "none" else catalogue.find_network(machine.transport)
     if network is None:
-        raise NotPredictedError(
-            f"several nodes over the transport {machine.transport!r}, which is not in the catalogue"
-        )
+        raise S2SimError(f"several nodes over the transport {machine.transport!r}, which is not in the catalogue")
     if not machine.nics_per_node or not machine.nic_rate_gbps:
-        raise NotPredictedError("several nodes, and nics_per_node or nic_rate_gbps is 0")
+        raise S2SimError("several nodes, and nics_per_node or nic_rate_gbps is 0")
     count = min(nics, gpus) if nics % gpus else nics
     together = nics / count
     nodes = -(-machine.ranks // gpus)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from s2sim.study.fidelity.constants import MeasuredConstant
 from s2sim.study.json_form import LEFT_OUT, key
 from s2sim.study.result_form import ResultForm
 
@@ -23,41 +24,24 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class CurveErrors:
-    """One curve.
+    """One curve with its errors.
 
     Attributes
     ----------
-    id, source, source_url : str
-        Its name, whose voice it is, and where it was published.
-    gpu, transport, collective, launch : str
-        The classes it belongs to, as its row says; empty where that is not known.
-    ranks : int or None
-        GPUs that took part; None where the row cannot be read.
-    predicted : bool
-        Whether there is a prediction.
-    reason : str or None
-        Why there is none.
-    doubt : str or None
-        Why its numbers cannot follow from its row.
+    reason, doubt : str or None
+        Why there is no prediction, and why its times cannot follow from its row.
     quality : str
         ``good`` or ``suspect``, as its row says.
     algorithm : str
         What the row says that ran; empty where the library chose, and the fastest was predicted.
     n_points : int
-        Sizes after resampling to powers of two, without those that a hiccup hit.
+        Sizes after resampling to powers of two, without outliers.
     median_abs_log_error_large, median_abs_log_error_small : float or None
         Median of |ln(predicted/measured)| over powers of two from 1 MiB on, and below; None where there are none.
     signed_log_error_large, signed_log_error_small : float or None
         Median of ln(predicted/measured): below 0 what was predicted is too fast.
     band_holds_share : float or None
-        Share of its sizes whose measured time lies in the band around the predicted one, of which its source tells
-        nothing; None where there is no band.
-    likely_why : tuple of str
-        What its row has that the model lacks.
-    run : RunClass or None
-        What it has in common with others.
-    points : tuple of Point
-        What was compared.
+        Share of its sizes whose measured time lies in the 90 % interval that is made without its source.
     """
 
     id: str
@@ -93,12 +77,7 @@ class CurveErrors:
 class OneVoice:
     """Median over sources of the median of each source's curves.
 
-    Attributes
-    ----------
-    sources : int
-        How many there are.
-    low, high : float or None
-        Interval of 90 % by drawing sources with replacement; None of a single source.
+    ``low`` and ``high`` are its interval of 90 % by drawing sources with replacement; None of a single source.
     """
 
     sources: int
@@ -111,18 +90,8 @@ class OneVoice:
 class Errors:
     """Errors of several curves at large or at small sizes.
 
-    Attributes
-    ----------
-    curves : int
-        Those with points there.
-    median, p90 : float
-        Over curves, of their medians of |ln(predicted/measured)|.
-    bias : float
-        Median over curves of their medians of ln(predicted/measured).
-    off_by_half : int
-        Curves whose median is above 0.5.
-    one_voice : OneVoice
-        The same with one voice a source.
+    ``median`` and ``p90`` are over curves, of their medians of |ln(predicted/measured)|; ``bias`` likewise with the
+    sign; ``off_by_half`` counts curves whose median is above 0.5.
     """
 
     curves: int
@@ -170,39 +139,13 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """A fitted constant of a library.
+class Parameter(MeasuredConstant):
+    """A measured constant as it is ``refitted`` to these curves and the public ones.
 
-    Attributes
-    ----------
-    name, library : str
-        Its name in the library's file.
-    value : float
-        What is shipped and was predicted with.
-    unit : str
-        ``s``, ``B/s`` or ``share``.
-    kind, source : str
-        Where that comes from.
-    prior : float
-        What fits pull it to, for which ``prior_source`` says why.
-    refitted : float
-        What fits best now: to these curves, and to the public ones.
-    fitted_on : tuple of str
-        Sources that tell it.
-    curves : int
-        Their curves that do.
-    drift : Drift or None
-        Fitted without one of them; None where nothing tells it.
+    ``fitted_on`` are the sources that it depends on, ``curves`` how many of their curves do; ``drift`` is where it
+    goes without one of them, None where nothing depends on it.
     """
 
-    name: str
-    library: str
-    value: float
-    unit: str
-    kind: str
-    source: str
-    prior: float
-    prior_source: str
     refitted: float
     fitted_on: tuple[str, ...]
     curves: int
@@ -211,18 +154,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Errors of curves whose source was left out of the fit: predictions of the constants that all others tell.
+    """Errors of good curves without a doubt, predicted with constants fitted to all other sources.
 
-    Attributes
-    ----------
-    overall : Group
-        Good curves without a doubt.
-    by_source : tuple of Group
-        By source.
-    by_class : tuple of Class
-        By what they have in common, where that has three sources or more.
-    curves : tuple of CurveErrors
-        All of them.
+    ``by_class`` has what three sources or more have in common.
     """
 
     overall: Group
@@ -233,32 +167,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ValidationResult(ResultForm):
-    """What `s2sim.study.validate.run.run_validation` returns.
+    """What `s2sim.study.validate.run.run_validation` returns: all curves, in the order of the index.
 
-    Attributes
-    ----------
-    headline : str
-        Which curves, of how many sources.
-    overall : Group
-        Good curves without a doubt.
-    apart : Apart
-        The others.
-    by_source : tuple of Group
-        Good curves without a doubt, by source.
-    by_class : tuple of Class
-        The same by what they have in common.
-    curves : tuple of CurveErrors
-        All, in the order of the index.
-    parameters : tuple of Parameter
-        Constants that are fitted to measured curves.
-    left_out : LeftOut or None
-        What is predicted of sources that were left out of a fit; None where nothing was fitted.
-    notes : tuple of str
-        What a reader must know.
-    provenance : dict
-        The run record.
-    complete : bool
-        Whether no curve waits for its turn any more.
+    ``overall``, ``by_source`` and ``by_class`` are of good curves without a doubt, ``apart`` of the others.
+    ``left_out`` is None where nothing was fitted; ``complete`` is false after an interrupt.
     """
 
     answers: ClassVar[str] = "validate"

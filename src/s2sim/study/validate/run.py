@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from s2sim.provenance import run_record
 from s2sim.study.progress import INTERRUPTED_NOTE, SILENT
 from s2sim.study.validate.band import with_band
 from s2sim.study.validate.each import each_predicted, tells, unpredicted
 from s2sim.study.validate.fits import fits_of, left_out_of, parameters_of
 from s2sim.study.validate.folder import INDEX, folder_of, read_folder
+from s2sim.study.validate.harness import NOT_YET, in_turn, origin_of
 from s2sim.study.validate.result import ValidationResult
 from s2sim.study.validate.score import apart, by_class, by_source, group_of
 from s2sim.text_files import read_bytes
@@ -19,17 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from s2sim.study.fidelity.told import ToldPoint
     from s2sim.study.progress import Progress
     from s2sim.study.validate.curve import Curve
-    from s2sim.study.validate.result import CurveErrors
 
 _FITTED = (
     "links are those of the catalogue, latencies those of hardware, and what NCCL adds stands in libraries/nccl.toml; "
     "constants of that are fitted to public curves, so that errors of sources left out of a fit tell more of others; "
     "the fastest algorithm of those that it has is taken unless the index names one"
 )
-_TURN = "interrupted before it was its turn"
 
 
 def run_validation(folder: str | None = None, progress: Progress = SILENT, *, fit: bool = True) -> ValidationResult:
@@ -42,22 +39,11 @@ def run_validation(folder: str | None = None, progress: Progress = SILENT, *, fi
     path = folder_of(folder)
     curves = read_folder(path)
     others = _public_beside(curves) if fit and folder is not None else ()
-    found: list[CurveErrors] = []
-    told: list[ToldPoint] = []
-    progress.start(len(curves) + len(others), "predicting curves")
-    try:
-        for curve, points in each_predicted([*curves, *others], tell=fit):
-            found.append(curve)
-            told += points
-            progress.advance()
-    except KeyboardInterrupt:
-        # Whoever does not want to wait any longer still gets the curves that are finished.
-        if not found:
-            raise
-    progress.stop()
-    complete = len(found) == len(curves) + len(others)
-    found = found[: len(curves)]
-    found += [unpredicted(curve, _TURN) for curve in curves[len(found) :]]
+    predicted = in_turn(each_predicted([*curves, *others], tell=fit), len(curves) + len(others), "curves", progress)
+    complete = len(predicted) == len(curves) + len(others)
+    found = [curve for curve, _ in predicted[: len(curves)]]
+    found += [unpredicted(curve, NOT_YET) for curve in curves[len(found) :]]
+    told = [point for _, points in predicted for point in points]
     counted = [curve for curve in found if curve.counts]
     fits = fits_of(told, list(dict.fromkeys(curve.source for curve in counted))) if fit and complete else None
     left_out = None if fits is None else left_out_of(fits, counted)
@@ -86,9 +72,5 @@ def _public_beside(curves: Sequence[Curve]) -> tuple[Curve, ...]:
 def _origin(path: Path, curves: Sequence[Curve]) -> dict[str, object]:
     index = hashlib.sha256(read_bytes(path / INDEX)).hexdigest()
     points = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
-    return run_record(
-        spec={"index_sha256": index, "points": points},
-        inputs={"curves": {"folder": path.resolve().name, "index_sha256": index}, "links": "topologies/hardware.toml"},
-        measured=["times of the curves, as published"],
-        assumed=["times predicted: simulated on the machine that each row describes, by the hardware catalogue"],
-    )
+    inputs = {"curves": {"folder": path.resolve().name, "index_sha256": index}}
+    return origin_of({"index_sha256": index, "points": points}, inputs, "the curves")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.study.validate.curve import is_large
+from s2sim.study.validate.harness import error_statistics
 from s2sim.study.validate.result import Apart, Class, Errors, Group, OneVoice
 
 if TYPE_CHECKING:
@@ -69,10 +70,7 @@ def _errors(found: Iterable[tuple[str, float | None, float | None]]) -> Errors |
     for source, size, _ in known:
         voices.setdefault(source, []).append(size)
     return Errors(
-        curves=len(known),
-        median=float(np.median(sizes)),
-        p90=float(np.quantile(sizes, 0.9)),
-        bias=float(np.median([sign for _, _, sign in known])),
+        *error_statistics(sizes, [sign for _, _, sign in known]),
         off_by_half=sum(size > _HALF for size in sizes),
         one_voice=_one_voice([float(np.median(voice)) for voice in voices.values()]),
     )

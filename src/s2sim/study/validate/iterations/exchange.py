@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.errors import nearest
+from s2sim.errors import S2SimError, nearest
 from s2sim.replay.iteration.disciplines.discipline import ReadyTensors
 from s2sim.replay.iteration.disciplines.registry import make_discipline
 from s2sim.replay.iteration.exchange import Leaving
 from s2sim.study.collective.sizes import make_demand
 from s2sim.study.validate.iterations.implementations import believed_latency, implementation_of
 from s2sim.study.validate.iterations.recorded import as_implemented, record_on, with_packing
-from s2sim.study.validate.not_predicted import NotPredictedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,11 +35,11 @@ _DISCIPLINES = {
 
 
 def discipline_of(row: IterationRow) -> Discipline:
-    """Return how a row's gradients are exchanged; `NotPredictedError` where it does not say."""
+    """Return how a row's gradients are exchanged; `S2SimError` where it does not say."""
     name = _DISCIPLINES.get(row.overlap_kind)
     if name is None:
         known = nearest(row.overlap_kind, _DISCIPLINES)
-        raise NotPredictedError(f"how communication overlaps is not known: overlap_kind {row.overlap_kind!r}{known}")
+        raise S2SimError(f"how communication overlaps is not known: overlap_kind {row.overlap_kind!r}{known}")
     latency = believed_latency(row) if name == "mg-wfbp" else None
     return make_discipline(name if latency is None else f"{name}:latency={latency}")
 

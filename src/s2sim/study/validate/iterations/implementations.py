@@ -11,10 +11,9 @@ from dataclasses import dataclass, fields
 from math import isfinite, nan
 from typing import TYPE_CHECKING
 
-from s2sim.errors import nearest
+from s2sim.errors import S2SimError, nearest
 from s2sim.reducers.registry import REDUCERS, reducer_names, resolved_options
 from s2sim.study.validate.iterations.row import params_of
-from s2sim.study.validate.not_predicted import NotPredictedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,22 +41,18 @@ streams; 0.14 ms for a few kilobytes over NVLink (vineeths96/Gradient-Compressio
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """How a published reducer stands for one of the registry.
+    """How a published reducer is represented by one of the registry.
 
     Attributes
     ----------
     template : str
-        Option string of the registry's reducer, in which density, rank or bits of the row have their places.
-    operations : int
-        Of encode, feedback and decode together on each tensor, or on the whole gradient where that is one buffer.
+        Option string, with fields for the density, rank or bits of the row.
+    operations, operations_a_column : int
+        Of encode, feedback and decode on each tensor, and more for each column of a low-rank approximation.
     one_stream : bool
-        Whether codec and collectives share a stream of the GPU, so that neither runs beside the other.
+        Whether codec and collectives share a stream of the GPU.
     encode_passes, decode_passes : float or None
         Passes over the float32 values; None where they are those of the registry's reducer.
-    operations_a_column : int
-        More of them for each column of a low-rank approximation.
-    origin : str
-        What that was read from.
     """
 
     template: str
@@ -70,7 +65,7 @@ class Implementation:
 
 
 def implementation_of(row: IterationRow) -> Implementation:
-    """Return what stands for a row's reducer; `NotPredictedError` where nothing does.
+    """Return what stands for a row's reducer; `S2SimError` where nothing does.
 
     What no code was read of is the registry's reducer of that name, with as many operations as others of its kind. A
     name with something behind it stands for the longest that it begins with.
@@ -83,7 +78,7 @@ def implementation_of(row: IterationRow) -> Implementation:
     if begins:
         return found[max(begins, key=len)]
     known = [*IMPLEMENTATIONS, *reducer_names()]
-    raise NotPredictedError(f"the reducer {row.reducer!r} has no counterpart{nearest(row.reducer, known)}")
+    raise S2SimError(f"the reducer {row.reducer!r} has no counterpart{nearest(row.reducer, known)}")
 
 
 def _plain(name: str) -> str:
@@ -134,14 +129,14 @@ def _density(params: Mapping[str, str], elements: int) -> float:
     if number > 1 and not params[given].endswith("%"):
         number = number / elements if given == "k" else 1 / number
     if not 0 < number <= 1:
-        raise NotPredictedError(f"reducer_params keep a share of {number:.3g} of the elements")
+        raise S2SimError(f"reducer_params keep a share of {number:.3g} of the elements")
     return number
 
 
 def _rank(params: Mapping[str, str]) -> int:
     rank = _number(params.get("rank", "2"))
     if rank != int(rank) or not 1 <= rank <= _MOST_COLUMNS:
-        raise NotPredictedError(f"reducer_params: {rank:g} is no rank of a matrix")
+        raise S2SimError(f"reducer_params: {rank:g} is no rank of a matrix")
     return int(rank)
 
 
@@ -156,7 +151,7 @@ def _number(text: str) -> float:
     except ValueError:
         value = nan
     if not isfinite(value):
-        raise NotPredictedError(f"reducer_params: {text[:40]!r} is not a number")
+        raise S2SimError(f"reducer_params: {text[:40]!r} is not a number")
     return value
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from s2sim.errors import S2SimError
 from s2sim.study.validate.curve import Machine
-from s2sim.study.validate.not_predicted import NotPredictedError
 
 if TYPE_CHECKING:
     from s2sim.study.validate.iterations.row import IterationRow
@@ -40,12 +40,12 @@ _REMARK = re.compile(r"\([^)]*\)")
 
 
 def machine_of(row: IterationRow) -> Machine:
-    """Return the machine of a row; `NotPredictedError` where it does not say enough."""
+    """Return the machine of a row; `S2SimError` where it does not say enough."""
     gpus = min(row.gpus_per_node, row.workers)
     if row.workers > row.nodes * row.gpus_per_node:
-        raise NotPredictedError(f"{row.workers} workers do not fit on {row.nodes} nodes of {row.gpus_per_node} GPUs")
+        raise S2SimError(f"{row.workers} workers do not fit on {row.nodes} nodes of {row.gpus_per_node} GPUs")
     if row.workers > _MOST_WORKERS:
-        raise NotPredictedError(f"{row.workers} workers are more than {_MOST_WORKERS}, which takes too long")
+        raise S2SimError(f"{row.workers} workers are more than {_MOST_WORKERS}, which takes too long")
     several = row.workers > gpus
     able = _NO_PEERS.search(row.gpu) is None
     transport = _transport(row) if several else _NONE
@@ -78,7 +78,7 @@ def _transport(row: IterationRow) -> str:
     if given not in ("", _NONE):
         return _CALLED.get(given, given)
     if row.nic_rate_gbps is None:
-        raise NotPredictedError("several nodes, and neither transport nor nic_rate_gbps is given")
+        raise S2SimError("several nodes, and neither transport nor nic_rate_gbps is given")
     return "tcp" if row.nic_rate_gbps <= _ETHERNET_GBPS else "ib-verbs"
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from s2sim.collectives.libraries.own_choice import OwnChoice
 from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.collectives.timing.ways import Ways
 from s2sim.errors import S2SimError
 from s2sim.replay.iteration.conditions import Conditions
 from s2sim.replay.iteration.run import replay_iterations
@@ -24,9 +23,7 @@ from s2sim.study.validate.iterations.implementations import (
 )
 from s2sim.study.validate.iterations.machine import machine_of
 from s2sim.study.validate.iterations.tensors import compute_of, profile_of
-from s2sim.study.validate.machine import shape_of_machine
-from s2sim.study.validate.not_predicted import NotPredictedError
-from s2sim.topology.cluster import build_cluster
+from s2sim.study.validate.machine import MachineClusters
 from s2sim.topology.files.hardware import load_gpu
 from s2sim.units import PS_PER_S
 
@@ -64,16 +61,11 @@ class IterationPredictor:
 
     def __init__(self, catalogue: LinkCatalogue) -> None:
         self._catalogue = catalogue
-        self._timers: dict[object, Timer] = {}
+        self._clusters = MachineClusters(catalogue)
+        self._timers: dict[tuple[int, str], Timer] = {}
 
     def predict(self, row: IterationRow) -> Prediction:
-        """Return the prediction of a row; `NotPredictedError` says why there is none."""
-        try:
-            return self._predict(row)
-        except S2SimError as error:
-            raise NotPredictedError(str(error)) from None
-
-    def _predict(self, row: IterationRow) -> Prediction:
+        """Return the prediction of a row; `S2SimError` says why there is none."""
         library = choose_library(f"{_GLOO}:timing=measured") if _GLOO in row.notes.lower() else _NCCL
         timer, gpu_name = self._cluster(row, library)
         profile = profile_of(row, gpu_name)
@@ -123,18 +115,13 @@ class IterationPredictor:
     def _cluster(self, row: IterationRow, library: Library) -> tuple[Timer, str]:
         """Return what times collectives on a row's cluster, and the name of its GPU in the catalogue."""
         machine = machine_of(row)
-        shape = shape_of_machine(machine, self._catalogue)
+        cluster, ways = self._clusters.of(machine)
         name = self._catalogue.gpu_name(machine.gpu_model)
         if name is None:
-            raise NotPredictedError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
-        key = (
-            str([(item.field, item.value) for item in shape.quantities if item.field != "name"]),
-            row.workers,
-            library.name,
-        )
+            raise S2SimError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
+        key = id(cluster), library.name
         if key not in self._timers:
-            cluster = build_cluster(shape, row.workers)
-            self._timers[key] = Timer(cluster, AUTO, Ways(cluster), library.profile)
+            self._timers[key] = Timer(cluster, AUTO, ways, library.profile)
         return self._timers[key], name
 
 

@@ -19,30 +19,11 @@ class RowErrors(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class IterationError(JsonForm):
-    """One measured iteration.
+    """One measured iteration with its prediction.
 
-    Attributes
-    ----------
-    id, source, model, gpu, reducer : str
-        As its row says.
-    workers : int or None
-        GPUs that took part; None where the row cannot be read.
-    predicted : bool
-        Whether there is a prediction.
-    reason : str or None
-        Why there is none, or why it is not scored.
-    scored : bool
-        Whether it counts.
-    ran_as : str or None
-        Option strings of the reducer and the discipline that stand for it.
-    iteration_s, communication_s, codec_s : float or None
-        As predicted; communication is what the row's own is, exposed where that is.
-    measured_iteration_s, measured_communication_s, measured_codec_s : float or None
-        As the row says.
-    wins, measured_wins : bool or None
-        Whether it is faster than dense of the same source and set-up; None for dense and where there is none.
-    likely_why : str or None
-        What its row has that the model lacks.
+    ``reason`` says why it is not predicted or not scored. Communication is counted as in its row, exposed where that
+    is. ``wins`` says whether it is faster than dense of the same source and set-up; None for dense and where there is
+    none.
     """
 
     id: str
@@ -93,14 +74,7 @@ def _log_ratio(predicted_s: float | None, measured_s: float | None) -> float | N
 class TimeErrors:
     """Errors of several times.
 
-    Attributes
-    ----------
-    rows : int
-        Those that have one.
-    median, p90 : float
-        Of |ln(predicted/measured)|.
-    bias : float
-        Median of ln(predicted/measured): below 0 predicted too fast.
+    ``median`` and ``p90`` are of |ln(predicted/measured)|, ``bias`` is the median of ln(predicted/measured).
     """
 
     rows: int
@@ -111,15 +85,7 @@ class TimeErrors:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Predicted calls against measured ones: whether a reducer is faster than dense.
-
-    Attributes
-    ----------
-    right_share : float
-        Of all.
-    wins_as_predicted, losses_as_predicted, missed_wins, false_wins : int
-        Faster and called so, slower and called so, faster and called slower, slower and called faster.
-    """
+    """How often it is rightly predicted that a reducer is faster than dense (a win), or that it is not."""
 
     right_share: float
     wins_as_predicted: int
@@ -142,18 +108,9 @@ class SourceErrors:
 
 @dataclass(frozen=True, slots=True)
 class OverSources:
-    """One voice a source: medians over sources of what each source's rows come to.
+    """Medians over sources of what the rows of each come to.
 
-    Attributes
-    ----------
-    sources, rows, predicted, scored : int
-        How many there are.
-    iteration, communication : TimeErrors or None
-        Medians over sources of their medians, 90 % quantiles and biases.
-    calls_right_share : float or None
-        Mean over sources of the share of right calls.
-    calls : Calls or None
-        The same by row.
+    ``calls_right_share`` is the mean over sources of the share of right calls; ``calls`` counts them by row.
     """
 
     sources: int
@@ -168,24 +125,9 @@ class OverSources:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IterationsResult(ResultForm):
-    """What `s2sim.study.validate.iterations.run.validate_iterations` returns.
+    """What `s2sim.study.validate.iterations.run.validate_iterations` returns: all rows, in the order of the file.
 
-    Attributes
-    ----------
-    headline : str
-        Which rows, of how many sources.
-    overall : OverSources
-        One voice a source.
-    by_source : tuple of SourceErrors
-        Each source.
-    iterations : tuple of IterationError
-        All rows, in the order of the file.
-    notes : tuple of str
-        What a reader must know.
-    provenance : dict
-        The run record.
-    complete : bool
-        Whether no row waits for its turn any more.
+    ``overall`` counts every source once; ``complete`` is false after an interrupt.
     """
 
     answers: ClassVar[str] = "iterations"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from s2sim.study.validate.harness import none_if_empty
 from s2sim.study.validate.iterations.notes import noted_ms
 
 # Whole and sum of the parts differ by less in rows that can be judged.
@@ -19,36 +20,19 @@ _MOST_MS = 1e9
 _MOST_PARAMETERS = 10**13
 
 
-def _none_if_empty(value: Any) -> Any:
-    return None if value == "" else value
-
-
 _Count = Annotated[int, Field(ge=1, le=_MOST)]
 _Word = Annotated[str, Field(max_length=200)]
 _Known = Annotated[_Word, Field(min_length=1)]
-_Ms = Annotated[Annotated[float, Field(ge=0, le=_MOST_MS, allow_inf_nan=False)] | None, BeforeValidator(_none_if_empty)]
+_Ms = Annotated[Annotated[float, Field(ge=0, le=_MOST_MS, allow_inf_nan=False)] | None, BeforeValidator(none_if_empty)]
 
 
 @dataclass(frozen=True, slots=True)
 class IterationRow:
     """One row of ``iterations.csv``, times in milliseconds; None and an empty text mean not known.
 
-    Columns that are not named here are for people and are left alone.
-
-    Attributes
-    ----------
-    source : str
-        Whose voice it is.
-    workers, gpus_per_node, nodes : int
-        GPUs that took part, and where they are.
-    nic_rate_gbps : float or None
-        Of a node's one interface, Gbit/s.
-    overlap_kind : str
-        ``none``, ``wfbp``, ``mg-wfbp``, ``ddp``, ``bytescheduler`` or ``unknown``.
-    reducer, reducer_params : str
-        As the source calls it, and ``key=value;key=value`` or other words.
-    dense_pair : str
-        The dense row of the same set-up.
+    Columns that are not named here are ignored. ``nic_rate_gbps`` is that of a node's one interface. ``overlap_kind``
+    is ``none``, ``wfbp``, ``mg-wfbp``, ``ddp``, ``bytescheduler`` or ``unknown``; ``reducer_params`` is
+    ``key=value;key=value`` or other words; ``dense_pair`` is the id of the dense row of the same set-up.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
@@ -66,11 +50,11 @@ class IterationRow:
     transport: _Word
     intra_interconnect: _Word = ""
     nic_rate_gbps: Annotated[
-        Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None, BeforeValidator(_none_if_empty)
+        Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None, BeforeValidator(none_if_empty)
     ] = None
-    n_params: Annotated[Annotated[int, Field(ge=1, le=_MOST_PARAMETERS)] | None, BeforeValidator(_none_if_empty)] = None
-    n_tensors: Annotated[_Count | None, BeforeValidator(_none_if_empty)] = None
-    batch_per_gpu: Annotated[_Count | None, BeforeValidator(_none_if_empty)] = None
+    n_params: Annotated[Annotated[int, Field(ge=1, le=_MOST_PARAMETERS)] | None, BeforeValidator(none_if_empty)] = None
+    n_tensors: Annotated[_Count | None, BeforeValidator(none_if_empty)] = None
+    batch_per_gpu: Annotated[_Count | None, BeforeValidator(none_if_empty)] = None
     reducer_params: _Word = ""
     compute_ms: _Ms = None
     forward_ms: _Ms = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from s2sim.errors import S2SimError
-from s2sim.provenance import run_record
 from s2sim.study.progress import INTERRUPTED_NOTE, SILENT
+from s2sim.study.validate.harness import NOT_YET, in_turn, origin_of
 from s2sim.study.validate.iterations.folder import FILE, folder_of_iterations, read_iterations
 from s2sim.study.validate.iterations.predict import IterationPredictor
 from s2sim.study.validate.iterations.result import IterationError, IterationsResult
@@ -18,7 +18,7 @@ from s2sim.text_files import read_bytes
 from s2sim.topology.files.links import load_links
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from s2sim.study.progress import Progress
@@ -30,7 +30,6 @@ _NOTE = (
     "libraries/nccl.toml; what frameworks start was settled with public rows in view; waiting for slower ranks is not "
     "predicted"
 )
-_TURN = "interrupted before it was its turn"
 
 
 def validate_iterations(folder: str | None = None, progress: Progress = SILENT) -> IterationsResult:
@@ -41,26 +40,16 @@ def validate_iterations(folder: str | None = None, progress: Progress = SILENT) 
     path = folder_of_iterations(folder)
     rows = read_iterations(path)
     predictor = IterationPredictor(load_links())
-    found: list[IterationError] = []
-    progress.start(len(rows), "predicting iterations")
-    try:
-        for each in rows:
-            found.append(_predicted(each, predictor))
-            progress.advance()
-    except KeyboardInterrupt:
-        # Whoever does not want to wait any longer still gets the rows that are finished.
-        if not found:
-            raise
-    progress.stop()
+    found = in_turn((_predicted(each, predictor) for each in rows), len(rows), "iterations", progress)
     complete = len(found) == len(rows)
-    found += [_unpredicted(each, _TURN) for each in rows[len(found) :]]
-    called = _with_reasons(rows, _with_calls(rows, found))
+    found += [_unpredicted(each, NOT_YET) for each in rows[len(found) :]]
+    called = tuple(_compared(rows, found))
     sources = by_source(called)
     return IterationsResult(
         headline=f"{len(called)} iterations of {len(sources)} sources in {path.resolve().name}",
         overall=over_sources(called, sources),
         by_source=sources,
-        iterations=tuple(called),
+        iterations=called,
         notes=(_NOTE,) if complete else (_NOTE, INTERRUPTED_NOTE),
         provenance=_origin(path),
         complete=complete,
@@ -81,10 +70,7 @@ def _predicted(measured: Measured, predictor: IterationPredictor) -> IterationEr
         predicted=True,
         reason=contradiction or None,
         scored=not contradiction,
-        ran_as=found.ran_as,
-        iteration_s=found.iteration_s,
-        communication_s=found.communication_s,
-        codec_s=found.codec_s,
+        **asdict(found),
     )
 
 
@@ -109,37 +95,27 @@ def _unpredicted(measured: Measured, reason: str) -> IterationError:
     )
 
 
-def _with_calls(rows: Sequence[Measured], found: Sequence[IterationError]) -> list[IterationError]:
-    """Return rows with whether each is faster than its dense row, as predicted and as measured."""
+def _compared(rows: Sequence[Measured], found: Sequence[IterationError]) -> Iterator[IterationError]:
+    """Yield rows with whether each is faster than its dense row, and with what explains their errors.
+
+    Dense rows learn from those that are compared with them how long ranks waited.
+    """
     by_id = {each.id: each for each in found}
-    called = []
-    for measured, each in zip(rows, found, strict=True):
-        dense = by_id.get(measured.row.dense_pair) if measured.row is not None else None
-        called.append(
-            each
-            if dense is None
-            else replace(
-                each,
-                wins=_faster(each.iteration_s, dense.iteration_s),
-                measured_wins=_faster(each.measured_iteration_s, dense.measured_iteration_s),
-            )
-        )
-    return called
-
-
-def _with_reasons(rows: Sequence[Measured], found: Sequence[IterationError]) -> list[IterationError]:
-    """Return rows with what explains their errors, of which dense ones learn from those compared with them."""
     waited_ms: dict[str, float] = {}
-    for measured in rows:
-        if measured.row is not None:
-            pair = measured.row.dense_pair
-            waited_ms[pair] = max(waited_ms.get(pair, 0.0), measured.row.first_message_ms or 0.0)
-    return [
-        each
-        if measured.row is None
-        else replace(each, likely_why=likely_why(measured.row, each, waited_ms.get(each.id, 0.0)))
-        for measured, each in zip(rows, found, strict=True)
-    ]
+    for row in (measured.row for measured in rows if measured.row is not None):
+        waited_ms[row.dense_pair] = max(waited_ms.get(row.dense_pair, 0.0), row.first_message_ms or 0.0)
+    for measured, each in zip(rows, found, strict=True):
+        if measured.row is None:
+            yield each
+            continue
+        why = likely_why(measured.row, each, waited_ms.get(each.id, 0.0))
+        dense = by_id.get(measured.row.dense_pair)
+        yield replace(
+            each,
+            wins=_faster(each.iteration_s, dense.iteration_s) if dense else None,
+            measured_wins=_faster(each.measured_iteration_s, dense.measured_iteration_s) if dense else None,
+            likely_why=why,
+        )
 
 
 def _faster(time_s: float | None, other_s: float | None) -> bool | None:
@@ -148,9 +124,5 @@ def _faster(time_s: float | None, other_s: float | None) -> bool | None:
 
 def _origin(path: Path) -> dict[str, object]:
     rows = hashlib.sha256(read_bytes(path / FILE)).hexdigest()
-    return run_record(
-        spec={"iterations_sha256": rows},
-        inputs={"iterations": {"folder": path.resolve().name, "sha256": rows}, "links": "topologies/hardware.toml"},
-        measured=["times of iterations and of their parts, as published"],
-        assumed=["times predicted: simulated on the machine that each row describes, by the hardware catalogue"],
-    )
+    inputs = {"iterations": {"folder": path.resolve().name, "sha256": rows}}
+    return origin_of({"iterations_sha256": rows}, inputs, "iterations and of their parts")

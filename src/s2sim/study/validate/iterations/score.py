@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.study.validate.harness import error_statistics
 from s2sim.study.validate.iterations.result import Calls, OverSources, SourceErrors, TimeErrors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from s2sim.study.validate.iterations.result import IterationError
-
-_HIGH = 0.9
 
 
 def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
@@ -54,8 +53,7 @@ def _errors(found: Iterable[float | None]) -> TimeErrors | None:
     signed = [each for each in found if each is not None]
     if not signed:
         return None
-    sizes = np.abs(signed)
-    return TimeErrors(len(signed), float(np.median(sizes)), float(np.quantile(sizes, _HIGH)), float(np.median(signed)))
+    return TimeErrors(*error_statistics([abs(each) for each in signed], signed))
 
 
 def _one_voice(sources: Iterable[TimeErrors | None]) -> TimeErrors | None:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.errors import nearest
+from s2sim.errors import S2SimError, nearest
 from s2sim.gradients.extrapolation.models import load_model, model_names
 from s2sim.profiles.computed import computed_profile
 from s2sim.profiles.opened import profile_names
 from s2sim.profiles.profile import Profile, Ready
 from s2sim.profiles.read import load_profile
 from s2sim.replay.iteration.compute import Compute
-from s2sim.study.validate.not_predicted import NotPredictedError
 from s2sim.topology.files.hardware import load_gpu
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ _EFFICIENCY = 0.5
 def profile_of(row: IterationRow, gpu: str) -> Profile:
     """Return the compute profile of a row's model on its GPU, with as many parameters as that says.
 
-    A model that is not known, of which a row says what it computes, has layers that are alike; `NotPredictedError`
+    A model that is not known, of which a row says what it computes, has layers that are alike; `S2SimError`
     where it does not say enough.
     """
     names = dict.fromkeys([*profile_names(), *model_names()])
@@ -47,7 +46,7 @@ def profile_of(row: IterationRow, gpu: str) -> Profile:
     # Behind a slash stands what it is trained on.
     name = known.get(_plain(row.model), known.get(_plain(base)))
     if name is None and (row.n_params is None or row.computing_ms is None):
-        raise NotPredictedError(
+        raise S2SimError(
             f"the model {row.model!r} is not known{nearest(base, names)}, and n_params or times of compute are missing"
         )
     if name is None:
@@ -64,7 +63,7 @@ def _of_layers_alike(row: IterationRow, gpu: str) -> Profile:
     assert row.n_params is not None
     count = row.n_tensors or _USUAL_TENSORS
     if count > _MOST_TENSORS:
-        raise NotPredictedError(f"{count} tensors are more than {_MOST_TENSORS}, which takes too long")
+        raise S2SimError(f"{count} tensors are more than {_MOST_TENSORS}, which takes too long")
     shape = (max(1, round(row.n_params / count / _USUAL_WIDTH)), _USUAL_WIDTH)
     one = Ready("", shape, sparse=False, forward_ps=1, backward_ps=2)
     tensors = tuple(replace(one, name=f"layer{number}") for number in range(count))
