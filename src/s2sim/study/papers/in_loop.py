@@ -32,26 +32,15 @@ SAME_POINTS = 1
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A training to compare reducers by.
+    """A training to compare reducers by."""
 
-    Attributes
-    ----------
-    model : str
-        Option string of a model that `s2sim train` has.
-    reducers : mapping of str to str
-        Option strings by what they are called; ``dense`` is added.
-    workers, steps, seeds : int
-        As `s2sim.study.convergence.spec.TrainSpec` has them.
-    reads_text : bool
-        Whether the model learns from text: the help texts that come with Python.
-    """
-
-    model: str
-    reducers: Mapping[str, str]
+    model: str  # Option string of a model that `s2sim train` has
+    reducers: Mapping[str, str]  # Option strings by what they are called; ``dense`` is added
+    # workers, steps, seeds: As `s2sim.study.convergence.spec.TrainSpec` has them.
     workers: int
     steps: int
     seeds: int
-    reads_text: bool = False
+    reads_text: bool = False  # Whether the model learns from text: the help texts that come with Python
 
     @property
     def line(self) -> str:

@@ -144,17 +144,10 @@ class Cell(JsonForm):
 
 @dataclass(frozen=True, slots=True)
 class Wins:
-    """How many cells a reducer wins.
+    """How many cells a reducer wins."""
 
-    Attributes
-    ----------
-    cells : int
-        With the constants of the GPU as they were taken.
-    least, most : int
-        With each choice of the ends of what those may be that are only estimated, and as taken.
-    """
-
-    cells: int
+    cells: int  # With the constants of the GPU as they were taken
+    # least, most: With each choice of the ends of what those may be that are only estimated, and as taken.
     least: int
     most: int
 
