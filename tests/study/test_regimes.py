@@ -65,14 +65,14 @@ def test_a_cell_is_what_one_run_gives(library):
             break_even=False,
         )
         rows = {row.option_string: row for row in run.rows}
-        assert [each.reducer for each in cell.contenders] == list(rows)
-        for each in cell.contenders:
+        assert [each.reducer for each in cell.reducers] == list(rows)
+        for each in cell.reducers:
             row = rows[each.reducer]
             assert each.total_s == row.total_s
             assert each.bytes_sent_per_rank == row.bytes_sent_per_rank
             assert each.error_relative_l2 == row.error.relative_l2
             assert each.acceptable == acceptable(row, spec.max_error)
-        assert cell.speedup == rows[cell.winner.reducer].speedup_vs_dense
+        assert cell.speedup_vs_dense == rows[cell.winner.reducer].speedup_vs_dense
 
 
 def test_all_combinations_are_there_in_order(result):
@@ -87,13 +87,13 @@ def test_the_winner_is_the_fastest_whose_error_is_allowed(result):
     for cell in result.cells:
         allowed = [
             each
-            for each in cell.contenders
+            for each in cell.reducers
             if make_reducer(each.reducer).traits.lossless or each.error_relative_l2 <= result.spec.max_error
         ]
         assert cell.winner in allowed
         assert cell.winner.total_ps == min(each.total_ps for each in allowed)
-        assert cell.speedup >= 1
-        cut_off += min(each.total_ps for each in cell.contenders) < cell.winner.total_ps
+        assert cell.speedup_vs_dense >= 1
+        cut_off += min(each.total_ps for each in cell.reducers) < cell.winner.total_ps
     # The limit has to matter somewhere, or nothing was tested.
     assert cut_off
 
@@ -103,7 +103,7 @@ def test_more_latency_and_less_rate_take_longer(result):
 
         def total(rate_Bps, latency_s, reducer=each):
             cell = at(result, density=0.2, overlap=1.0, rate_Bps=rate_Bps, latency_s=latency_s)
-            return next(item.total_ps for item in cell.contenders if item.reducer == reducer)
+            return next(item.total_ps for item in cell.reducers if item.reducer == reducer)
 
         assert total(1.25e10, 1e-6) < total(1.25e10, 5e-5) < total(1.25e8, 5e-5)
 
@@ -119,7 +119,7 @@ def test_less_than_one_per_cent_is_a_tie():
     assert cell.ties == ("union",)
     assert cell.runner_up.reducer == "union"
     assert cell.margin == pytest.approx(0.0099)
-    assert cell.speedup == 2
+    assert cell.speedup_vs_dense == 2
     assert cell.compress
 
 
@@ -128,7 +128,7 @@ def test_dense_wins_what_it_shares_and_nothing_pays_that_gains_less_than_one_per
     assert not make_cell(union=10_000, dense=10_050).compress
     assert make_cell(union=10_000, dense=10_100).compress
     alone = make_cell(dense=100)
-    assert (alone.runner_up, alone.margin, alone.ties, alone.speedup) == (None, None, (), 1)
+    assert (alone.runner_up, alone.margin, alone.ties, alone.speedup_vs_dense) == (None, None, (), 1)
 
 
 def test_a_density_that_nothing_serves_falls_to_dense():
@@ -211,7 +211,7 @@ def test_progress_ends_where_it_said():
 
 def test_a_reducer_that_refuses_some_gradients_is_noted():
     result = run_regimes(small(reducers=("dense", "s2:rows=1,error=0.01")))
-    assert all([each.reducer for each in cell.contenders] == ["dense"] for cell in result.cells)
+    assert all([each.reducer for each in cell.reducers] == ["dense"] for cell in result.cells)
     note = next(note for note in result.notes if note.startswith("s2:rows=1,error=0.01 refuses some gradients"))
     assert "more than 4096 cells a value" in note
     assert "density 0.01, overlap 0; density 0.01, overlap 1" in note

@@ -97,6 +97,22 @@ def _train(
     return _Recorded(tuple(recorded))
 
 
+def model_settings(model: str) -> Model:
+    """Return the settings of a model by its option string."""
+    name, options = split_option_string(model)
+    settings: Model = build(MODELS.get(name), options, f"model {name}")
+    return settings
+
+
+def check_needs_text(model: str, settings: Model, paths: Sequence[Path]) -> None:
+    """Refuse texts for a model that reads none, and none for one that does."""
+    name, _ = split_option_string(model)
+    if settings.needs_text and not paths:
+        raise OptionError(f"model {name} learns from text: name a file with --text")
+    if paths and not settings.needs_text:
+        raise OptionError(f"model {name} reads no text: leave --text out")
+
+
 def record(
     model: str,
     *,
@@ -124,9 +140,7 @@ def record(
     progress : callable or None
         Called with (mini-batches done, mini-batches in all).
     """
-    name, options = split_option_string(model)
-    settings_class = MODELS.get(name)
-    settings: Model = build(settings_class, options, f"model {name}")
+    settings = model_settings(model)
     for what, number in (("workers", workers), ("steps", steps)):
         if number < 1:
             raise OptionError(f"{what}={number} is less than 1")
@@ -134,10 +148,7 @@ def record(
         raise OptionError(f"seed={seed} is negative")
     given = [text] if isinstance(text, str | Path) else list(text or [])
     paths = [Path(path) for path in given]
-    if settings.needs_text and not paths:
-        raise OptionError(f"model {name} learns from text: name a file with --text")
-    if paths and not settings.needs_text:
-        raise OptionError(f"model {name} reads no text: leave --text out")
+    check_needs_text(model, settings, paths)
     target = Path(out)
     check_target(target, overwrite=overwrite)
     check_texts(paths)

@@ -37,30 +37,19 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A model with its data, ready to train.
-
-    Attributes
-    ----------
-    sparse : frozenset of str
-        Parameters of the module, whose names become the layer names, whose gradient has few non-zero rows.
-    loss : callable
-        (step, rank) to the mean loss of that rank's mini-batch at the current parameters.
-    batch : int
-        Samples in one rank's mini-batch; for language models, predicted tokens.
-    evaluate : callable or None
-        Returns how the current parameters do on the data that are held out; None where none are.
-    score : str
-        What `Evaluated.accuracy` is the share of, for people.
-    """
+    """A model with its data, ready to train."""
 
     module: torch.nn.Module
+    # Parameters of the module, whose names become the layer names, whose gradient has few non-zero rows.
     sparse: frozenset[str]
+    # (step, rank) to the mean loss of that rank's mini-batch at the current parameters.
     loss: Callable[[int, int], torch.Tensor]
-    batch: int
+    batch: int  # Samples in one rank's mini-batch; for language models, predicted tokens
     model: str
     origin: DataOrigin
+    # Returns how the current parameters do on the data that are held out; None where none are.
     evaluate: Callable[[], Evaluated] | None = None
-    score: str = "accuracy"
+    score: str = "accuracy"  # What `Evaluated.accuracy` is the share of, for people
 
 
 _MAY_BE_ZERO = ("warmup_steps", "momentum", "held_out")

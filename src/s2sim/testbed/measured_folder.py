@@ -28,17 +28,10 @@ _SETTINGS = "settings"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTestbeds:
-    """All that a folder holds, in the order of its files.
+    """All that a folder holds, in the order of its files."""
 
-    Attributes
-    ----------
-    settings : tuple of Setting
-        One for each testbed.
-    collectives, reducers, iterations : tuple of Timed
-        Each names one of the settings; empty where the folder has no such table.
-    """
-
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[Setting, ...] = ()  # One for each testbed
+    # collectives, reducers, iterations: Each names one of the settings; empty where the folder has no such table.
     collectives: tuple[Timed, ...] = ()
     reducers: tuple[Timed, ...] = ()
     iterations: tuple[Timed, ...] = ()

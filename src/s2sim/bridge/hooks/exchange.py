@@ -27,27 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Handed:
-    """Gradients that were handed in together, and wait for the last of them together.
+    """Gradients that were handed in together, and wait for the last of them together."""
 
-    Attributes
-    ----------
-    tensors : dict
-        By name of the parameter; each is written to, or another one put in its place.
-    finished : callable
-        Called when all of them are reduced.
-    failed : callable
-        Called with the error if they cannot be.
-    ready : torch.cuda.Event or None
-        What a GPU has to have passed before they are there.
-    left : int
-        How many are not reduced yet.
-    """
-
-    tensors: dict[str, torch.Tensor]
-    finished: Callable[[], None]
-    failed: Callable[[Any], None]
-    ready: Any = None
-    left: int = field(init=False)
+    tensors: dict[str, torch.Tensor]  # By name of the parameter; each is written to, or another one put in its place
+    finished: Callable[[], None]  # Called when all of them are reduced
+    failed: Callable[[Any], None]  # Called with the error if they cannot be
+    ready: Any = None  # What a GPU has to have passed before they are there
+    left: int = field(init=False)  # How many are not reduced yet
 
     def __post_init__(self) -> None:
         self.left = len(self.tensors)

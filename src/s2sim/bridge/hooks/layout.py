@@ -27,19 +27,11 @@ class Layout:
 
     DistributedDataParallel makes its buckets anew after the first iteration, and again in a training that is resumed.
     These here follow from the model alone, so that what a reducer keeps of a bucket stays of use.
-
-    Attributes
-    ----------
-    parameters : dict
-        By name, in the model's order.
-    sparse : frozenset of str
-        Those in whose gradient most rows are zero.
-    buckets : tuple of tuple of str
-        Names, in the model's order; the bucket whose gradients are expected first is the first.
     """
 
-    parameters: dict[str, torch.nn.Parameter]
-    sparse: frozenset[str]
+    parameters: dict[str, torch.nn.Parameter]  # By name, in the model's order
+    sparse: frozenset[str]  # Those in whose gradient most rows are zero
+    # Names, in the model's order; the bucket whose gradients are expected first is the first.
     buckets: tuple[tuple[str, ...], ...]
 
     def held(self, names: Sequence[str]) -> Held:

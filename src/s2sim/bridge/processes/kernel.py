@@ -21,27 +21,14 @@ _INTERFACES = Path("/proc/self/net/dev")
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the kernel counts, all from when it began to.
+    """What the kernel counts, all from when it began to."""
 
-    Attributes
-    ----------
-    sent_bytes : int
-        What this process's TCP connections have sent, headers and what was sent again left out.
-    again_bytes : int
-        What they have sent again, because an acknowledgement was late.
-    repeats : int
-        Acknowledgements that told them so.
-    connections : int
-        How many there are.
-    interface_bytes, packets : int
-        What every process has sent over the loopback interface of this network namespace, headers of IP and TCP
-        included.
-    """
-
-    sent_bytes: int
-    again_bytes: int
-    repeats: int
-    connections: int
+    sent_bytes: int  # What this process's TCP connections have sent, headers and what was sent again left out
+    again_bytes: int  # What they have sent again, because an acknowledgement was late
+    repeats: int  # Acknowledgements that told them so
+    connections: int  # How many there are
+    # interface_bytes, packets: What every process has sent over the loopback interface of this network namespace,
+    # headers of IP and TCP included.
     interface_bytes: int
     packets: int
 

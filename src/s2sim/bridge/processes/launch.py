@@ -26,18 +26,10 @@ _LISTEN_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process runs.
+    """Where a process runs."""
 
-    Attributes
-    ----------
-    prefix : tuple of str
-        Words before its command, such as ``ip netns exec NAME``.
-    interface : str
-        Network interface whose address the library takes.
-    """
-
-    prefix: tuple[str, ...] = ()
-    interface: str = "lo"
+    prefix: tuple[str, ...] = ()  # Words before its command, such as ``ip netns exec NAME``
+    interface: str = "lo"  # Network interface whose address the library takes
 
 
 def run_job(

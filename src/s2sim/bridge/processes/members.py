@@ -26,18 +26,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Flight(Generic[T_co]):
-    """What is under way, and what comes of it once it has arrived.
+    """What is under way, and what comes of it once it has arrived."""
 
-    Attributes
-    ----------
-    works : tuple of torch.distributed.Work
-        What has to complete first.
-    finish : callable
-        Returns the result, once they have.
-    """
-
-    works: tuple[Any, ...]
-    finish: Callable[[], T_co]
+    works: tuple[Any, ...]  # What has to complete first
+    finish: Callable[[], T_co]  # Returns the result, once they have
 
     def wait(self) -> T_co:
         """Wait, and return the result."""
@@ -48,61 +40,27 @@ class Flight(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a rank sent beside what its program asked for, because receivers have to know shapes.
+    """What a rank sent beside what its program asked for, because receivers have to know shapes."""
 
-    Attributes
-    ----------
-    kind : str
-        The collective that it went in.
-    ranks : tuple of int
-        Who took part.
-    place : int
-        This rank's among them.
-    root : int
-        Place of the one it came from, of a broadcast.
-    sizes_bytes : tuple of int
-        Bytes that this rank had for each member.
-    within : bool
-        Whether it went in front of what was asked for, and not by itself.
-    """
-
-    kind: str
-    ranks: tuple[int, ...]
-    place: int
-    root: int
-    sizes_bytes: tuple[int, ...]
-    within: bool
+    kind: str  # The collective that it went in
+    ranks: tuple[int, ...]  # Who took part
+    place: int  # This rank's among them
+    root: int  # Place of the one it came from, of a broadcast
+    sizes_bytes: tuple[int, ...]  # Bytes that this rank had for each member
+    within: bool  # Whether it went in front of what was asked for, and not by itself
 
 
 @dataclass(slots=True, eq=False)
 class Members:
-    """The processes of a group as one of them sees them.
+    """The processes of a group as one of them sees them."""
 
-    Attributes
-    ----------
-    handle : ProcessGroup
-        That of ``torch.distributed``; None of a group of one.
-    ranks : tuple of int
-        Their numbers among all processes, in rank order.
-    index : int
-        This process's place.
-    library : Library
-        What executes collectives.
-    device : str
-        Where it takes tensors from.
-    told : list of Told
-        What went beside what programs asked for.
-    name : str
-        By which its members know it, and no other group.
-    """
-
-    handle: Any
-    ranks: tuple[int, ...]
-    index: int
-    library: Library
-    device: str
-    told: list[Told]
-    name: str
+    handle: Any  # That of ``torch.distributed``; None of a group of one
+    ranks: tuple[int, ...]  # Their numbers among all processes, in rank order
+    index: int  # This process's place
+    library: Library  # What executes collectives
+    device: str  # Where it takes tensors from
+    told: list[Told]  # What went beside what programs asked for
+    name: str  # By which its members know it, and no other group
     _subgroups: dict[tuple[int, ...], Members] = field(default_factory=dict)
 
     @property

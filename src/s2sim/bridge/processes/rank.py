@@ -34,17 +34,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReducedHere:
-    """What a reduction leaves in this process.
+    """What a reduction leaves in this process."""
 
-    Attributes
-    ----------
-    reduced : Reduced
-        The mean, and what this rank sent.
-    waited_s, total_s : float
-        Seconds in which it waited for others, and in all.
-    """
-
-    reduced: Reduced
+    reduced: Reduced  # The mean, and what this rank sent
+    # waited_s, total_s: Seconds in which it waited for others, and in all.
     waited_s: float
     total_s: float
 

@@ -23,25 +23,16 @@ WARMUP_STEPS = 5
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Medians of a module's steps in microseconds.
+    """Medians of a module's steps in microseconds."""
 
-    Attributes
-    ----------
-    ready_us : dict
-        Parameter to when its gradient was ready, from the begin of backward, in the order of readiness.
-    forward_us : dict
-        Parameter to what forward takes from entering its module until entering the next; the parameter of a module
-        that is ready first has all of it, so that forward waits for all of them.
-    sparse : frozenset of str
-        Parameters whose gradient has few non-zero rows.
-    without_gradient : tuple of str
-        Parameters that got none in any step; they count as ready at the end of backward.
-    """
-
+    # Parameter to when its gradient was ready, from the begin of backward, in the order of readiness.
     ready_us: dict[str, float]
+    # Parameter to what forward takes from entering its module until entering the next; the parameter of a module that
+    # is ready first has all of it, so that forward waits for all of them.
     forward_us: dict[str, float]
     optimizer_us: float
-    sparse: frozenset[str]
+    sparse: frozenset[str]  # Parameters whose gradient has few non-zero rows
+    # Parameters that got none in any step; they count as ready at the end of backward.
     without_gradient: tuple[str, ...]
 
 

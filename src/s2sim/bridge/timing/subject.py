@@ -37,24 +37,15 @@ _FORM = "package.module:function or path.py:function"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subject:
-    """A model in training on one device.
-
-    Attributes
-    ----------
-    loss : callable
-        The number of a step to the loss of its mini-batch, a scalar.
-    batch : int
-        Samples of a mini-batch.
-    sparse : frozenset of str or None
-        Parameters whose gradient has few non-zero rows; None where their gradients have to tell.
-    """
+    """A model in training on one device."""
 
     module: torch.nn.Module
-    loss: Callable[[int], torch.Tensor]
+    loss: Callable[[int], torch.Tensor]  # The number of a step to the loss of its mini-batch, a scalar
     optimizer: torch.optim.Optimizer
-    batch: int
+    batch: int  # Samples of a mini-batch
     sample: str
     model: str
+    # Parameters whose gradient has few non-zero rows; None where their gradients have to tell.
     sparse: frozenset[str] | None
 
 

@@ -16,20 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Marks:
-    """Marks of one step; layers in the order in which forward entered them, as often as it did.
+    """Marks of one step; layers in the order in which forward entered them, as often as it did."""
 
-    Attributes
-    ----------
-    layers : list of (str, mark)
-        Names of modules that have parameters of their own.
-    ready : dict
-        Parameter to the mark of its gradient; without those that got none.
-    forward_end, backward_end, optimizer_end
-        The loss is there, ``backward`` has returned, the optimizer has made its step.
-    """
-
+    # list of (str, mark): names of modules that have parameters of their own.
     layers: list[tuple[str, Any]] = field(default_factory=list)
+    # Parameter to the mark of its gradient; without those that got none.
     ready: dict[str, Any] = field(default_factory=dict)
+    # forward_end, backward_end, optimizer_end: The loss is there, ``backward`` has returned, the optimizer has made its
+    # step.
     forward_end: Any = None
     backward_end: Any = None
     optimizer_end: Any = None

@@ -20,33 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """A reducer as it trains a model.
+    """A reducer as it trains a model."""
 
-    Attributes
-    ----------
-    option_string : str
-        As it was asked for.
-    reducer : Reducer
-        With error feedback where training needs some, unless ``ef=false`` asked for none.
-    learning_rate : float
-        Of the optimizer.
-    momentum : float
-        Of the optimizer, which adds none where the reducer has it within.
-    plain_step : bool
-        Whether the step is one of plain SGD, whatever the model's optimizer: signs are directions.
-    own_models : bool
-        Whether every rank has a model of its own, because not all end alike or not every step is exchanged.
-    notes : tuple of str
-        What was added, for people.
-    """
-
-    option_string: str
-    reducer: Reducer
-    learning_rate: float
-    momentum: float
-    plain_step: bool
+    option_string: str  # As it was asked for
+    reducer: Reducer  # With error feedback where training needs some, unless ``ef=false`` asked for none
+    learning_rate: float  # Of the optimizer
+    momentum: float  # Of the optimizer, which adds none where the reducer has it within
+    plain_step: bool  # Whether the step is one of plain SGD, whatever the model's optimizer: signs are directions
+    # Whether every rank has a model of its own, because not all end alike or not every step is exchanged.
     own_models: bool
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # What was added, for people
 
 
 def fit(option_string: str, model: Model, learning_rate: float | None = None) -> Fitting:

@@ -161,7 +161,7 @@ def _draw_panel(axes: Axes, fields: Sequence[Sequence[Cell | None]], fills: dict
             axes.text(
                 x + (0.45 if cell.ties else 0.5),
                 y + 0.48,
-                _speedup_text(cell.speedup),
+                _speedup_text(cell.speedup_vs_dense),
                 fontsize=SMALL_SIZE,
                 color=fill.ink,
                 ha="center",

@@ -42,20 +42,12 @@ _HEADER_BYTES, _FIRST_BYTES, _REPEAT_BYTES = 52, 8, 12
 
 @dataclass(frozen=True, slots=True)
 class CheckSpec:
-    """What is checked.
+    """What is checked."""
 
-    Attributes
-    ----------
-    reducers : tuple of str
-        Option strings, ``all`` for every registered one and preset.
-    steps : int
-        Training steps of each, one after the other on what it carries over.
-    """
-
-    reducers: tuple[str, ...] = (ALL,)
+    reducers: tuple[str, ...] = (ALL,)  # Option strings, ``all`` for every registered one and preset
     workers: int = 4
     trace: str = "ncf"
-    steps: int = 2
+    steps: int = 2  # Training steps of each, one after the other on what it carries over
     seed: int = 0
 
 

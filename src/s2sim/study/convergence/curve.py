@@ -18,43 +18,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """One reducer with one seed.
+    """One reducer with one seed."""
 
-    Attributes
-    ----------
-    reducer : str
-        By its option string.
-    seed : int
-        Of initial weights, shards and draws.
-    iterations : int64 array, shape (n,)
-        After how many steps the model was evaluated; the first is 0.
-    train_loss, eval_loss, accuracy : float64 array, shape (n,)
-        Mean loss of the mini-batches since the evaluation before (at 0 that of the first step's), and loss and share
-        of right answers on held-out data.
-    sent_bytes : int64 array, shape (n,)
-        By the busiest rank until then.
-    time_s : float64 array, shape (n,)
-        Simulated time until then.
-    step_loss, step_s : float64 array, shape (steps,)
-        Of every step: mean loss of all ranks' mini-batches before it, and what it takes in simulated time.
-    step_bytes : int64 array, shape (steps,)
-        Of every step: what the busiest rank sends.
-    stopped : str or None
-        Why it ended before its last step.
-    """
-
-    reducer: str
-    seed: int
-    iterations: Ints
+    reducer: str  # By its option string
+    seed: int  # Of initial weights, shards and draws
+    iterations: Ints  # int64 array, shape (n,): after how many steps the model was evaluated; the first is 0
+    # train_loss, eval_loss, accuracy: float64 array, shape (n,): mean loss of the mini-batches since the evaluation
+    # before (at 0 that of the first step's), and loss and share of right answers on held-out data.
     train_loss: Floats
     eval_loss: Floats
     accuracy: Floats
-    sent_bytes: Ints
-    time_s: Floats
+    sent_bytes: Ints  # int64 array, shape (n,): by the busiest rank until then
+    time_s: Floats  # float64 array, shape (n,): simulated time until then
+    # step_loss, step_s: float64 array, shape (steps,): of every step: mean loss of all ranks' mini-batches before it,
+    # and what it takes in simulated time.
     step_loss: Floats
     step_s: Floats
-    step_bytes: Ints
-    stopped: str | None = None
+    step_bytes: Ints  # int64 array, shape (steps,): of every step: what the busiest rank sends
+    stopped: str | None = None  # Why it ended before its last step
 
 
 @dataclass(frozen=True, slots=True)

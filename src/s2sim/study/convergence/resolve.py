@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.bridge.record import MODELS
+from s2sim.bridge.record import check_needs_text, model_settings
 from s2sim.bridge.texts import check_texts
 from s2sim.bridge.training.fits import fit
 from s2sim.errors import OptionError, S2SimError
-from s2sim.options import build, split_option_string
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.systems.presets import PRESETS
 from s2sim.study.convergence.wanted import Wanted
@@ -66,13 +65,9 @@ def _same(fitting: Fitting) -> object:
 
 def model_of(spec: TrainSpec) -> Model:
     """Return the settings of the model, with a share of its data held out."""
-    name, options = split_option_string(spec.model)
-    settings: Model = build(MODELS.get(name), options, f"model {name}")
+    settings = model_settings(spec.model)
     paths = [Path(path) for path in spec.text]
-    if settings.needs_text and not paths:
-        raise OptionError(f"model {name} learns from text: name a file with --text")
-    if paths and not settings.needs_text:
-        raise OptionError(f"model {name} reads no text: leave --text out")
+    check_needs_text(spec.model, settings, paths)
     check_texts(paths)
     return settings if settings.held_out else replace(settings, held_out=HELD_OUT)
 

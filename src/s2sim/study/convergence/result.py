@@ -17,43 +17,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrainRow:
-    """One reducer over all seeds.
+    """One reducer over all seeds."""
 
-    Attributes
-    ----------
-    reducer : str
-        By its option string.
-    feedback : str
-        What is fed back of what was not sent: ``ef`` and its like, ``own`` of the reducer itself, or ``none``.
-    trained, seeds : int
-        Seeds with which it was trained, and those of them that took all steps.
-    stopped : tuple of str
-        Why others did not.
-    loss, accuracy : Interval or None
-        On held-out data after the last step; None where a seed did not get there.
-    step_s, step_bytes : Interval
-        Mean over the steps: simulated time, and bytes that the busiest rank sends.
-    reached : int
-        Seeds with which the target was reached.
-    iterations, time_s, sent_bytes : Interval or None
-        Until it was, where it was with every seed.
-    time_ratio, bytes_ratio : Interval or None
-        The same over dense's, seed by seed.
-    """
-
-    reducer: str
+    reducer: str  # By its option string
+    # What is fed back of what was not sent: ``ef`` and its like, ``own`` of the reducer itself, or ``none``.
     feedback: str
+    # trained, seeds: Seeds with which it was trained, and those of them that took all steps.
     trained: int
     seeds: int
-    stopped: tuple[str, ...]
+    stopped: tuple[str, ...]  # Why others did not
+    # loss, accuracy: On held-out data after the last step; None where a seed did not get there.
     loss: Interval | None
     accuracy: Interval | None
+    # step_s, step_bytes: Mean over the steps: simulated time, and bytes that the busiest rank sends.
     step_s: Interval
     step_bytes: Interval
-    reached: int
+    reached: int  # Seeds with which the target was reached
+    # iterations, time_s, sent_bytes: Until it was, where it was with every seed.
     iterations: Interval | None
     time_s: Interval | None
     sent_bytes: Interval | None
+    # time_ratio, bytes_ratio: The same over dense's, seed by seed.
     time_ratio: Interval | None
     bytes_ratio: Interval | None
 

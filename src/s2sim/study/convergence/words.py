@@ -43,12 +43,10 @@ def answer_lines(
         return ()
     lines = []
     for row in rows:
-        if row.reducer == base:
-            if row.reached < row.trained:
-                lines.append(_unreached(row, curves, target))
-            continue
         if row.reached < row.trained:
             lines.append(_unreached(row, curves, target))
+        elif row.reducer == base:
+            continue
         elif row.time_ratio is None:
             lines.append(f"{row.reducer} reaches {target_text(target)}, where {base} has no time to compare with")
         else:

@@ -10,16 +10,18 @@ import numpy as np
 
 from s2sim.study.convergence.intervals import Interval, t_interval
 from s2sim.study.papers.claim import Chart, Claim, Line, Table
-from s2sim.study.papers.judge import holds
+from s2sim.study.papers.judge import holds, not_testable
+from s2sim.study.papers.paper import Part
 from s2sim.units import format_bytes
 from s2sim.words import number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from s2sim.study.convergence.curve import Curve
     from s2sim.study.convergence.result import Trained, TrainRow
     from s2sim.study.papers.claim import Judged
+    from s2sim.study.papers.paper import Effort
     from s2sim.study.progress import Progress
 
 NEEDS = "needs the extra torch: pip install 's2sim[torch]'"
@@ -32,26 +34,23 @@ SAME_POINTS = 1
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A training to compare reducers by.
+    """A training to compare reducers by."""
 
-    Attributes
-    ----------
-    model : str
-        Option string of a model that `s2sim train` has.
-    reducers : mapping of str to str
-        Option strings by what they are called; ``dense`` is added.
-    workers, steps, seeds : int
-        As `s2sim.study.convergence.spec.TrainSpec` has them.
-    reads_text : bool
-        Whether the model learns from text: the help texts that come with Python.
-    """
-
-    model: str
-    reducers: Mapping[str, str]
+    model: str  # Option string of a model that `s2sim train` has
+    reducers: Mapping[str, str]  # Option strings by what they are called; ``dense`` is added
+    # workers, steps, seeds: As `s2sim.study.convergence.spec.TrainSpec` has them.
     workers: int
     steps: int
     seeds: int
-    reads_text: bool = False
+    reads_text: bool = False  # Whether the model learns from text: the help texts that come with Python
+
+    @classmethod
+    def small(
+        cls, effort: Effort, model: str, reducers: Mapping[str, str], steps: tuple[int, int] = (300, 2000)
+    ) -> Loop:
+        """Return a training of 4 ranks: quick with the fewer steps and 2 seeds, else with more and 5."""
+        quick = effort.quick
+        return cls(model, reducers, workers=4, steps=steps[0] if quick else steps[1], seeds=2 if quick else 5)
 
     @property
     def line(self) -> str:
@@ -154,9 +153,21 @@ def run_loop(loop: Loop, progress: Progress) -> InLoop | None:
     return InLoop(loop, trained)
 
 
-def untrained(text: str, source: str, published: str) -> Claim:
-    """Return the judgement of a claim that only training tells, where nothing can be trained."""
-    return Claim(text, source, published, "-", "not testable", NEEDS, "models are trained with PyTorch")
+def loop_part(
+    loop: Loop,
+    progress: Progress,
+    untrained: Iterable[tuple[str, str, str]],
+    judge: Callable[[InLoop], Iterable[Claim]],
+) -> Part:
+    """Train, and return the claims that are judged by it, with table and chart.
+
+    ``untrained`` are texts, sources and published figures of the claims for where the extra torch is missing.
+    """
+    found = run_loop(loop, progress)
+    if found is None:
+        why = "models are trained with PyTorch"
+        return Part(tuple(not_testable(text, source, NEEDS, why, published=said) for text, source, said in untrained))
+    return Part(tuple(judge(found)), (found.table(),), (found.chart(),), setup=(loop.line,))
 
 
 def accuracy_claim(

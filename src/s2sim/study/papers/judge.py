@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from s2sim.study.papers.claim import Claim
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -42,6 +44,22 @@ def within(ours: float, published: float, share: float = SHARE) -> Judged:
     ('reproduced', 'not reproduced')
     """
     return holds(abs(ours - published) <= share * abs(published))
+
+
+def figure_claim(
+    text: str, source: str, published: float, ours: float, why: str, *, form: str, published_form: str | None = None
+) -> Claim:
+    """Return a claim of one figure, judged by `WITHIN`.
+
+    ``form`` is the format of our figure, such as ``{:.1f} ms``, and of the published one without ``published_form``.
+    """
+    theirs = (published_form or form).format(published)
+    return Claim(text, source, theirs, form.format(ours), within(ours, published), WITHIN, why)
+
+
+def not_testable(text: str, source: str, needs: str, why: str, *, published: str = "-", ours: str = "-") -> Claim:
+    """Return a claim that nothing here can judge: ``needs`` says what is missing."""
+    return Claim(text, source, published, ours, "not testable", needs, why)
 
 
 def in_range(ours: Iterable[float], published: float, share: float = SHARE) -> Judged:

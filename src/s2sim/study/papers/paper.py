@@ -35,28 +35,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A published paper with claims that can be rebuilt.
+    """A published paper with claims that can be rebuilt."""
 
-    Attributes
-    ----------
-    name : str
-        By which `s2sim paper` knows it.
-    title, source : str
-        As published, and who published it where.
-    claimed : str
-        Its claims in one line.
-    setup, assumed : tuple of str
-        What all parts share: what is computed, and what is not known and assumed.
-    parts : tuple of callable
-        Each from an `Effort` and a `Progress` to a `Part`; what is finished when somebody interrupts is kept.
-    """
-
-    name: str
+    name: str  # By which `s2sim paper` knows it
+    # title, source: As published, and who published it where.
     title: str
     source: str
-    claimed: str
+    claimed: str  # Its claims in one line
+    # setup, assumed: What all parts share: what is computed, and what is not known and assumed.
     setup: tuple[str, ...]
     assumed: tuple[str, ...]
+    # Each from an `Effort` and a `Progress` to a `Part`; what is finished when somebody interrupts is kept.
     parts: tuple[Callable[[Effort, Progress], Part], ...]
 
 

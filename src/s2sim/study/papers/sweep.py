@@ -22,24 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What one reducer takes on one cluster.
+    """What one reducer takes on one cluster."""
 
-    Attributes
-    ----------
-    time_s : float
-        The communication phase, encoding and decoding included, with all gradients there at once.
-    iteration_s : float
-        The whole iteration where the spec has a profile, else ``time_s``.
-    sent_bytes : int
-        By the busiest rank, of ring collectives.
-    error : float or None
-        Relative L2 error of the aggregate on the trace's gradients; None where it is undefined.
-    """
-
-    time_s: float
-    iteration_s: float
-    sent_bytes: int
-    error: float | None
+    time_s: float  # The communication phase, encoding and decoding included, with all gradients there at once
+    iteration_s: float  # The whole iteration where the spec has a profile, else ``time_s``
+    sent_bytes: int  # By the busiest rank, of ring collectives
+    error: float | None  # Relative L2 error of the aggregate on the trace's gradients; None where it is undefined
 
 
 def sweep(

@@ -65,7 +65,7 @@ class _CellMore(TypedDict):
 class Cell(JsonForm):
     """One density and overlap of the gradients, rate and latency of a network interface.
 
-    Contenders stand in the order of the reducers that were asked for, ``dense`` among them; those that refuse these
+    ``reducers`` stand in the order of those that were asked for, ``dense`` among them; those that refuse these
     gradients are missing.
     """
 
@@ -73,18 +73,18 @@ class Cell(JsonForm):
     overlap: float
     rate_Bps: float
     latency_s: float
-    contenders: tuple[Contender, ...] = field(metadata=key("reducers"))
+    reducers: tuple[Contender, ...]
 
     @property
     def ranking(self) -> tuple[Contender, ...]:
         """Those whose error is acceptable, the fastest first; of equals ``dense``, then as they were asked for."""
-        allowed = (each for each in self.contenders if each.acceptable)
+        allowed = (each for each in self.reducers if each.acceptable)
         return tuple(sorted(allowed, key=lambda each: (each.total_ps, each.reducer != DENSE)))
 
     @property
     def dense(self) -> Contender:
         """What the others are compared with."""
-        return next(each for each in self.contenders if each.reducer == DENSE)
+        return next(each for each in self.reducers if each.reducer == DENSE)
 
     @property
     def winner(self) -> Contender:
@@ -113,19 +113,9 @@ class Cell(JsonForm):
         return None if self.runner_up is None else self.slower(self.runner_up) - 1
 
     @property
-    def speedup(self) -> float:
+    def speedup_vs_dense(self) -> float:
         """The winner's over dense."""
         return self.slower(self.dense)
-
-    @property
-    def reducers(self) -> tuple[Contender, ...]:
-        """``contenders``, as JSON calls them."""
-        return self.contenders
-
-    @property
-    def speedup_vs_dense(self) -> float:
-        """``speedup``, as JSON calls it."""
-        return self.speedup
 
     def slower(self, contender: Contender) -> float:
         """Return how many times as long as the winner a contender takes."""
@@ -138,23 +128,16 @@ class Cell(JsonForm):
             "ties": self.ties,
             "runner_up": None if self.runner_up is None else self.runner_up.reducer,
             "margin": self.margin,
-            "speedup_vs_dense": self.speedup,
+            "speedup_vs_dense": self.speedup_vs_dense,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Wins:
-    """How many cells a reducer wins.
+    """How many cells a reducer wins."""
 
-    Attributes
-    ----------
-    cells : int
-        With the constants of the GPU as they were taken.
-    least, most : int
-        With each choice of the ends of what those may be that are only estimated, and as taken.
-    """
-
-    cells: int
+    cells: int  # With the constants of the GPU as they were taken
+    # least, most: With each choice of the ends of what those may be that are only estimated, and as taken.
     least: int
     most: int
 

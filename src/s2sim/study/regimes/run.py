@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from s2sim.replay.run import replay
 from s2sim.study.compare.library_notes import warn_of_idle_library_options
 from s2sim.study.progress import INTERRUPTED_NOTE, SILENT
-from s2sim.study.regimes.contend import contend
-from s2sim.study.regimes.map import Cell, RegimeMap, Wins
+from s2sim.study.regimes.map import Cell, Contender, RegimeMap, Wins
 from s2sim.study.regimes.origin import headline, map_notes, map_origin
 from s2sim.study.regimes.scenario import resolve_regimes
 from s2sim.study.regimes.scripts import Recorder
@@ -17,8 +17,13 @@ from s2sim.study.scenario.estimates import corners_of, estimates_of
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from s2sim.collectives.timing.timer import Timer
     from s2sim.study.progress import Progress
+    from s2sim.study.regimes.scripts import Script
     from s2sim.study.regimes.spec import RegimeSpec
+    from s2sim.topology.files.hardware import Gpu
 
 
 def run_regimes(spec: RegimeSpec, progress: Progress = SILENT) -> RegimeMap:
@@ -39,7 +44,7 @@ def run_regimes(spec: RegimeSpec, progress: Progress = SILENT) -> RegimeMap:
             for network, timer in networks:
                 latency_s = network.latency_ps / PS_PER_S
                 where = drawn.density, drawn.overlap, network.rate_Bps, latency_s
-                found = [Cell(*where, contend(scripts, timer, each)) for each in gpus]
+                found = [Cell(*where, _replayed(scripts, timer, each)) for each in gpus]
                 cells.append(found[0])
                 for counter, cell in zip(won, found, strict=True):
                     counter[cell.winner.reducer] += 1
@@ -63,4 +68,18 @@ def run_regimes(spec: RegimeSpec, progress: Progress = SILENT) -> RegimeMap:
         summary=summarise(cells, spec.max_error, wins, estimates_of(gpu)),
         notes=(*notes, *([] if len(cells) == spec.cells else [INTERRUPTED_NOTE])),
         provenance=map_origin(spec, scenario),
+    )
+
+
+def _replayed(scripts: Sequence[Script], timer: Timer, gpu: Gpu) -> tuple[Contender, ...]:
+    """Return how long each reducer takes in one cell, and whether it may win."""
+    return tuple(
+        Contender(
+            reducer=script.recorded.option_string,
+            total_ps=replay(script.recorded.recording, timer, gpu, script.plan).total_ps,
+            error_relative_l2=script.recorded.errors.whole.relative_l2,
+            bytes_sent_per_rank=script.bytes_sent,
+            acceptable=script.acceptable,
+        )
+        for script in scripts
     )

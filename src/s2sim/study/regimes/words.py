@@ -38,7 +38,7 @@ def summarise(
         if idle
         else "Some reducer always pays."
     )
-    reducers = dict.fromkeys(each.reducer for cell in cells for each in cell.contenders)
+    reducers = dict.fromkeys(each.reducer for cell in cells for each in cell.reducers)
     sentences += [_where(reducer, cells) for reducer in reducers if reducer.partition(":")[0] in _ASKED_ABOUT]
     sentences += [text for reducer in reducers if (text := _rejected(reducer, cells))]
     return " ".join(sentences)
@@ -72,7 +72,7 @@ def _spans(cells: Sequence[Cell]) -> str:
 
 
 def _find(reducer: str, cell: Cell) -> Contender | None:
-    return next((each for each in cell.contenders if each.reducer == reducer), None)
+    return next((each for each in cell.reducers if each.reducer == reducer), None)
 
 
 def _where(reducer: str, cells: Sequence[Cell]) -> str:

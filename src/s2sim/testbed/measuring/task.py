@@ -30,35 +30,20 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How often something is repeated.
+    """How often something is repeated."""
 
-    Attributes
-    ----------
-    repeats : int
-        Most repetitions.
-    budget_s : float
-        Seconds of repetitions after which there are no more, once there are three.
-    """
-
-    repeats: int = 30
-    budget_s: float = 2.0
+    repeats: int = 30  # Most repetitions
+    budget_s: float = 2.0  # Seconds of repetitions after which there are no more, once there are three
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured on each testbed, and how thoroughly.
+    """What is measured on each testbed, and how thoroughly."""
 
-    Attributes
-    ----------
-    tasks : callable
-        Returns what is to be measured between so many workers, by kind.
-    seed : int
-        Of what reducers draw.
-    """
-
+    # Returns what is to be measured between so many workers, by kind.
     tasks: Callable[[int], Mapping[Kind, Sequence[Task]]]
     effort: Effort
-    seed: int = 0
+    seed: int = 0  # Of what reducers draw
 
 
 def collective_task(what: str, size_bytes: int, ranks: int) -> Task:

@@ -23,33 +23,18 @@ _STEP = 4
 class Wanted:
     """What is to be measured on every testbed.
 
-    Attributes
-    ----------
-    kinds : tuple of str
-        ``collectives``, ``reducers`` and ``iterations``, or some of them.
-    collectives : tuple of str
-        By name.
-    sizes_bytes : tuple of int
-        Buffers of collectives.
-    reducers : tuple of str
-        Option strings; each does its first step, or with ``warm=true`` a later one.
-    trace : str
-        What they reduce.
-    compute_s : float
-        Seconds that ranks compute before they reduce, in iterations.
-
     Raises
     ------
     S2SimError
         If there is no such thing, or none that one step tells the time of.
     """
 
-    kinds: tuple[Kind, ...]
-    collectives: tuple[str, ...] = COLLECTIVES_BY_DEFAULT
-    sizes_bytes: tuple[int, ...] = ()
-    reducers: tuple[str, ...] = REDUCERS
-    trace: str = "ncf"
-    compute_s: float = 0.05
+    kinds: tuple[Kind, ...]  # ``collectives``, ``reducers`` and ``iterations``, or some of them
+    collectives: tuple[str, ...] = COLLECTIVES_BY_DEFAULT  # By name
+    sizes_bytes: tuple[int, ...] = ()  # Buffers of collectives
+    reducers: tuple[str, ...] = REDUCERS  # Option strings; each does its first step, or with ``warm=true`` a later one
+    trace: str = "ncf"  # What they reduce
+    compute_s: float = 0.05  # Seconds that ranks compute before they reduce, in iterations
 
     def __post_init__(self) -> None:
         for name in self.collectives:

@@ -26,30 +26,18 @@ _SPACE = re.compile(rf"{PREFIX}-({_NAME.pattern})-({SWITCH}|w\d+)")
 class Layout:
     """Workers on a switch, or dealt to nodes, each with a switch of its own and an uplink to one that joins them.
 
-    Attributes
-    ----------
-    name : str
-        Lower-case letters, digits and hyphens.
-    workers : int
-        Network namespaces, each with an interface.
-    nodes : int
-        As many as workers where one switch joins all; else fewer, each with as many workers as the others.
-    rate_Bps : float
-        Of every worker's interface, each way, in bytes per second; infinite where nothing shapes it.
-    uplink_Bps : float
-        Of every node's uplink, each way; infinite where there is none, or nothing shapes it.
-
     Raises
     ------
     OptionError
         If these fit no testbed.
     """
 
-    name: str
-    workers: int
-    nodes: int
+    name: str  # Lower-case letters, digits and hyphens
+    workers: int  # Network namespaces, each with an interface
+    nodes: int  # As many as workers where one switch joins all; else fewer, each with as many workers as the others
+    # Of every worker's interface, each way, in bytes per second; infinite where nothing shapes it.
     rate_Bps: float = math.inf
-    uplink_Bps: float = math.inf
+    uplink_Bps: float = math.inf  # Of every node's uplink, each way; infinite where there is none, or nothing shapes it
 
     def __post_init__(self) -> None:
         check_name(self.name)

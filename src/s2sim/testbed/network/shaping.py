@@ -31,23 +31,13 @@ _MOST_QUEUE_BYTES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """How a testbed keeps its rates.
+    """How a testbed keeps its rates."""
 
-    Attributes
-    ----------
-    segments : int
-        Most that TCP hands over at once, in segments of 1448 bytes.
-    window_bytes : int
-        Most that a connection has under way, in bytes.
-    room_bytes : int
-        Room of a connection at either end, in memory: for a window, and what a late receiver leaves unread.
-    queue_bytes : int
-        Room of every queue: for all that connections may have under way together, so that nothing is ever lost.
-    """
-
-    segments: int
-    window_bytes: int
+    segments: int  # Most that TCP hands over at once, in segments of 1448 bytes
+    window_bytes: int  # Most that a connection has under way, in bytes
+    # Room of a connection at either end, in memory: for a window, and what a late receiver leaves unread.
     room_bytes: int
+    # Room of every queue: for all that connections may have under way together, so that nothing is ever lost.
     queue_bytes: int
 
     @property

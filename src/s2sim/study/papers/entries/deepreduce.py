@@ -6,8 +6,8 @@ from math import ceil, log2
 from typing import TYPE_CHECKING
 
 from s2sim.study.papers.claim import Chart, Claim, Line, Table
-from s2sim.study.papers.in_loop import SAME_POINTS, Loop, accuracy_claim, run_loop, untrained
-from s2sim.study.papers.judge import WITHIN, holds, within
+from s2sim.study.papers.in_loop import SAME_POINTS, Loop, accuracy_claim, loop_part
+from s2sim.study.papers.judge import figure_claim, holds, not_testable
 from s2sim.study.papers.messages import message_bytes, normal_gradient
 from s2sim.study.papers.paper import Paper, Part
 
@@ -50,14 +50,14 @@ def _bloom(_effort: Effort, progress: Progress) -> Part:
     saves = 1 - shares[0.001]
     poly = 1 - _of_pairs("deepreduce:density=0.01,index=raw,values=poly", gradient, 0.01)
     claims = (
-        Claim(
+        figure_claim(
             "BF-P0 with a rate of 0.001 sends 33 % less than top 1 % (ResNet-20)",
             "section on ResNet-20, CIFAR-10",
-            "33 %",
-            f"{saves:.0%}",
-            within(saves, 0.33),
-            WITHIN,
+            0.33,
+            saves,
             "the paper's own sizes, 32(k + fpr(n-k)) + 1.44 k log2(1/fpr) bits, give what real messages here have",
+            form="{:.0%}",
+            published_form="33 %",
         ),
         Claim(
             "BF-P0 sends more than plain top 1 % once the rate is over 0.004",
@@ -68,14 +68,14 @@ def _bloom(_effort: Effort, progress: Progress) -> Part:
             "reproduced where 0.004 lies between the last rate that saves and the first that does not",
             f"at 0.004 real messages have {shares[0.004]:.0%} of plain pairs",
         ),
-        Claim(
+        figure_claim(
             "Fit-Poly saves about 40 % of top 1 % (ResNet-20)",
             "section on ResNet-20, CIFAR-10",
-            "40 %",
-            f"{poly:.0%}",
-            within(poly, 0.40),
-            WITHIN,
+            0.40,
+            poly,
             "values shrink to coefficients, but their order takes bits of its own, which the paper may not count",
+            form="{:.0%}",
+            published_form="40 %",
         ),
     )
     table = Table(
@@ -107,18 +107,8 @@ def _volumes(_effort: Effort, progress: Progress) -> Part:
             if code == "Fit-Poly":
                 why += f"; without the order of values, {order:.4f}, as plain indices may be sent in that order"
             text = f"{code} sends {volume:.4f} of dense at top 10 % ({name})"
-            ours = found[code]
-            claims.append(
-                Claim(
-                    text,
-                    "tables of federated learning",
-                    f"{volume:.4f}",
-                    f"{ours:.4f}",
-                    within(ours, volume),
-                    WITHIN,
-                    why,
-                )
-            )
+            source = "tables of federated learning"
+            claims.append(figure_claim(text, source, volume, found[code], why, form="{:.4f}"))
         rows.append((name, f"{pairs + beside:.4f}", *(f"{found[code]:.4f}" for code in _CODES)))
         progress.advance()
     return Part(tuple(claims), (Table("Volume over dense at 10 %", ("model", "plain pairs", *_CODES), tuple(rows)),))
@@ -132,25 +122,24 @@ def _in_the_loop(effort: Effort, progress: Progress) -> Part:
     """Return what coding costs in accuracy beside selection."""
     source, published = "table of MobileNet: 87.58 % against 87.08 % of top 10 %", "+0.5 points"
     reducers = {"top 1 %": "topk:density=0.01", "BF-P0 at 1 %": "deepreduce:density=0.01"}
-    loop = Loop(_LOOP, reducers, workers=4, steps=200 if effort.quick else 1000, seeds=2 if effort.quick else 5)
-    found = run_loop(loop, progress)
-    if found is None:
-        return Part((untrained(_SAME, source, published),))
-    claim = accuracy_claim(found, "BF-P0 at 1 %", SAME_POINTS, _SAME, source, published, against="top 1 %")
-    return Part((claim,), (found.table(),), (found.chart(),), setup=(loop.line,))
+    about = (_SAME, source, published)
+    return loop_part(
+        Loop.small(effort, _LOOP, reducers, steps=(200, 1000)),
+        progress,
+        [about],
+        lambda found: [accuracy_claim(found, "BF-P0 at 1 %", SAME_POINTS, *about, against="top 1 %")],
+    )
 
 
 def _federated(_effort: Effort, _progress: Progress) -> Part:
     return Part(
         (
-            Claim(
+            not_testable(
                 "2.2 times as fast as top-k and 7.8 times as dense at 100 Mb/s, coding included",
                 "table of federated learning in one region",
-                "2.2x and 7.8x",
-                "-",
-                "not testable",
                 "needs a server with 56 clients, which are no ranks that all end alike",
                 "s2sim has collectives between equals, and its times of coding are those of a GPU's kernels",
+                published="2.2x and 7.8x",
             ),
         )
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from s2sim.study.papers.claim import Claim, Table
-from s2sim.study.papers.in_loop import SAME_POINTS, Loop, accuracy_claim, run_loop, untrained
-from s2sim.study.papers.judge import WITHIN, within
+from s2sim.study.papers.claim import Table
+from s2sim.study.papers.in_loop import SAME_POINTS, Loop, accuracy_claim, loop_part
+from s2sim.study.papers.judge import figure_claim, not_testable
 from s2sim.study.papers.messages import message_bytes, normal_gradient
 from s2sim.study.papers.paper import Paper, Part
 
@@ -60,14 +60,14 @@ def _sizes(_effort: Effort, progress: Progress) -> Part:
         kept = message_bytes("dgc-select:coding=distance16", matrices)
         ours = dense / (kept + vectors)
         claims.append(
-            Claim(
+            figure_claim(
                 f"{name}: a gradient of {whole_mib} MB travels as {sent_mib} MB",
                 "table of the paper, as recalled",
-                f"{ratio}x",
-                f"{ours:.0f}x ({dense / _MIB:.2f} to {(kept + vectors) / _MIB:.2f} MB)",
-                within(ours, ratio),
-                WITHIN,
+                ratio,
+                ours,
                 f"of what travels {vectors / (kept + vectors):.0%} are biases and the like, which stay dense",
+                form=f"{{:.0f}}x ({dense / _MIB:.2f} to {(kept + vectors) / _MIB:.2f} MB)",
+                published_form="{}x",
             )
         )
         rows.append(
@@ -95,20 +95,12 @@ _WHOLE, _BARE = "dgc with warm-up", "top 0.1 %, no momentum correction"
 
 def _in_the_loop(effort: Effort, progress: Progress) -> Part:
     """Return what a thousandth of the elements costs in accuracy, with momentum correction and warm-up."""
-    loop = Loop(
-        _LOOP,
-        {_WHOLE: "dgc:warmup=5,epoch=20", _BARE: "topk:density=0.001,granularity=layer"},
-        workers=4,
-        steps=300 if effort.quick else 2000,
-        seeds=2 if effort.quick else 5,
-    )
+    reducers = {_WHOLE: "dgc:warmup=5,epoch=20", _BARE: "topk:density=0.001,granularity=layer"}
     text = "no loss of accuracy in the loop at a thousandth of the elements (small convolutional network)"
     source = "abstract, of ResNet-50 on ImageNet and others"
-    found = run_loop(loop, progress)
-    if found is None:
-        return Part((untrained(text, source, "no loss"),))
-    claim = accuracy_claim(found, _WHOLE, SAME_POINTS, text, source, "no loss")
-    return Part((claim,), (found.table(),), (found.chart(),), setup=(loop.line,))
+    about = (text, source, "no loss")
+    loop = Loop.small(effort, _LOOP, reducers)
+    return loop_part(loop, progress, [about], lambda found: [accuracy_claim(found, _WHOLE, SAME_POINTS, *about)])
 
 
 def _not_here(_effort: Effort, _progress: Progress) -> Part:
@@ -118,7 +110,7 @@ def _not_here(_effort: Effort, _progress: Progress) -> Part:
     )
     return Part(
         tuple(
-            Claim(text, "abstract", published, "-", "not testable", f"needs {needs}", "nothing stands in for it")
+            not_testable(text, "abstract", f"needs {needs}", "nothing stands in for it", published=published)
             for text, published, needs in missing
         )
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from s2sim.study.papers.claim import Claim, Table
 from s2sim.study.papers.compared import milliseconds, rows_of
-from s2sim.study.papers.judge import WITHIN, holds, within
+from s2sim.study.papers.judge import WITHIN, figure_claim, holds, within
 from s2sim.study.papers.messages import message_bytes, normal_gradient
 from s2sim.study.papers.paper import Paper, Part
 from s2sim.study.spec import RunSpec
@@ -62,14 +62,14 @@ def _bytes(_effort: Effort, progress: Progress) -> Part:
     ours = {name: message_bytes(name, gradient) * STEPS_PER_EPOCH / _MIB for name in PUBLISHED_MIB}
     progress.advance()
     claims = tuple(
-        Claim(
+        figure_claim(
             f"{name}: {published} MB an epoch of CIFAR-10 (ResNet-18, 16 workers)",
             _TABLE,
-            f"{published} MB",
-            f"{ours[name]:.1f} MB",
-            within(ours[name], published),
-            WITHIN,
+            published,
+            ours[name],
             f"real messages of all layers, {STEPS_PER_EPOCH} steps; an MB is 2^20 bytes",
+            form="{:.1f} MB",
+            published_form="{} MB",
         )
         for name, published in PUBLISHED_MIB.items()
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.study.papers.claim import Claim, Table
-from s2sim.study.papers.in_loop import SAME_POINTS, Loop, accuracy_claim, run_loop, untrained
-from s2sim.study.papers.judge import WITHIN, holds, within
+from s2sim.study.papers.in_loop import SAME_POINTS, Loop, accuracy_claim, loop_part
+from s2sim.study.papers.judge import figure_claim, holds, not_testable
 from s2sim.study.papers.paper import Paper, Part
 from s2sim.study.papers.sweep import sweep
 
@@ -49,18 +49,17 @@ def _in_time(_effort: Effort, progress: Progress) -> Part:
     found = {name: timed[option] for name, option in _REDUCERS.items()}
     dense = found["dense"]
     ratio = dense.sent_bytes / found["random block"].sent_bytes
-    published_ratio = 1 / _DENSITY
     # What a batch computes is the same for all: the differences to dense are what compression saves.
     saved = {name: 1e3 * (dense.time_s - each.time_s) for name, each in found.items()}
     claims = (
-        Claim(
+        figure_claim(
             "random blocks send 43 times less, by all-reduce, and nothing but values",
             _TABLE,
-            f"{published_ratio:.0f}x",
-            f"{ratio:.1f}x",
-            within(ratio, published_ratio),
-            WITHIN,
+            1 / _DENSITY,
+            ratio,
             "the block begins where a shared seed draws it, so that no index travels",
+            form="{:.1f}x",
+            published_form="{:.0f}x",
         ),
         Claim(
             "of equal size, blocks are the fastest: faster than random elements, and these no faster than dense",
@@ -75,14 +74,13 @@ def _in_time(_effort: Effort, progress: Progress) -> Part:
             "blocks are the fastest here too; that random elements cost their authors 230 ms more than dense is what "
             "PyTorch of then took to draw and copy them, which kernels that read and write once do not",
         ),
-        Claim(
+        figure_claim(
             "random blocks save 69 ms of a batch over dense",
             _TABLE,
-            "69 ms",
-            f"{saved['random block']:.0f} ms",
-            within(saved["random block"], 312.0 - 243.0),
-            WITHIN,
+            312.0 - 243.0,
+            saved["random block"],
             "an all-reduce by NCCL over TCP, one GPU a node; their machines, and what overlapped, are not known",
+            form="{:.0f} ms",
         ),
     )
     rows = tuple(
@@ -105,37 +103,30 @@ _LOOP = "cnn:optimizer=sgd,learning_rate=0.1"
 
 def _in_the_loop(effort: Effort, progress: Progress) -> Part:
     """Return what blocks cost in accuracy beside single elements."""
-    loop = Loop(
-        _LOOP,
-        {"random block": "random-block:density=0.1,ef=true", "random k": "random-k:density=0.1,ef=true"},
-        workers=4,
-        steps=300 if effort.quick else 2000,
-        seeds=2 if effort.quick else 5,
-    )
-    texts = {
-        "random block": "a tenth of the elements as random blocks: close to plain SGD in the loop (small network)",
-        "random k": "a tenth of the elements one by one: close to plain SGD in the loop (small network)",
+    reducers = {"random block": "random-block:density=0.1,ef=true", "random k": "random-k:density=0.1,ef=true"}
+    end = "close to plain SGD in the loop (small network)"
+    claimed = {
+        "random block": (
+            f"a tenth of the elements as random blocks: {end}",
+            "abstract, without a figure",
+            "close to SGD",
+        ),
+        "random k": (f"a tenth of the elements one by one: {end}", _TABLE, "-0.3 points"),
     }
-    published = {"random block": "close to SGD", "random k": "-0.3 points"}
-    sources = {"random block": "abstract, without a figure", "random k": _TABLE}
-    found = run_loop(loop, progress)
-    if found is None:
-        return Part(tuple(untrained(texts[name], sources[name], published[name]) for name in texts))
-    claims = tuple(
-        accuracy_claim(found, name, SAME_POINTS, texts[name], sources[name], published[name]) for name in texts
+    return loop_part(
+        Loop.small(effort, _LOOP, reducers),
+        progress,
+        claimed.values(),
+        lambda found: [accuracy_claim(found, name, SAME_POINTS, *about) for name, about in claimed.items()],
     )
-    return Part(claims, (found.table(),), (found.chart(),), setup=(loop.line,))
 
 
 def _parameters(_effort: Effort, _progress: Progress) -> Part:
     return Part(
         (
-            Claim(
+            not_testable(
                 "three key parameters govern how well sparse communication performs",
                 "abstract, which does not name them",
-                "-",
-                "-",
-                "not testable",
                 "needs the names of the three parameters, and tables and cluster of the paper, which were not read",
                 "which elements are picked and whether ranks share them, layer or whole gradient, and feedback are "
                 "options here: topk, random-k, random-block, seed=, granularity=, ef=",

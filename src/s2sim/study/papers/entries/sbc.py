@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.study.papers.claim import Claim, Table
-from s2sim.study.papers.in_loop import SAME_POINTS, Loop, accuracy_claim, run_loop, untrained
-from s2sim.study.papers.judge import WITHIN, holds, within
+from s2sim.study.papers.in_loop import SAME_POINTS, Loop, accuracy_claim, loop_part
+from s2sim.study.papers.judge import figure_claim, holds, not_testable
 from s2sim.study.papers.messages import message_bytes, normal_gradient
 from s2sim.study.papers.paper import Paper, Part
 
@@ -52,15 +52,14 @@ def _sizes(_effort: Effort, progress: Progress) -> Part:
     columns = ("preset", "kept", "local steps", "message", "fewer bits", "with 7 low bits", "published")
     table = Table("Upstream of one rank, ResNet-50, 161 tensors", columns, tuple(rows))
     claims = tuple(
-        Claim(
+        figure_claim(
             f"ResNet-50 sends {published:,} times fewer bits: 1 % of each tensor once in {steps} steps",
             "abstract; which preset it belongs to is inferred from the length of its code",
-            f"{published:,}x",
-            f"{ratios[name]:,.0f}x",
-            within(ratios[name], published),
-            WITHIN,
+            published,
+            ratios[name],
             "positions as a Golomb stream and one float32 a tensor, of a real message; the paper may count a header or "
             "a longer code of positions",
+            form="{:,.0f}x",
         )
         for name, (_, steps, published) in _PRESETS.items()
         if published is not None
@@ -80,14 +79,12 @@ def _sizes(_effort: Effort, progress: Progress) -> Part:
 
 def _imagenet(_effort: Effort, _progress: Progress) -> Part:
     claims = tuple(
-        Claim(
+        not_testable(
             f"ResNet-50 on ImageNet {what} at {ratio}",
             "abstract",
-            accuracy,
-            "-",
-            "not testable",
             "needs ImageNet and weeks of GPUs",
             "the same presets are trained on small models instead",
+            published=accuracy,
         )
         for ratio, what, accuracy in (
             ("3,531x", "reaches baseline accuracy in the same number of iterations", "no loss"),
@@ -104,25 +101,20 @@ _ACCURACY = {"sbc-2": ("no loss", SAME_POINTS), "sbc-3": ("1 point", 1 + SAME_PO
 
 def _in_the_loop(effort: Effort, progress: Progress) -> Part:
     """Return what the presets cost in accuracy on a small model."""
-    loop = Loop(
-        _LOOP,
-        {name: name for name in _ACCURACY},
-        workers=4,
-        steps=300 if effort.quick else 2000,
-        seeds=2 if effort.quick else 5,
-    )
+    loop = Loop.small(effort, _LOOP, {name: name for name in _ACCURACY})
     texts = {
         name: f"{name}, {_PRESETS[name][2]:,}x: {published} of accuracy in the loop (small convolutional network)"
         for name, (published, _) in _ACCURACY.items()
     }
-    found = run_loop(loop, progress)
-    if found is None:
-        return Part(tuple(untrained(texts[name], "abstract", published) for name, (published, _) in _ACCURACY.items()))
-    claims = tuple(
-        accuracy_claim(found, name, most, texts[name], "abstract, of ResNet-50 on ImageNet", published)
-        for name, (published, most) in _ACCURACY.items()
+    return loop_part(
+        loop,
+        progress,
+        [(texts[name], "abstract", published) for name, (published, _) in _ACCURACY.items()],
+        lambda found: [
+            accuracy_claim(found, name, most, texts[name], "abstract, of ResNet-50 on ImageNet", published)
+            for name, (published, most) in _ACCURACY.items()
+        ],
     )
-    return Part(claims, (found.table(),), (found.chart(),), setup=(loop.line,))
 
 
 PAPER = Paper(

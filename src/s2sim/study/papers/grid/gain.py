@@ -11,53 +11,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A cluster by a short name, as a `RunSpec` has it.
+    """A cluster by a short name, as a `RunSpec` has it."""
 
-    Attributes
-    ----------
-    name : str
-        For people.
-    topology : str
-        Name of a shipped topology.
-    overrides : tuple of str
-        ``field=value`` on its fields.
-    gpu : str or None
-        Name in the hardware catalogue; None for the topology's.
-    """
-
-    name: str
-    topology: str
-    overrides: tuple[str, ...] = ()
-    gpu: str | None = None
+    name: str  # For people
+    topology: str  # Name of a shipped topology
+    overrides: tuple[str, ...] = ()  # ``field=value`` on its fields
+    gpu: str | None = None  # Name in the hardware catalogue; None for the topology's
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """One reducer in one setting: a model, a mini-batch, a cluster and a number of workers.
+    """One reducer in one setting: a model, a mini-batch, a cluster and a number of workers."""
 
-    Attributes
-    ----------
-    model, where, reducer : str
-        Names of the profile and the cluster, and the option string.
-    batch, workers : int
-        Samples of one GPU's mini-batch, and ranks.
-    dense_s, time_s : float
-        Of an iteration with dense and with this reducer.
-    error : float or None
-        Relative L2 error of the first step; None where it is not defined.
-    rejected : str or None
-        Why this error cannot be trusted, as verdicts of runs say it; None where it can.
-    """
-
+    # model, where, reducer: Names of the profile and the cluster, and the option string.
     model: str
     where: str
     reducer: str
+    # batch, workers: Samples of one GPU's mini-batch, and ranks.
     batch: int
     workers: int
+    # dense_s, time_s: Of an iteration with dense and with this reducer.
     dense_s: float
     time_s: float
-    error: float | None
-    rejected: str | None
+    error: float | None  # Relative L2 error of the first step; None where it is not defined
+    rejected: str | None  # Why this error cannot be trusted, as verdicts of runs say it; None where it can
 
     @property
     def speedup(self) -> float:

@@ -36,21 +36,11 @@ class _Known:
 
 @dataclass(slots=True)
 class Recorder:
-    """Runs reducers on the gradients of models, each once for all clusters on which they leave in the same buckets.
+    """Runs reducers on the gradients of models, each once for all clusters on which they leave in the same buckets."""
 
-    Attributes
-    ----------
-    reducers : tuple of str
-        Option strings, ``dense`` among them.
-    workers : int
-        Ranks.
-    discipline : str
-        What leaves together, and when.
-    """
-
-    reducers: tuple[str, ...]
-    workers: int
-    discipline: str = "ddp"
+    reducers: tuple[str, ...]  # Option strings, ``dense`` among them
+    workers: int  # Ranks
+    discipline: str = "ddp"  # What leaves together, and when
 
     _known: dict[str, _Known] = field(default_factory=dict, init=False, repr=False)
     _ways: dict[Where, Ways] = field(default_factory=dict, init=False, repr=False)

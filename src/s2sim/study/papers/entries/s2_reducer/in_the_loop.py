@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from s2sim.study.papers.in_loop import Loop, loss_claim, run_loop, untrained
-from s2sim.study.papers.paper import Part
+from s2sim.study.papers.in_loop import Loop, loop_part, loss_claim
 
 if TYPE_CHECKING:
-    from s2sim.study.papers.paper import Effort
+    from s2sim.study.papers.paper import Effort, Part
     from s2sim.study.progress import Progress
 
 _REDUCERS = {
@@ -39,12 +38,13 @@ def in_the_loop(effort: Effort, progress: Progress) -> Part:
         seeds=3,
         reads_text=True,
     )
-    found = run_loop(loop, progress)
     texts = {name: f"same accuracy in the loop: {name}" for name in _WHY}
-    if found is None:
-        return Part(tuple(untrained(text, "abstract", "no loss") for text in texts.values()))
-    claims = tuple(
-        loss_claim(found, name, _SAME, texts[name], "abstract; accuracy of the paper not read", "no loss", why)
-        for name, why in _WHY.items()
+    source = "abstract; accuracy of the paper not read"
+    return loop_part(
+        loop,
+        progress,
+        [(text, "abstract", "no loss") for text in texts.values()],
+        lambda found: [
+            loss_claim(found, name, _SAME, texts[name], source, "no loss", why) for name, why in _WHY.items()
+        ],
     )
-    return Part(claims, (found.table(),), (found.chart(),), setup=(loop.line,))
