@@ -67,7 +67,6 @@ app = group(
     "Needs root.",
     epilog=examples(_UP[0], _UP[1], _LIST[0], _DOWN[0], _RUN_EXAMPLE),
 )
-app.command("run", epilog=_RUN_EXAMPLES, short_help="Measure on a testbed.")(testbed_run.run_command)
 
 FolderOption = Annotated[
     str | None,

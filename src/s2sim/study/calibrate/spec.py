@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
 from s2sim.errors import OptionError
 from s2sim.study.cluster_spec import ClusterSpec, check_tuples
-from s2sim.study.spec_options import option, parse_workers
+from s2sim.study.spec_options import described, option, parse_workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,13 @@ class CalibrateSpec(ClusterSpec):
 
     what: ClassVar[str] = "calibration"
 
+    topology: str = field(
+        metadata=described(
+            "NAME|FILE",
+            "The machine: name of a shipped topology (see s2sim list topologies) or path of a TOML file, which says "
+            "nic.transport.",
+        )
+    )
     _: KW_ONLY
     logs: tuple[str, ...] = option(
         (),

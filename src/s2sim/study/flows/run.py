@@ -38,9 +38,6 @@ def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **
         Name of a shipped topology or path of a TOML file.
     workers : int, optional
         Number of ranks; as many as the file names without it.
-    **options
-        The other fields of `s2sim.study.flows.spec.FlowsSpec`: ``placement``, ``overrides``, ``seed``, ``faults``,
-        ``network``, ``packet_bytes``, ``buffer_bytes``, ``cross_check``.
 
     Raises
     ------

@@ -42,16 +42,19 @@ class RegimeScenario:
     machines: Machines
 
 
+def _trace(spec: RegimeSpec, density: float, overlap: float) -> SyntheticTrace:
+    """Return gradients of one density and overlap: a step, and one to carry sizes over from."""
+    options = SyntheticOptions(
+        density=density, overlap=overlap, tail=spec.tail, rows=spec.rows, width=spec.width, steps=2
+    )
+    return SyntheticTrace(options, spec.workers, spec.seed)
+
+
 def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
     """Return the scenario of a map; `S2SimError` for anything that does not exist or cannot be as asked."""
     _parse_axis("--density", spec.densities, float)
     _parse_axis("--overlap", spec.overlaps, float)
-    # A step, and one to carry sizes over from.
-    shape = {"tail": spec.tail, "rows": spec.rows, "width": spec.width, "steps": 2}
-    traces = tuple(
-        SyntheticTrace(SyntheticOptions(density=density, overlap=overlap, **shape), spec.workers, spec.seed)
-        for density, overlap in product(spec.densities, spec.overlaps)
-    )
+    traces = tuple(_trace(spec, *point) for point in product(spec.densities, spec.overlaps))
     for trace in traces:
         check_ranks(spec.workers, trace)
     pairs = product(
