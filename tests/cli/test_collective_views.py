@@ -7,14 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from s2sim.cli.collective import _KINDS
-from s2sim.collectives.schedules.demand import KINDS
+from s2sim.collectives.kinds import KINDS
 
 RING = ("collective", "all_reduce", "--topology", "ring", "--workers", "4", "--size", "4KiB", "--algorithm", "ring")
-
-
-def test_the_help_names_every_kind():
-    assert _KINDS == KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -60,7 +60,7 @@ def started(module, way="raised", handler=signal.SIG_DFL):
     [
         ("s2sim.cli.main", "raised"),
         ("typer", "raised"),
-        ("s2sim.cli.list_entries", "turned into another error"),
+        ("s2sim.cli.listing", "turned into another error"),
         ("s2sim.cli.output", "where nothing can be raised"),
     ],
 )

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from s2sim.cli import main as main_module
 from s2sim.cli.main import app
-from s2sim.cli.progress import Bar
+from s2sim.cli.output import Bar
 from s2sim.errors import S2SimWarning
 
 

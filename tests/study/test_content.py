@@ -15,7 +15,7 @@ from s2sim.study.collective.run import run_collective
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.compare.origin import origin
 from s2sim.study.flows.run import flows_result
-from s2sim.study.flows.transfers import FlowsSpec
+from s2sim.study.flows.spec import FlowsSpec
 from s2sim.study.scenario.reducers import resolve_run
 from s2sim.study.spec import RunSpec
 

@@ -17,7 +17,8 @@ from s2sim.study.collective.run import run_collective
 from s2sim.study.collective.spec import CollectiveSpec
 from s2sim.study.collective.timeline import timeline_of, watch_rounds
 from s2sim.study.flows.run import flows_result
-from s2sim.study.flows.transfers import FlowsSpec, Transfers
+from s2sim.study.flows.spec import FlowsSpec
+from s2sim.study.flows.transfers import Transfers
 
 RATE_BPS = 50 * 2**30
 SIZE = 50 * 2**20

@@ -13,7 +13,8 @@ from s2sim.cli.main import main
 from s2sim.errors import S2SimError
 from s2sim.network.durations import whole_ps
 from s2sim.study.flows.run import flows_result
-from s2sim.study.flows.transfers import FlowsSpec, Transfers, read_transfers
+from s2sim.study.flows.spec import FlowsSpec
+from s2sim.study.flows.transfers import Transfers, read_transfers
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.files.catalogue import load_shape
 

@@ -14,7 +14,8 @@ from s2sim.reducers.systems.dense import Dense
 from s2sim.replay.faults.registry import make_faults
 from s2sim.study.compare.prepare import prepare
 from s2sim.study.flows.run import flows_result
-from s2sim.study.flows.transfers import FlowsSpec, Transfers
+from s2sim.study.flows.spec import FlowsSpec
+from s2sim.study.flows.transfers import Transfers
 from s2sim.study.regimes.run import run_regimes
 from s2sim.study.regimes.spec import RegimeSpec
 from s2sim.study.scenario.asked import AskedReducer

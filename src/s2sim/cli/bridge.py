@@ -48,9 +48,8 @@ def check_command(
     Values must be the same bits where nothing is summed in another order, else within 1e-6; what the kernel counts must
     be what the simulator says is sent, and the library's headers, to the byte. Exit code 1 if a reducer disagrees.
     """
-    from s2sim.cli.output import STDOUT, show_grids, show_paragraph, write_json
-    from s2sim.cli.progress import watching
-    from s2sim.cli.targets import check_targets
+    from s2sim.cli.options import check_targets
+    from s2sim.cli.output import STDOUT, show_grids, show_paragraph, watching, write_json
     from s2sim.report.tables.bridge_check import check_grid, check_lines
     from s2sim.study.bridge_check.run import CheckSpec, run_check
 

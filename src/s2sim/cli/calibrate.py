@@ -6,16 +6,10 @@ from typing import Annotated
 
 import typer
 
-from s2sim.cli.options import (
-    JsonOption,
-    PlacementOption,
-    QuietOption,
-    SetOption,
-    examples,
-    parse_workers,
-)
-from s2sim.cli.testbed_calibrate import calibrate_setting, check_alone, check_out, check_setting
+from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, options_from
+from s2sim.cli.output import show_grids, show_lines, watching, write_result, write_text
 from s2sim.errors import OptionError
+from s2sim.study.calibrate.spec import CalibrateSpec
 
 _EXAMPLE = "s2sim calibrate measured.log --topology dgx-h100 --out mine.toml"
 EXAMPLES = examples(
@@ -27,41 +21,9 @@ EXAMPLES = examples(
 )
 
 
+@options_from(CalibrateSpec, needed=("topology",), unless="--testbed", leave_out=("seed", "faults"))
 def calibrate_command(
-    logs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="LOG...",
-            help="Logs of nccl-tests or rccl-tests, as people keep them; five sizes from the smallest to the largest "
-            "suffice. Required without --suggest.",
-            show_default=False,
-        ),
-    ] = None,
-    topology: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="The machine: name of a shipped topology or path of a TOML file, which says nic.transport. Required.",
-            show_default=False,
-        ),
-    ] = None,
-    workers: Annotated[
-        str | None, typer.Option(metavar="N", help="Ranks that ran.", show_default="as the logs say")
-    ] = None,
-    collective: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="What to take of the logs, for example all_reduce.", show_default="all"),
-    ] = None,
-    library: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIBRARY",
-            help="Library whose constants are fitted: nccl or rccl.",
-            show_default="as the logs say, or nccl",
-        ),
-    ] = None,
-    placement: PlacementOption = "linear",
-    overrides: SetOption = None,
+    experiment: Experiment[CalibrateSpec],
     out: Annotated[
         str | None,
         typer.Option(
@@ -70,9 +32,6 @@ def calibrate_command(
             show_default="no file",
         ),
     ] = None,
-    suggest: Annotated[
-        bool, typer.Option("--suggest", help="Say which measurement would make predictions surest.")
-    ] = False,
     testbed: Annotated[
         str | None,
         typer.Option(
@@ -93,43 +52,32 @@ def calibrate_command(
     Constants are pulled to those that are shipped, as strongly as these are known, so that a few sizes suffice. What is
     told of each: its value, between what it lies, and how far off a point is that was left out.
     """
-    from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json, write_text
-    from s2sim.cli.progress import watching
-    from s2sim.cli.targets import check_targets
-
+    values = experiment.values
     if testbed is not None:
-        check_alone(logs, topology, workers, collective, library, overrides, suggest or None)
-        calibrate_setting(testbed, setting, out=out, json=json, quiet=quiet)
+        if any(value not in (None, False, []) for name, value in values.items() if name != "placement"):
+            raise OptionError("--testbed tells machine, library and what was measured: give --setting alone beside it")
+        _check_out(out)
+        check_targets(json=json, out=out)
+        _calibrate_setting(testbed, setting, out=out, json=json, quiet=quiet)
         return
-    check_setting(setting)
-    if topology is None:
-        raise OptionError(f"--topology must be given, for example {_EXAMPLE}")
-    check_out(out)
-    if out is not None and not logs:
+    if setting is not None:
+        raise OptionError(f"--setting {setting} is one of a folder: give --testbed DIR")
+    experiment.check_needed(("--topology",), _EXAMPLE)
+    _check_out(out)
+    if out is not None and not values["logs"]:
         raise OptionError("--out writes what logs tell: name one")
     check_targets(json=json, out=out)
 
     from s2sim.report.tables.screens import calibrate_screen
     from s2sim.study.calibrate.run import run_calibration
-    from s2sim.study.calibrate.spec import CalibrateSpec
 
-    spec = CalibrateSpec.of(
-        topology,
-        logs=logs or (),
-        workers=None if workers is None else parse_workers(workers),
-        collective=collective,
-        library=library,
-        placement=placement,
-        overrides=overrides or (),
-        suggest=suggest,
-    )
+    spec = experiment.spec()
     with watching(quiet=quiet) as progress:
         result = run_calibration(spec, progress)
-    if json is not None:
-        write_json(result.to_json(), json)
+    readable = write_result(result, json)
     if out is not None:
         write_text(result.profile, out)
-    if json == STDOUT:
+    if not readable:
         return
     screen = calibrate_screen(result)
     show_lines(screen.before)
@@ -138,3 +86,33 @@ def calibrate_command(
     show_lines(screen.after)
     if out is not None and not quiet:
         show_lines([f"Written to {out}: simulate with --library {result.library}:timing={out}"])
+
+
+def _check_out(out: str | None) -> None:
+    """Refuse a name that ``--library`` would not know for a file."""
+    if out is not None and not out.endswith(".toml"):
+        raise OptionError(f"--out {out}: give a name that ends in .toml, by which --library knows it for a file")
+
+
+def _calibrate_setting(folder: str, setting: str | None, *, out: str | None, json: str | None, quiet: bool) -> None:
+    """Fit, show and write the constants of Gloo that one setting of a measured testbed tells."""
+    from s2sim.report.tables.testbed_predicted import constants_grid, fit_lines
+    from s2sim.study.testbed.compare import setting_named
+    from s2sim.study.testbed.fit import fit_setting
+    from s2sim.study.testbed.profile import setting_profile
+    from s2sim.testbed.measured_folder import measured_testbeds_folder, read_measured
+
+    measured = read_measured(measured_testbeds_folder(folder))
+    chosen = setting_named(measured, setting)
+    with watching(quiet=quiet) as progress:
+        fit = fit_setting(chosen, measured.collectives, progress)
+    readable = write_result(fit, json)
+    if out is not None:
+        write_text(setting_profile(fit), out)
+    if not readable:
+        return
+    show_lines(fit_lines(fit))
+    if not quiet:
+        show_grids([constants_grid(fit.constants)])
+        if out is not None:
+            show_lines([f"Written to {out}: simulate with --library gloo:timing={out}"])

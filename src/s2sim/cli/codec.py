@@ -1,42 +1,56 @@
-"""``s2sim codec``: what compressors cost and lose, beside each other."""
+"""``s2sim codec``: what compressors cost and lose, beside each other, and where which of them wins."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2sim.cli import regimes
+from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import (
-    DtypeOption,
-    GpuOption,
+    Experiment,
     JsonOption,
-    LibraryOption,
-    MaxErrorOption,
     PngOption,
     QuietOption,
-    ReducerOption,
-    RootSeedOption,
-    SetOption,
-    TopologyOption,
-    TraceOption,
+    check_targets,
     examples,
-    help_without_command,
-    parse_worker_list,
+    group,
+    options_from,
 )
+from s2sim.cli.output import (
+    STDOUT,
+    show_grids,
+    show_line,
+    show_lines,
+    show_paragraph,
+    watching,
+    write_bytes,
+    write_figure,
+    write_json,
+    write_result,
+)
+from s2sim.errors import OptionError
+from s2sim.study.regimes.spec import DENSE, RegimeSpec, default_reducers
+from s2sim.study.spec import COMPARED, RunSpec
 
 if TYPE_CHECKING:
     from s2sim.study.measuring.result import Result
 
-_EXAMPLES = examples(
+_COMPARE = examples(
     "s2sim codec compare --trace lstm-lm --workers 1,8,64",
     "s2sim codec compare --trace ncf --workers 16 --set nic.rate=25Gbps --png compare.png",
     "s2sim codec compare --trace synthetic:density=0.01 --workers 16 --reducer union --reducer s2:cells=4 --json -",
 )
+_REGIMES = examples(
+    "s2sim codec regimes --workers 8 --density 0.001,0.01 --overlap 0.5,1 --rate 10Gbps,100Gbps --latency 1us,50us",
+    "s2sim codec regimes --workers 16 --density 0.01,0.1 --overlap 0.5 --reducer union --reducer owner-reduce "
+    "--reducer fp16 --library nccl --png regimes.png",
+    "s2sim codec regimes --workers 8 --density 0.01 --overlap 1 --latency 1us --tail 1.5 --max-error 0.3 --json -",
+)
 
-app = typer.Typer(
+app = group(
     help="Compare compressors: error against bytes and time, and where which of them wins.",
-    rich_markup_mode=None,
     epilog=examples(
         "s2sim codec compare --trace ncf --workers 8",
         "s2sim codec regimes --workers 8 --density 0.01 --overlap 1 --rate 10Gbps,100Gbps --latency 50us",
@@ -44,54 +58,25 @@ app = typer.Typer(
 )
 
 
-@app.callback(invoke_without_command=True)
-def _root(context: typer.Context) -> None:
-    help_without_command(context)
-
-
-@app.command("compare", epilog=_EXAMPLES, short_help="Tabulate error against bytes and time.")
+@app.command("compare", epilog=_COMPARE, short_help="Tabulate error against bytes and time.")
+@options_from(
+    RunSpec,
+    only=("trace", "workers", "topology", "reducers", "overrides", "dtype", "library", "gpu", "max_error", "seed"),
+    workers="1,8,64",
+    topology="fat-tree",
+)
 def compare_command(
-    trace: TraceOption = "lstm-lm",
-    workers: Annotated[
-        str,
-        typer.Option(metavar="N[,N...]", help="Numbers of workers; more than the trace has ranks are extrapolated."),
-    ] = "1,8,64",
-    topology: TopologyOption = "fat-tree",
-    reducer: ReducerOption = None,
-    overrides: SetOption = None,
-    dtype: DtypeOption = None,
-    library: LibraryOption = None,
-    gpu: GpuOption = None,
-    max_error: MaxErrorOption = None,
-    seed: RootSeedOption = 0,
-    png: PngOption = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    experiment: Experiment[RunSpec], png: PngOption = None, json: JsonOption = None, quiet: QuietOption = False
 ) -> None:
     """Tabulate and plot error against bytes and against simulated time, of many sizes of every compressor.
 
     A star marks what nothing else beats: no other has a smaller error for as few bytes, or as little time.
     """
-    from s2sim.cli.output import STDOUT, write_figure, write_json
-    from s2sim.cli.progress import watching
     from s2sim.cli.run_pictures import ERROR, figure_of
-    from s2sim.cli.targets import check_targets
     from s2sim.study.compare.run import run
-    from s2sim.study.spec import COMPARED, RunSpec
 
     check_targets(json=json, png=png)
-    spec = RunSpec(
-        topology=topology,
-        workers=parse_worker_list(workers),
-        reducers=tuple(reducer) if reducer else COMPARED,
-        trace=trace,
-        overrides=tuple(overrides or ()),
-        dtype=dtype,
-        library=library,
-        gpu=gpu,
-        max_error=max_error,
-        seed=seed,
-    )
+    spec = experiment.spec(**({} if experiment.values["reducers"] else {"reducers": COMPARED}))
     with watching(quiet=quiet) as progress:
         result = run(spec=spec, progress=progress, break_even=False)
     if json is not None:
@@ -101,10 +86,7 @@ def compare_command(
     if json != STDOUT:
         _print(result, quiet=quiet)
     if result.interrupted:
-        raise typer.Exit(130)
-
-
-app.command("regimes", epilog=regimes.EXAMPLES, short_help="Map which compressor wins where.")(regimes.regimes_command)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _to_json(result: Result) -> dict[str, Any]:
@@ -121,7 +103,6 @@ def _to_json(result: Result) -> dict[str, Any]:
 
 
 def _print(result: Result, *, quiet: bool) -> None:
-    from s2sim.cli.output import show_grids, show_lines, show_paragraph
     from s2sim.cli.run_pictures import rows_by_workers
     from s2sim.report.tables.codecs import compare_grid
     from s2sim.report.tables.screen import about_lines, verdict_lines
@@ -138,3 +119,62 @@ def _print(result: Result, *, quiet: bool) -> None:
     show_lines([""])
     for note in result.notes:
         show_paragraph(f"Note: {note}.")
+
+
+@app.command("regimes", epilog=_REGIMES, short_help="Map which compressor wins where.")
+@options_from(RegimeSpec, workers="16", topology="fat-tree")
+def regimes_command(
+    experiment: Experiment[RegimeSpec],
+    prefetch: Annotated[
+        bool | None,
+        typer.Option(
+            "--prefetch/--no-prefetch",
+            help="Compare union:prefetch=true too, which presumes that the batch tells the rows before forward, as for "
+            "embeddings.",
+            show_default="no-prefetch",
+        ),
+    ] = None,
+    png: PngOption = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Map which reducer wins at which density, overlap, rate and latency, and by how much over dense.
+
+    Every reducer runs once on synthetic gradients of each density and overlap; what it sends is then replayed at every
+    rate and latency of the network interfaces.
+    """
+    named = tuple(experiment.values["reducers"] or ())
+    if named and prefetch is not None:
+        option = "--prefetch" if prefetch else "--no-prefetch"
+        raise OptionError(
+            f"{option} changes nothing beside --reducer: give --reducer union:prefetch=true, or leave one out"
+        )
+    check_targets(json=json, png=png)
+    reducers = named or default_reducers(experiment.values["max_error"], prefetch=bool(prefetch))
+    spec = experiment.spec(reducers=reducers if DENSE in reducers else (DENSE, *reducers))
+    if png is not None:
+        from s2sim.report.figures.regimes import check_picture_size
+
+        check_picture_size(spec.cells)
+
+    from s2sim.study.regimes.run import run_regimes
+
+    with watching(quiet=quiet) as progress:
+        result = run_regimes(spec, progress)
+    readable = write_result(result, json)
+    if png is not None:
+        from s2sim.report.figures.regimes import draw_regimes
+
+        write_bytes(draw_regimes(result, Path(png).suffix[1:].lower()), png)
+    if readable and quiet:
+        show_line(result.summary)
+    elif readable:
+        from s2sim.report.tables.screens import regimes_screen
+
+        screen = regimes_screen(result)
+        show_lines(screen.before)
+        show_grids(screen.grids)
+        for line in screen.after:
+            show_paragraph(line)
+    if not result.complete:
+        raise typer.Exit(INTERRUPTED)

@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from s2sim.cli.collective_rows import (
-    AgainstOption,
-    FactorOption,
-    FormatOption,
-    FromOption,
-    ToOption,
-    refuse_views_of_one,
-    show_against,
-    show_table,
-    table_sizes,
-    tables_of_log,
-)
 from s2sim.cli.options import (
-    BufferOption,
-    CrossCheckOption,
-    FaultOption,
+    Experiment,
     JsonOption,
-    NetworkOption,
-    PacketBytesOption,
-    PlacementOption,
     QuietOption,
-    SeedOption,
-    SetOption,
-    SpecTopologyOption,
-    SpecWorkersOption,
     TimelineOption,
+    check_targets,
     examples,
-    parse_size,
-    parse_workers,
+    options_from,
 )
-from s2sim.cli.spec_option import SpecOption, spec_of
+from s2sim.cli.output import STDOUT
 from s2sim.errors import OptionError
+from s2sim.study.collective.spec import CollectiveSpec
+from s2sim.study.spec_options import parse_workers, size_parser
 
-# Known here so that --help need not import what runs them; tests hold the two together.
-_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier")
-
+NCCL_TESTS = "nccl-tests"
 _EXAMPLE = "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB"
 EXAMPLES = examples(
     _EXAMPLE,
@@ -62,14 +41,9 @@ EXAMPLES = examples(
 )
 
 
+@options_from(CollectiveSpec, needed=("kind", "topology", "workers"))
 def collective_command(
-    context: typer.Context,
-    kind: Annotated[
-        str | None,
-        typer.Argument(metavar="KIND", help=f"{', '.join(_KINDS)}. Required without --spec.", show_default=False),
-    ] = None,
-    topology: SpecTopologyOption = None,
-    workers: SpecWorkersOption = None,
+    experiment: Experiment[CollectiveSpec],
     size: Annotated[
         str | None,
         typer.Option(
@@ -87,54 +61,19 @@ def collective_command(
             show_default="equal ones",
         ),
     ] = None,
-    first: FromOption = None,
-    last: ToOption = None,
-    factor: FactorOption = None,
-    algorithm: Annotated[
-        str,
-        typer.Option(
-            help="Option string such as ring or double-binary-tree:chunks=8 "
-            "(see s2sim list collectives), or auto for the fastest."
-        ),
-    ] = "auto",
-    placement: PlacementOption = "linear",
-    root: Annotated[
-        int, typer.Option(min=0, help="Rank that a broadcast comes from or a reduce goes to, from 0 on.")
-    ] = 0,
-    library: Annotated[
+    first: Annotated[
         str | None,
         typer.Option(
-            metavar="LIBRARY",
-            help="Add what a library's launches, hops and protocols take: nccl, or nccl:launch=node where one process "
-            "drives all GPUs of a node. Needs a topology that says nic.transport.",
-            show_default="the wire alone",
+            "--from", metavar="SIZE", help="First size of a table, with its unit, for example 8B.", show_default=False
         ),
     ] = None,
-    groups: Annotated[
+    last: Annotated[
         str | None,
-        typer.Option(
-            metavar="tp=N,pp=N,dp=rest",
-            help="Let every data-parallel group do it at once: tp ranks share a layer, dp replicas hold the same, pp "
-            "stages follow each other, and ranks are numbered in that order (or order=tp-pp-dp).",
-            show_default="one group of all workers",
-        ),
+        typer.Option("--to", metavar="SIZE", help="Last size of a table, for example 1GiB.", show_default=False),
     ] = None,
-    execution: Annotated[
-        str,
-        typer.Option(
-            metavar="HOW",
-            help="clocked: all ranks wait for whole rounds; by-message: each for its own messages alone, with the time "
-            "of clocked rounds beside it; auto: by message where faults make ranks or messages unequal.",
-        ),
-    ] = "auto",
-    overrides: SetOption = None,
-    seed: SeedOption = 0,
-    network: NetworkOption = "fluid",
-    packet_bytes: PacketBytesOption = None,
-    buffer: BufferOption = None,
-    cross_check: CrossCheckOption = False,
-    faults: FaultOption = None,
-    spec: SpecOption = None,
+    factor: Annotated[
+        int | None, typer.Option(metavar="N", help="Ratio of one size of a table to the next.", show_default="2")
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="List the schedule, message by message; for few ranks.")] = False,
     terms: Annotated[
         bool,
@@ -159,8 +98,24 @@ def collective_command(
         ),
     ] = None,
     timeline: TimelineOption = None,
-    form: FormatOption = None,
-    against: AgainstOption = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="nccl-tests: print the table that nccl-tests prints, for --size or for sizes --from ... --to.",
+            show_default="what the time is made of",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOG",
+            help="Simulate the sizes of a log of nccl-tests or rccl-tests as NCCL_DEBUG=INFO says that they ran, and "
+            "tell the difference term by term. KIND and --workers may be left out where the log says them.",
+            show_default="no log",
+        ),
+    ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -168,82 +123,101 @@ def collective_command(
 
     algbw and busbw are those of nccl-tests.
     """
-    from s2sim.cli.collective_output import show_planned
-    from s2sim.cli.output import STDOUT
-    from s2sim.cli.targets import check_targets
-
     check_targets(json=json, goal=goal, timeline=timeline, png=png)
     if STDOUT in (json, goal) and show:
         raise OptionError("standard output takes one thing: give a file for the other, or leave --show out")
     if goal == STDOUT and terms and json is None:
         raise OptionError("standard output takes one thing: give a file for --goal, or leave --terms out")
-    table = table_sizes(form, size, first, last, factor)
-    of_one = {
-        "show": show,
-        "terms": terms,
-        "png": png,
-        "goal": goal,
-        "timeline": timeline,
-        "sizes": sizes,
-        "cross_check": cross_check,
-    }
+    table = _table_sizes(form, size, first, last, factor)
+    values = experiment.values
+    of_one = {"show": show, "terms": terms, "png": png, "goal": goal, "timeline": timeline, "sizes": sizes}
+    of_one["cross_check"] = values["cross_check"]
     if form is not None:
-        refuse_views_of_one("--format", **of_one, json=json)
-    if groups is not None:
+        _refuse_views_of_one("--format", **of_one, json=json)
+    if values["groups"] is not None:
         of_groups = {"show": show, "png": png, "goal": goal, "timeline": timeline, "format": form, "against": against}
-        refuse_views_of_one("--groups", **of_groups)
+        _refuse_views_of_one("--groups", **of_groups)
     if against is not None:
-        refuse_views_of_one("--against", **of_one, size=size, format=form)
-    log = None if against is None else tables_of_log(against, kind, workers)
+        _refuse_views_of_one("--against", **of_one, size=size, format=form)
 
-    from s2sim.study.collective.plan import plan_collective
-    from s2sim.study.collective.spec import CollectiveSpec
+    from s2sim.cli import collective_output as output
 
-    def make() -> CollectiveSpec:
-        asked = log.kind if log else (kind or "").replace("-", "_")
-        return CollectiveSpec.of(
-            topology,
-            kind=asked,
-            workers=log.workers if log else parse_workers(workers or ""),
-            size_bytes=log.largest_bytes
-            if log
-            else table.bytes[-1]
-            if table.bytes
-            else _size_bytes(asked, size, sizes),
-            algorithm=algorithm,
-            placement=placement,
-            overrides=overrides or (),
-            seed=seed,
-            root=root,
-            library=library,
-            groups=groups,
-            execution=execution,
-            network=network,
-            packet_bytes=parse_size("--packet-bytes", packet_bytes),
-            buffer_bytes=parse_size("--buffer", buffer),
-            cross_check=cross_check,
-            faults=faults or (),
+    log = None if against is None else output.tables_of_log(against, values["kind"], values["workers"])
+    if log is not None:
+
+        def of_log() -> dict[str, Any]:
+            return {"kind": log.kind, "workers": log.workers, "size_bytes": log.largest_bytes}
+
+        output.show_against(experiment.saved_or(_EXAMPLE, of_log, ("--topology",)), log, json, quiet=quiet)
+        return
+
+    def of_options() -> dict[str, Any]:
+        # Their mistakes are told before those of sizes.
+        kind, workers = values["kind"].replace("-", "_"), parse_workers(values["workers"])
+        return {
+            "kind": kind,
+            "workers": workers,
+            "size_bytes": table.bytes[-1] if table.bytes else _size_bytes(kind, size, sizes),
+        }
+
+    spec = experiment.saved_or(_EXAMPLE, of_options)
+    if table.bytes:
+        output.show_table(spec, table.bytes, table.factor, quiet=quiet)
+    else:
+        output.show_collective(
+            spec, show=show, terms=terms, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet
         )
 
-    needed = ("--topology",) if log else ("KIND", "--topology", "--workers")
-    asked = spec_of(context, CollectiveSpec, spec, needed, _EXAMPLE, make)
-    if log:
-        show_against(asked, log, json, quiet=quiet)
-    elif table.bytes:
-        show_table(asked, table, quiet=quiet)
-    else:
-        planned = plan_collective(asked)
-        show_planned(planned, show=show, terms=terms, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet)
 
-
-def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | list[int]:
+def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[int, ...]:
     """Return the size of all ranks, or a size for each."""
     from s2sim.study.collective.sizes import read_sizes
 
     if size is not None and sizes is not None:
         raise OptionError("--size and --sizes cannot be given together: leave one out")
     if sizes is not None:
-        return read_sizes(Path(sizes))
+        return tuple(read_sizes(Path(sizes)))
     if size is None and kind != "barrier":
         raise OptionError("--size must be given, for example --size 100MiB")
-    return parse_size("--size", size) or 0
+    return 0 if size is None else size_parser("--size")(size)
+
+
+class _Sizes(NamedTuple):
+    """Sizes of a table, none where none is asked for."""
+
+    bytes: list[int]
+    factor: int
+
+
+def _table_sizes(form: str | None, size: str | None, first: str | None, last: str | None, factor: int | None) -> _Sizes:
+    """Return the sizes of a table in the form ``form``; `OptionError` for options that do not go together."""
+    given = [name for name, value in (("--from", first), ("--to", last), ("--factor", factor)) if value is not None]
+    if form is None:
+        if given:
+            raise OptionError(f"{given[0]} is for a table: give --format {NCCL_TESTS} too")
+        return _Sizes([], 0)
+    if form != NCCL_TESTS:
+        raise OptionError(f"--format {form} is not known: write --format {NCCL_TESTS}")
+    from s2sim.study.collective.many_sizes import sizes_between
+
+    ratio = 2 if factor is None else factor
+    one, low, high = (
+        None if text is None else size_parser(option)(text)
+        for option, text in (("--size", size), ("--from", first), ("--to", last))
+    )
+    if one is not None and given:
+        raise OptionError(f"--size and {given[0]} cannot be given together: leave one out")
+    if one is not None:
+        return _Sizes([one], ratio)
+    if low is None or high is None:
+        raise OptionError(f"--format {NCCL_TESTS} needs sizes: give --from 8B --to 1GiB, or --size 1MiB")
+    return _Sizes(sizes_between(low, high, ratio), ratio)
+
+
+def _refuse_views_of_one(option: str, **given: object) -> None:
+    """Refuse what shows one collective where ``option`` asks for many; names are those of options."""
+    for name, value in given.items():
+        if value:
+            raise OptionError(
+                f"{option} is of many collectives, and --{name.replace('_', '-')} of one: leave either out"
+            )

@@ -1,28 +1,58 @@
-"""A collective as the terminal and files show it."""
+"""A collective as the terminal and files show it: its result, schedule and timeline, tables of sizes and of a log."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.cli import schedule_views as views
-from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
-from s2sim.cli.progress import watching
+import numpy as np
+
+from s2sim.cli.output import (
+    STDOUT,
+    show_grids,
+    show_line,
+    show_lines,
+    show_screen,
+    watching,
+    write_bytes,
+    write_json,
+    write_result,
+    write_text,
+)
+from s2sim.collectives.schedules.goal import to_goal
 from s2sim.report.tables import text
-from s2sim.report.tables.screens import collective_screen
+from s2sim.report.tables.schedule import (
+    SHOWN_TIMES,
+    MessageRow,
+    StepRow,
+    check_listing,
+    schedule_lines,
+)
+from s2sim.report.tables.screens import against_screen, collective_screen
 from s2sim.report.tables.terms import terms_grid
+from s2sim.study.collective.against import choose_tables, compare
+from s2sim.study.collective.many_sizes import simulated_table
 from s2sim.study.collective.outcome import result_of
+from s2sim.study.collective.plan import plan_collective
 from s2sim.study.collective.terms import terms_of_planned
+from s2sim.study.collective.timeline import timeline_of, watch_rounds
+from s2sim.study.measured_logs.nccl_tests import read_nccl_tests
+from s2sim.study.spec_options import parse_workers
+from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from s2sim.collectives.schedules.schedule import Schedule
+    from s2sim.collectives.timing.running import RanRound
+    from s2sim.study.collective.against import ChosenTables
     from s2sim.study.collective.plan import PlannedCollective
-    from s2sim.study.collective.result import CollectiveResult
+    from s2sim.study.collective.spec import CollectiveSpec
 
 
-def show_planned(
-    planned: PlannedCollective,
+def show_collective(
+    spec: CollectiveSpec,
     *,
     show: bool,
     terms: bool,
@@ -32,28 +62,25 @@ def show_planned(
     json: str | None,
     quiet: bool,
 ) -> None:
-    """Run a planned collective, and print or write it in all forms that were asked for."""
-    listed = views.listing(planned.timed.schedule) if show else []
+    """Run one collective, and print or write it in all forms that were asked for."""
+    planned = plan_collective(spec)
+    listed = _listing(planned.timed.schedule) if show else []
     made_of = terms_of_planned(planned) if terms else ()
     with watching(quiet=quiet) as progress:
         result = replace(result_of(planned, progress), terms=made_of)
+    summary = text.collective_summary(result)
     if png is not None:
-        views.draw(planned, text.collective_summary(result), png)
+        _draw(planned, summary, png)
     if goal is not None:
-        views.write_goal(planned, goal)
+        write_text(to_goal(planned.timed.schedule), goal)
     if timeline is not None:
-        views.write_timeline(planned, text.collective_summary(result), timeline)
-    _show(result, listed, json, quiet=quiet, silent=goal == STDOUT)
+        from s2sim.report.perfetto import to_perfetto
 
-
-def _show(result: CollectiveResult, listed: Sequence[str], json: str | None, *, quiet: bool, silent: bool) -> None:
-    """Print or write a result; ``silent`` where standard output is taken."""
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json == STDOUT or silent:
+        write_json(to_perfetto({"": timeline_of(planned)}, summary), timeline)
+    if not write_result(result, json) or goal == STDOUT:
         return
     if quiet:
-        show_lines([text.collective_summary(result), *listed])
+        show_lines([summary, *listed])
         show_grids([terms_grid(result.terms, result.time_s)] if result.terms else [])
         return
     screen = collective_screen(result)
@@ -61,3 +88,75 @@ def _show(result: CollectiveResult, listed: Sequence[str], json: str | None, *, 
     if listed:
         show_lines(["", *listed])
     show_grids(screen.grids)
+
+
+def show_table(spec: CollectiveSpec, sizes: Sequence[int], factor: int, *, quiet: bool) -> None:
+    """Print what nccl-tests would."""
+    with watching(quiet=quiet) as progress:
+        lines = simulated_table(spec, sizes, factor, progress)
+    show_lines(lines)
+
+
+def tables_of_log(path: str, kind: str | None, workers: str | None) -> ChosenTables:
+    """Return the tables of a log that are to be compared, of what is asked for or what the log says."""
+    ranks = None if workers is None else parse_workers(workers)
+    return choose_tables(read_nccl_tests(Path(path)), path, kind and kind.replace("-", "_"), ranks)
+
+
+def show_against(spec: CollectiveSpec, chosen: ChosenTables, json: str | None, *, quiet: bool) -> None:
+    """Print or write simulated times beside those of a log."""
+    with watching(quiet=quiet) as progress:
+        result = compare(spec, chosen, progress)
+    if not write_result(result, json):
+        return
+    screen = against_screen(result)
+    if quiet:
+        show_lines(screen.before)
+    else:
+        show_screen(screen, show_line)
+
+
+def _message_rows(schedule: Schedule, index: int, time: int, ran: RanRound | None = None) -> Iterator[MessageRow]:
+    """Yield a row a message of one round, with its times where it ran."""
+    sent = schedule.steps[index].round
+    pieces = schedule.stage.pieces(index, time)
+    for message, size_bytes in enumerate(sent.bytes.tolist()):
+        own = np.flatnonzero(pieces.message == message)
+        spans = tuple(zip(pieces.start[own].tolist(), pieces.stop[own].tolist(), strict=True))
+        start_s = None if ran is None else int(ran.sent_ps[message]) / PS_PER_S
+        end_s = None if ran is None else int(ran.end_ps[message]) / PS_PER_S
+        adds = bool(pieces.adds[own].any())
+        ends: list[tuple[int | None, int | None, bool]]
+        if sent.pattern.through_switch:
+            ends = [(int(rank), None, True) for rank in sent.pattern.src]
+            ends += [(None, int(rank), False) for rank in sent.pattern.dst]
+        else:
+            ends = [(int(sent.pattern.src[message]), int(sent.pattern.dst[message]), adds)]
+        for src, dst, added in ends:
+            yield MessageRow(index, time, src, dst, spans, size_bytes, added, start_s, end_s)
+
+
+def _listing(schedule: Schedule) -> list[str]:
+    """Return who sends what to whom, a line a message."""
+    check_listing(schedule.places, sum(step.round.pattern.messages for step in schedule.steps))
+    steps: list[StepRow] = []
+    rows: list[MessageRow] = []
+    for index, step in enumerate(schedule.steps):
+        steps.append(StepRow(step.times, step.waits(index), step.after_sent))
+        for time in range(min(step.times, SHOWN_TIMES)):
+            rows += _message_rows(schedule, index, time)
+    return schedule_lines(steps, rows, ranks=schedule.demand.ranks)
+
+
+def _draw(planned: PlannedCollective, title: str, target: str) -> None:
+    """Write a picture of the messages over simulated time."""
+    from s2sim.report.figures.schedule import check_drawing, draw_schedule
+
+    schedule = planned.timed.schedule
+    check_drawing(schedule.places, sum(step.times * step.round.pattern.messages for step in schedule.steps))
+    rows: list[MessageRow] = []
+    watch_rounds(planned, lambda ran: rows.extend(_message_rows(schedule, ran.step, ran.time, ran)))
+    picture = draw_schedule(
+        rows, Path(target).suffix[1:].lower(), ranks=schedule.demand.ranks, helpers=schedule.helpers, title=title
+    )
+    write_bytes(picture, target)

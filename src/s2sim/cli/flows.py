@@ -6,23 +6,9 @@ from typing import Annotated
 
 import typer
 
-from s2sim.cli.options import (
-    BufferOption,
-    CrossCheckOption,
-    FaultOption,
-    JsonOption,
-    NetworkOption,
-    PacketBytesOption,
-    PlacementOption,
-    QuietOption,
-    SeedOption,
-    SetOption,
-    SpecTopologyOption,
-    examples,
-    parse_size,
-    parse_workers,
-)
-from s2sim.cli.spec_option import SpecOption, spec_of
+from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, options_from
+from s2sim.cli.output import show_line, show_lines, show_screen, watching, write_result, write_text
+from s2sim.study.flows.spec import FlowsSpec
 
 _EXAMPLE = "s2sim flows transfers.csv --topology fat-tree"
 EXAMPLES = examples(
@@ -34,31 +20,9 @@ EXAMPLES = examples(
 )
 
 
+@options_from(FlowsSpec, needed=("file", "topology"))
 def flows_command(
-    context: typer.Context,
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE.csv",
-            help="Transfers, one a line under the header start_s,src,dst,bytes: seconds, ranks, and bytes. Required "
-            "without --spec.",
-            show_default=False,
-        ),
-    ] = None,
-    topology: SpecTopologyOption = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="Number of workers (ranks, GPUs).", show_default="as many as the file names"),
-    ] = None,
-    placement: PlacementOption = "linear",
-    overrides: SetOption = None,
-    seed: SeedOption = 0,
-    network: NetworkOption = "fluid",
-    packet_bytes: PacketBytesOption = None,
-    buffer: BufferOption = None,
-    cross_check: CrossCheckOption = False,
-    faults: FaultOption = None,
-    spec: SpecOption = None,
+    experiment: Experiment[FlowsSpec],
     out: Annotated[
         str | None,
         typer.Option(
@@ -75,46 +39,20 @@ def flows_command(
     The latency of a transfer's path passes first, then its bytes share links with all others, max-min fairly. With
     --network packet they go as packets instead, which wait for each other at every link.
     """
-    from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json, write_text
-    from s2sim.cli.progress import watching
-    from s2sim.cli.targets import check_targets
-
     check_targets(json=json, out=out)
-
-    from s2sim.study.flows.run import flows_result
-    from s2sim.study.flows.transfers import FlowsSpec
-
-    def make() -> FlowsSpec:
-        return FlowsSpec.of(
-            topology,
-            file=file,
-            workers=None if workers is None else parse_workers(workers),
-            placement=placement,
-            overrides=overrides or (),
-            seed=seed,
-            network=network,
-            packet_bytes=parse_size("--packet-bytes", packet_bytes),
-            buffer_bytes=parse_size("--buffer", buffer),
-            cross_check=cross_check,
-            faults=faults or (),
-        )
-
-    asked = spec_of(context, FlowsSpec, spec, ("FILE.csv", "--topology"), _EXAMPLE, make)
-    with watching(quiet=quiet) as progress:
-        result = flows_result(asked, progress=progress)
-    if out is not None:
-        write_text(result.to_csv(), out)
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json == STDOUT:
-        return
 
     from s2sim.report.tables.flows import flows_lines
     from s2sim.report.tables.screens import flows_screen
+    from s2sim.study.flows.run import flows_result
 
+    spec = experiment.saved_or(_EXAMPLE)
+    with watching(quiet=quiet) as progress:
+        result = flows_result(spec, progress=progress)
+    if out is not None:
+        write_text(result.to_csv(), out)
+    if not write_result(result, json):
+        return
     if quiet:
         show_lines(flows_lines(result)[-1:])
-        return
-    screen = flows_screen(result)
-    show_lines(screen.before)
-    show_grids(screen.grids)
+    else:
+        show_screen(flows_screen(result), show_line)

@@ -1,20 +1,26 @@
-"""``s2sim list``: what there is to choose from."""
+"""``s2sim list``: what there is to choose from; ``s2sim schema``: the JSON schema of what ``--json`` writes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2sim.cli.list_entries import HARDWARE, KINDS, group_of
-from s2sim.cli.options import JsonOption, examples
+from s2sim.cli.options import JsonOption, check_targets, examples
+from s2sim.cli.output import STDOUT, show_entry, show_grids, show_lines, show_paragraph, write_json
 from s2sim.errors import OptionError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from s2sim.collectives.libraries.library import Library
+    from s2sim.registry import Registry
     from s2sim.study.catalogue.reducer_facts import ReducerFacts
     from s2sim.topology.files.quantity import Quantity
+
+    Entries = list[tuple[str, str, str]]
 
 EXAMPLES = examples(
     "s2sim list",
@@ -26,11 +32,133 @@ EXAMPLES = examples(
     "s2sim list libraries mpi",
 )
 
+HARDWARE = ("gpus", "nics", "switches", "transports")
+"""Those of the hardware catalogue, which are listed together under this name."""
+SCHEMA_EXAMPLES = examples("s2sim schema", "s2sim schema collective", "s2sim schema regimes")
+
 # Kinds that are asked for together.
 _GROUPS = {"hardware": HARDWARE}
 _REDUCERS, _LIBRARIES = "reducers", "libraries"
 # Ranks on whose gradients reducers are measured, and on half of them.
 _RANKS = 8
+
+
+def _registered(registry: Registry, describe: Callable[[Any], str]) -> Entries:
+    entries = [(name, registry.get(name)) for name in registry.names()]
+    return [(name, describe(entry), entry.source) for name, entry in entries]
+
+
+def _reducers() -> Entries:
+    from s2sim.reducers.registry import REDUCERS
+    from s2sim.reducers.systems.presets import PRESETS
+
+    abouts = [(name, REDUCERS.get(name).about) for name in REDUCERS.names()]
+    presets = [(name, f"{item.summary} (is {item.option_string})", item.source) for name, item in PRESETS.items()]
+    return [*((name, about.summary, about.source) for name, about in abouts), *presets]
+
+
+def _codecs() -> Entries:
+    from s2sim.codecs.registry import CODECS
+
+    return _registered(CODECS, lambda codec: str(codec.summary))
+
+
+def _collectives() -> Entries:
+    from s2sim.collectives.algorithms.registry import ALGORITHMS
+
+    def describe(algorithm: Any) -> str:
+        # The first sentence of the documentation says what it is.
+        what = (inspect.getdoc(algorithm) or "").partition("\n")[0].rstrip(".")
+        return f"{what}; runs {', '.join(algorithm.kinds)}"
+
+    return _registered(ALGORITHMS, describe)
+
+
+def _libraries() -> Entries:
+    from s2sim.collectives.libraries.tables import LIBRARIES
+
+    def describe(library: Library) -> str:
+        options = "; ".join(f"{key}={'|'.join(values)}" for key, values in library.options)
+        return f"{library.summary}{f'; options {options}' if options else ''}"
+
+    return [(library.name, describe(library), library.source) for library in LIBRARIES.values()]
+
+
+def _faults() -> Entries:
+    from s2sim.replay.faults.registry import FAULTS
+
+    def describe(fault: Any) -> str:
+        what = (inspect.getdoc(fault) or "").partition("\n")[0].rstrip(".")
+        return f"{what}; options {', '.join(field.name for field in dataclasses.fields(fault))}"
+
+    return [(name, describe(fault), fault.example) for name, fault in FAULTS.items()]
+
+
+def _disciplines() -> Entries:
+    from s2sim.replay.iteration.disciplines.registry import DISCIPLINES
+
+    def describe(discipline: Any) -> str:
+        options = ", ".join(field.name for field in dataclasses.fields(discipline))
+        return f"{discipline.summary}{f'; options {options}' if options else ''}"
+
+    return _registered(DISCIPLINES, describe)
+
+
+def _topologies() -> Entries:
+    from s2sim.topology.files.catalogue import list_topologies
+
+    return list_topologies()
+
+
+def _traces() -> Entries:
+    from s2sim.gradients.traces.shipped import shipped_traces
+
+    return shipped_traces()
+
+
+def _models() -> Entries:
+    from s2sim.gradients.extrapolation.models import list_models
+
+    return list_models()
+
+
+def _profiles() -> Entries:
+    from s2sim.profiles.read import list_profiles
+
+    return list_profiles()
+
+
+def _parts(kind: str) -> Entries:
+    from s2sim.topology.files.parts import list_parts
+
+    return list_parts(kind)
+
+
+KINDS: dict[str, Callable[[], Entries]] = {
+    "reducers": _reducers,
+    "codecs": _codecs,
+    "collectives": _collectives,
+    "libraries": _libraries,
+    "faults": _faults,
+    "disciplines": _disciplines,
+    "topologies": _topologies,
+    "traces": _traces,
+    "models": _models,
+    "profiles": _profiles,
+    "gpus": lambda: _parts("gpus"),
+    "nics": lambda: _parts("nics"),
+    "switches": lambda: _parts("switches"),
+    "transports": lambda: _parts("transports"),
+}
+
+
+def group_of(kind: str, name: str) -> str | None:
+    """Return under which heading an entry of a kind stands; None where the kind has no headings."""
+    if kind != "topologies":
+        return None
+    from s2sim.topology.files.shipped import group_of_topology
+
+    return group_of_topology(name) or "installed"
 
 
 def list_command(
@@ -56,9 +184,6 @@ def list_command(
 
     At the end of each line stands its source, or for a fault an example. Reducers alone have a table as well.
     """
-    from s2sim.cli.output import STDOUT, write_json
-    from s2sim.cli.targets import check_targets
-
     if kind is not None and kind not in (*KINDS, *_GROUPS):
         raise unknown_name("kind", kind, [*KINDS, *_GROUPS])
     if name is not None and kind not in (_REDUCERS, _LIBRARIES, *HARDWARE):
@@ -85,7 +210,6 @@ def list_command(
 
 
 def _list_reducers(name: str | None, json: str | None) -> None:
-    from s2sim.cli.output import STDOUT, write_json
 
     facts = _facts(name)
     if json is not None:
@@ -115,7 +239,6 @@ def _list_quantities(
     kind: str, known: tuple[str, str, str], quantities: Sequence[tuple[str, Quantity]], json: str | None
 ) -> None:
     """Show values with their origin; ``known`` is the name of what they belong to, what it is, and its source."""
-    from s2sim.cli.output import STDOUT, show_lines, show_paragraph, write_json
     from s2sim.report.tables.text import aligned
     from s2sim.topology.files.parts import value_text
 
@@ -132,7 +255,6 @@ def _list_quantities(
 
 
 def _show_lines(found: dict[str, list[tuple[str, str, str]]]) -> None:
-    from s2sim.cli.output import show_lines
     from s2sim.report.tables.text import aligned
 
     for number, (kind, items) in enumerate(found.items()):
@@ -153,7 +275,6 @@ def _facts(name: str | None) -> tuple[ReducerFacts, ...]:
 
 
 def _show_table(facts: Sequence[ReducerFacts]) -> None:
-    from s2sim.cli.output import show_entry, show_grids, show_lines, show_paragraph
     from s2sim.report.tables.reducers import LEGEND, reducers_grid, what_it_is
 
     show_grids([reducers_grid(facts)])
@@ -168,7 +289,6 @@ def _show_table(facts: Sequence[ReducerFacts]) -> None:
 
 
 def _show_page(facts: ReducerFacts) -> None:
-    from s2sim.cli.output import show_entry, show_lines, show_paragraph
     from s2sim.report.tables.reducers import option_text, properties_of
 
     show_paragraph(f"{facts.name}: {facts.summary}")
@@ -183,3 +303,23 @@ def _show_page(facts: ReducerFacts) -> None:
     show_lines(["", "options:" if facts.options else "no options"])
     for option in facts.options:
         show_entry("", option_text(option).replace("``", ""))
+
+
+def schema_command(
+    result: Annotated[
+        str,
+        typer.Argument(
+            metavar="RESULT",
+            help="What wrote it: run (codec compare too), collective, against (collective --against), flows, "
+            "validate, paper, or regimes of codec regimes.",
+        ),
+    ] = "run",
+) -> None:
+    """Print the JSON schema (draft 2020-12) of a result's JSON.
+
+    Results say which version they are of, as schema_version. Keys are added under the same version; another one tells
+    that a key went or means something else.
+    """
+    from s2sim.study.schema.results import schema_of
+
+    write_json(schema_of(result), STDOUT)

@@ -25,16 +25,14 @@ from s2sim.cli import (
     paper,
     profile,
     run,
-    schema,
     testbed,
-    testbed_compare,
     topology,
     trace,
     train,
     validate,
 )
 from s2sim.cli.options import examples, help_without_command
-from s2sim.cli.printable import printable, printable_lines
+from s2sim.cli.output import printable, printable_lines
 from s2sim.errors import S2SimError, S2SimWarning
 
 if TYPE_CHECKING:
@@ -72,19 +70,13 @@ app.command("notebook", epilog=notebook.EXAMPLES, short_help="Ask in a browser, 
 )
 app.command("paper", epilog=paper.EXAMPLES, short_help="Rebuild published claims and judge them.")(paper.paper_command)
 app.command("list", epilog=listing.EXAMPLES, short_help="List what there is to choose from.")(listing.list_command)
-app.command("schema", epilog=schema.EXAMPLES, short_help="Print the JSON schema of what --json writes.")(
-    schema.schema_command
+app.command("schema", epilog=listing.SCHEMA_EXAMPLES, short_help="Print the JSON schema of what --json writes.")(
+    listing.schema_command
 )
 app.add_typer(codec.app, name="codec", short_help="Compare compressors.")
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
 app.add_typer(topology.app, name="topology")
-testbed.app.command("compare", epilog=testbed_compare.COMPARE, short_help="Predict what was measured.")(
-    testbed_compare.compare_command
-)
-testbed.app.command("topology", epilog=testbed_compare.TOPOLOGY, short_help="Write a testbed's topology.")(
-    testbed_compare.topology_command
-)
 app.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
 app.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
 

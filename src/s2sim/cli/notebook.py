@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from s2sim.cli.options import TOPOLOGY_HELP, examples, parse_worker_list
+from s2sim.cli.options import examples
 from s2sim.errors import S2SimError
+from s2sim.study.spec_options import TOPOLOGY, parse_worker_list
 
 EXAMPLES = examples(
     "s2sim notebook",
@@ -16,7 +17,7 @@ EXAMPLES = examples(
 
 
 def notebook_command(
-    topology: Annotated[str, typer.Option(help=TOPOLOGY_HELP)] = "fat-tree",
+    topology: Annotated[str, typer.Option(help=TOPOLOGY["text"])] = "fat-tree",
     workers: Annotated[
         str, typer.Option(metavar="N[,N...]", help="Number of workers (ranks, GPUs), or several separated by commas.")
     ] = "16",

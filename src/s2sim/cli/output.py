@@ -5,35 +5,58 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import stat
 import sys
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
-from s2sim.cli.printable import printable, printable_lines
 from s2sim.errors import S2SimError
+from s2sim.study.progress import Progress, Silent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from matplotlib.figure import Figure
 
     from s2sim.report.tables.grid import Grid
+    from s2sim.report.tables.screens import Screen
 
 STDOUT = "-"
+# Control characters, line ends of Unicode, and marks that turn the direction of reading round.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # Where standard output is a pipe or a file there is no width to ask for; the table of reducers fits in this.
 _PIPE_COLUMNS = 132
+
+
+def printable(text: str) -> str:
+    r"""Return a text for one line of a terminal, with the escapes of Python for what is no letter.
+
+    >>> print(printable("red\x1b[31m"))
+    red\x1b[31m
+    """
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines in the same way, its line ends kept."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def show_lines(lines: Sequence[str]) -> None:
     """Print lines as they are: never wrapped, never coloured."""
     for line in lines:
-        typer.echo(printable(line))
+        show_line(line)
+
+
+def show_line(line: str) -> None:
+    """Print a line as it is."""
+    typer.echo(printable(line))
 
 
 def show_paragraph(text: str) -> None:
@@ -111,6 +134,29 @@ def _finite(value: Any) -> Any:
     return value
 
 
+class HasJson(Protocol):
+    """A result that files of JSON take."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it with the keys that other programs rely on."""
+
+
+def write_result(result: HasJson, target: str | None) -> bool:
+    """Write a result as JSON where a target is named; return whether standard output is left for what people read."""
+    if target is not None:
+        write_json(result.to_json(), target)
+    return target != STDOUT
+
+
+def show_screen(screen: Screen, show: Callable[[str], None] = show_paragraph) -> None:
+    """Print what stands before the tables of a screen, these, and what stands after them; a line by ``show``."""
+    for line in screen.before:
+        show(line)
+    show_grids(screen.grids)
+    for line in screen.after:
+        show(line)
+
+
 def write_json(value: Any, target: str) -> None:
     """Write ``value`` as strict JSON, see `write_text`."""
     write_text(json.dumps(_finite(value), indent=2, allow_nan=False) + "\n", target)
@@ -157,3 +203,52 @@ def _write_whole(path: Path, data: bytes) -> None:
         partial.replace(path.resolve())
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def watching(*, quiet: bool) -> Iterator[Progress]:
+    """Yield a bar where standard error is a terminal and nobody asked for quiet, else a silent watcher."""
+    progress: Progress = Silent() if quiet or not sys.stderr.isatty() else Bar()
+    try:
+        yield progress
+    finally:
+        progress.stop()
+
+
+class Bar:
+    """One bar a phase; it leaves no trace on the terminal.
+
+    Implements `s2sim.study.progress.Progress`.
+    """
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def start(self, total: int, what: str) -> None:
+        """Begin a phase of ``total`` advances."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.stop()
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task(printable(what), total=total)
+        self._bar.start()
+
+    def advance(self, steps: int = 1) -> None:
+        """Take some steps of the phase."""
+        if self._bar is not None:
+            self._bar.advance(self._task, steps)
+
+    def stop(self) -> None:
+        """End the phase."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

@@ -56,9 +56,8 @@ def paper_command(
     Every figure is computed when asked for. Claims that need training in the loop need the extra torch; what cannot be
     known is said.
     """
-    from s2sim.cli.output import STDOUT, write_json, write_text
-    from s2sim.cli.progress import watching
-    from s2sim.cli.targets import check_targets
+    from s2sim.cli.options import check_targets
+    from s2sim.cli.output import STDOUT, watching, write_json, write_text
     from s2sim.study.papers.registry import PAPERS
 
     check_targets(json=json, html=html, png=png)

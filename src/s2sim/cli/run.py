@@ -6,41 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s2sim.cli.iteration_options import (
-    ITERATION_EXAMPLES,
-    AccumulateOption,
-    BatchOption,
-    ComputeCvOption,
-    ComputeTimesOption,
-    DisciplineOption,
-    GroupsOption,
-    HostLoopOption,
-    IterationsOption,
-    ProfileOption,
-    StreamsOption,
-    TimelineRankOption,
-)
+from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import (
-    DtypeOption,
-    FaultOption,
-    GpuOption,
+    Experiment,
     JsonOption,
-    LibraryOption,
-    MaxErrorOption,
-    PlacementOption,
     PngOption,
     QuietOption,
-    ReducerOption,
-    RootSeedOption,
-    SetOption,
-    SpecTopologyOption,
     TimelineOption,
-    TraceOption,
+    check_targets,
     examples,
-    parse_worker_list,
+    options_from,
 )
-from s2sim.cli.spec_option import SpecOption, given_options, spec_of
+from s2sim.cli.output import STDOUT, watching, write_figure, write_json, write_result
 from s2sim.errors import OptionError, nearest
+from s2sim.study.spec import RunSpec
 
 if TYPE_CHECKING:
     from s2sim.study.break_even.rate_curve import RateCurves
@@ -51,7 +30,9 @@ EXAMPLE = "s2sim run --topology fat-tree --workers 64"
 EXAMPLES = examples(
     EXAMPLE,
     "s2sim run --topology fat-tree --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2 --compute 120ms",
-    *ITERATION_EXAMPLES,
+    "s2sim run --topology dgx-a100 --workers 64 --profile gpt2 --discipline ddp --reducer fp16 --reducer powersgd",
+    "s2sim run --topology dgx-h100 --workers 64 --profile gpt2 --groups tp=8,dp=rest --accumulate 8 --reducer fp16",
+    "s2sim run --topology leaf-spine --workers 8,16,32 --profile resnet-50 --batch 64 --reducer fp16",
     "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
@@ -67,81 +48,18 @@ EXAMPLES = examples(
 _SHOWN = ("collectives", "lowering")
 
 
+@options_from(RunSpec, needed=("topology", "workers"))
 def run_command(
-    context: typer.Context,
-    topology: SpecTopologyOption = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N[,N...]",
-            help="Number of workers (ranks, GPUs), or several separated by commas for a scaling table; more than the "
-            "trace has ranks are extrapolated. Required without --spec.",
-            show_default=False,
-        ),
-    ] = None,
-    reducer: ReducerOption = None,
-    trace: TraceOption = "lstm-lm",
-    scale_to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PARAMETERS",
-            help="Scale the trace's layers to so many parameters, for example 350M, by the trace's own statistics.",
-            show_default="as recorded",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Scale the trace's statistics to the layers of a known model (see s2sim list models) or "
-            "of a TOML file.",
-            show_default="the trace's own layers",
-        ),
-    ] = None,
-    overrides: SetOption = None,
-    placement: PlacementOption = "linear",
-    collective: Annotated[
-        str,
-        typer.Option(
-            metavar="ALGORITHM",
-            help="Algorithm of the collectives (see s2sim list collectives), or auto for the fastest.",
-        ),
-    ] = "auto",
-    dtype: DtypeOption = None,
-    library: LibraryOption = None,
-    gpu: GpuOption = None,
-    compute: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Forward and backward time of an iteration with its unit, for example 120ms; added without overlap.",
-            show_default="communication phase only",
-        ),
-    ] = None,
-    profile: ProfileOption = None,
-    discipline: DisciplineOption = None,
-    batch: BatchOption = None,
-    accumulate: AccumulateOption = 1,
-    streams: StreamsOption = 1,
-    host_loop: HostLoopOption = None,
-    compute_cv: ComputeCvOption = 0.0,
-    compute_times: ComputeTimesOption = None,
-    iterations: IterationsOption = None,
-    groups: GroupsOption = None,
-    max_error: MaxErrorOption = None,
-    faults: FaultOption = None,
-    steps: Annotated[
-        int,
-        typer.Option(
-            metavar="K",
-            help="Follow every reducer over the first K steps of the trace, lossy ones with error feedback: residual "
-            "norms by step, error, time and bytes.",
-        ),
-    ] = 1,
-    seed: RootSeedOption = 0,
-    spec: SpecOption = None,
+    experiment: Experiment[RunSpec],
     timeline: TimelineOption = None,
-    timeline_rank: TimelineRankOption = None,
+    timeline_rank: Annotated[
+        int | None,
+        typer.Option(
+            metavar="RANK",
+            help="Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
+            show_default="the slowest",
+        ),
+    ] = None,
     png: PngOption = None,
     plot: Annotated[
         str | None,
@@ -180,58 +98,23 @@ def run_command(
 
     Every reducer runs once on real gradients; what it sends is then replayed over the simulated cluster.
     """
-    from s2sim.cli.output import STDOUT, write_figure, write_json
-    from s2sim.cli.progress import watching
-    from s2sim.cli.run_pictures import BREAK_EVEN, check_plot, choose_plot, figure_of
-    from s2sim.cli.targets import check_targets
-
     shown = _check_shown(show or [], details=details, per_layer=per_layer, silent=quiet or json == STDOUT)
     check_targets(json=json, timeline=timeline, png=png)
+    from s2sim.cli.run_pictures import BREAK_EVEN, check_plot, choose_plot, figure_of
+
     check_plot(plot, png)
     if timeline_rank is not None and timeline is None:
         raise OptionError("--timeline-rank says whose streams --timeline shows: add --timeline FILE.json")
 
     from s2sim.study.compare.run import run
-    from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec
 
-    def make() -> RunSpec:
-        return RunSpec(
-            topology or "",
-            parse_worker_list(workers or ""),
-            reducers=tuple(reducer or DEFAULT_REDUCERS),
-            trace=trace,
-            overrides=tuple(overrides or ()),
-            placement=placement,
-            collective=collective,
-            dtype=dtype,
-            library=library,
-            gpu=gpu,
-            compute=compute,
-            max_error=max_error,
-            seed=seed,
-            scale_to=scale_to,
-            model=model,
-            faults=tuple(faults or ()),
-            steps=steps,
-            profile=profile,
-            discipline=discipline,
-            batch=batch,
-            accumulate=accumulate,
-            streams=streams,
-            host_loop=host_loop,
-            compute_cv=compute_cv,
-            compute_times=compute_times,
-            iterations=iterations,
-            groups=groups,
-        )
-
-    asked = spec_of(context, RunSpec, spec, ("--topology", "--workers"), EXAMPLE, make)
-    drawn = None if png is None else choose_plot(plot, asked)
+    spec = experiment.saved_or(EXAMPLE)
+    drawn = None if png is None else choose_plot(plot, spec)
     timelines: dict[str, Timeline | Streams] = {}
     curves: dict[int, RateCurves] = {}
     with watching(quiet=quiet) as progress:
         result = run(
-            spec=asked,
+            spec=spec,
             progress=progress,
             timelines=None if timeline is None else timelines,
             timeline_rank=timeline_rank,
@@ -243,17 +126,16 @@ def run_command(
         from s2sim.report.perfetto import to_perfetto
 
         write_json(to_perfetto(timelines, result.headline), timeline)
-    if json is not None:
-        write_json(result.to_json(), json)
+    readable = write_result(result, json)
     if png is not None and drawn is not None:
         write_figure(figure_of(drawn, result, curves), png)
-    if json != STDOUT:
+    if readable:
         from s2sim.cli.run_output import defaults_line, show_result
 
-        defaults = None if spec is not None else defaults_line(result, given_options(context))
+        defaults = None if experiment.path is not None else defaults_line(result, experiment.given)
         show_result(result, defaults, shown, quiet=quiet, details=details, per_layer=per_layer, saved=json)
     if result.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _check_shown(show: list[str], *, details: bool, per_layer: bool, silent: bool) -> frozenset[str]:

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
+import signal
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2sim.cli import testbed_run
-from s2sim.cli.options import JsonOption, examples, help_without_command, parse_workers
+from s2sim.cli.options import JsonOption, QuietOption, SilentOption, check_targets, examples, group
+from s2sim.cli.output import (
+    STDOUT,
+    show_grids,
+    show_lines,
+    watching,
+    working,
+    write_figure,
+    write_json,
+    write_result,
+    write_text,
+)
 from s2sim.errors import OptionError
+from s2sim.study.spec_options import parse_worker_list, parse_workers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from s2sim.testbed.measured_folder import MeasuredTestbeds
     from s2sim.testbed.network.layout import Layout
 
 _UP = (
@@ -22,26 +42,44 @@ _UP = (
 _DOWN = ("s2sim testbed down", "s2sim testbed down two-nodes", "s2sim testbed down --all")
 _LIST = ("s2sim testbed list", "s2sim testbed list --json -")
 _SHOW = ("s2sim testbed show", "s2sim testbed show two-nodes --json -")
+_RUN_EXAMPLE = "s2sim testbed run --workers 2,4 --rate 200Mbps,1Gbps --sizes 1KiB-4MiB --out mine"
+_RUN = examples(
+    "s2sim testbed run NAME --out mine",
+    _RUN_EXAMPLE,
+    "s2sim testbed run --nodes 2x4 --rate 1Gbps --uplink 500Mbps --collective all_reduce --out mine",
+    "s2sim testbed run --workers 4 --rate 100Mbps,1Gbps --what reducers --reducer dense --reducer union --out mine",
+    "s2sim testbed run --workers 2 --rate 200Mbps --what iterations --compute 50ms --out mine --json -",
+)
+_COMPARE = examples(
+    "s2sim testbed compare",
+    "s2sim testbed compare --calibrate-on w8-1000mbps --json -",
+    "s2sim testbed compare my-testbeds --plot times.png",
+)
+_TOPOLOGY = examples(
+    "s2sim testbed topology w8-1000mbps --out testbed.toml",
+    "s2sim collective all_reduce --topology testbed.toml --workers 8 --size 1MiB",
+)
 _DEFAULT_NAME = "testbed"
 _NODES = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
-app = typer.Typer(
+app = group(
     help="Make a network on this machine whose rates one sets: a namespace a worker, links with token buckets. "
     "Needs root.",
-    rich_markup_mode=None,
-    epilog=examples(_UP[0], _UP[1], _LIST[0], _DOWN[0], testbed_run.EXAMPLE),
+    epilog=examples(_UP[0], _UP[1], _LIST[0], _DOWN[0], _RUN_EXAMPLE),
 )
-app.command("run", epilog=testbed_run.EXAMPLES, short_help="Measure on a testbed.")(testbed_run.run_command)
 
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+FolderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--folder",
+        metavar="DIR",
+        help="Folder with what s2sim testbed run measured.",
+        show_default="what is shipped",
+    ),
+]
 NameArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", help="Name of a testbed.", show_default="the only one")
 ]
-
-
-@app.callback(invoke_without_command=True)
-def _group(context: typer.Context) -> None:
-    help_without_command(context)
 
 
 @app.command("up", epilog=examples(*_UP), short_help="Make a testbed.")
@@ -72,13 +110,12 @@ def up_command(
         ),
     ] = None,
     name: Annotated[str, typer.Option(metavar="NAME", help="What to call it.")] = _DEFAULT_NAME,
-    quiet: QuietOption = False,
+    quiet: SilentOption = False,
 ) -> None:
     """Make a testbed: a network namespace for each worker, and links between them that keep their rates.
 
     It stays until s2sim testbed down; nothing of it shows in the machine's own network.
     """
-    from s2sim.cli.output import show_lines, working
     from s2sim.testbed.network.build import build
 
     layout = _layout(workers, rate, nodes, uplink, name)
@@ -92,10 +129,9 @@ def up_command(
 def down_command(
     name: NameArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove all testbeds.")] = False,
-    quiet: QuietOption = False,
+    quiet: SilentOption = False,
 ) -> None:
     """Remove a testbed, whole or half made, and end the processes that run in it."""
-    from s2sim.cli.output import show_lines
     from s2sim.testbed.network.existing import names, remove
 
     if everything and name is not None:
@@ -110,8 +146,6 @@ def down_command(
 @app.command("list", epilog=examples(*_LIST), short_help="List testbeds.")
 def list_command(json: JsonOption = None) -> None:
     """List the testbeds of this machine, those too that were left half made."""
-    from s2sim.cli.output import STDOUT, show_lines, write_json
-    from s2sim.cli.targets import check_targets
     from s2sim.testbed.network.existing import find, names
 
     check_targets(json=json)
@@ -125,8 +159,6 @@ def list_command(json: JsonOption = None) -> None:
 @app.command("show", epilog=examples(*_SHOW), short_help="Show a testbed.")
 def show_command(name: NameArgument = None, json: JsonOption = None) -> None:
     """Show a testbed: its rates, and the namespace, address and node of every worker."""
-    from s2sim.cli.output import STDOUT, show_lines, write_json
-    from s2sim.cli.targets import check_targets
     from s2sim.report.tables.text import aligned
     from s2sim.testbed.network.existing import find, processes_in
     from s2sim.testbed.network.layout import address
@@ -146,6 +178,231 @@ def show_command(name: NameArgument = None, json: JsonOption = None) -> None:
             for worker in range(layout.workers)
         ]
         show_lines(["", *aligned(rows, indent="  ")])
+
+
+@app.command("run", epilog=_RUN, short_help="Measure on a testbed.")
+def run_command(
+    out: Annotated[
+        str,
+        typer.Option(metavar="FOLDER", help="Where rows are added; what it has already is not measured again."),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A testbed that is up (see s2sim testbed list).", show_default="made and removed"
+        ),
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(metavar="N,...", help="Make a testbed for each number of workers.", show_default="none is made"),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE,...",
+            help="Of every worker's interface, each way; one testbed for each.",
+            show_default="as fast as the machine",
+        ),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="NxM", help="Instead of --workers: N nodes of M workers.", show_default="one switch"),
+    ] = None,
+    uplink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE,...",
+            help="Of every node's uplink, each way; one testbed for each.",
+            show_default="that of --rate",
+        ),
+    ] = None,
+    what: Annotated[
+        str, typer.Option(metavar="KIND,...", help="collectives, reducers and iterations, or some of them.")
+    ] = "collectives,reducers",
+    collective: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="all_reduce, all_gather, reduce_scatter, all_to_all or broadcast; repeatable.",
+            show_default="all_reduce, all_gather and all_to_all",
+        ),
+    ] = None,
+    sizes: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE-SIZE|SIZE,...",
+            help="Buffers of collectives, as nccl-tests count them: from one to another in steps of four, or a list.",
+        ),
+    ] = "1KiB-4MiB",
+    reducer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]",
+            help="For reducers and iterations, repeatable (see s2sim list reducers).",
+            show_default="dense and seven others",
+        ),
+    ] = None,
+    trace: Annotated[str, typer.Option(metavar="NAME|DIR", help="What they reduce (see s2sim list traces).")] = "ncf",
+    compute: Annotated[
+        str, typer.Option(metavar="TIME", help="For iterations: how long every worker computes first.")
+    ] = "50ms",
+    repeats: Annotated[int, typer.Option(min=3, metavar="N", help="Most repetitions of a row, after two.")] = 30,
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="Repetitions of a row end after so long, once there are three.")
+    ] = "2s",
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what reducers draw.")] = 0,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure collectives, reducers and iterations between real processes on a network of set rates.
+
+    All ranks begin at one instant, and a time ends when the last is done. Rows stay when it is interrupted; called
+    again, it goes on with what is missing. Needs root, iproute2 and the extra torch.
+    """
+    from s2sim.report.tables.testbed import measured_grids, measured_lines
+    from s2sim.testbed.measured_folder import read_measured
+    from s2sim.testbed.measuring.layouts import layouts_of
+    from s2sim.testbed.measuring.series import measure_series
+    from s2sim.testbed.measuring.wanted import plan_of
+    from s2sim.words import number_of
+
+    check_targets(json=json)
+    kinds, plan = plan_of(
+        what=what,
+        collectives=collective or (),
+        sizes=sizes,
+        reducers=reducer or (),
+        trace=trace,
+        compute=compute,
+        repeats=repeats,
+        budget=budget,
+        seed=seed,
+    )
+    counts = () if workers is None else parse_worker_list(workers)
+    layouts = layouts_of(name, workers=counts, rate=rate, nodes=nodes, uplink=uplink)
+    folder, rows = Path(out), 0
+    with watching(quiet=quiet) as progress, _ended_like_interrupted():
+
+        def advance() -> None:
+            nonlocal rows
+            rows += 1
+            progress.advance()
+
+        try:
+            measure_series(
+                folder,
+                layouts,
+                plan,
+                command=shlex.join(["s2sim", *sys.argv[1:]]),
+                existing=name is not None,
+                start=progress.start,
+                advance=advance,
+            )
+        except KeyboardInterrupt:
+            progress.stop()
+            if json != STDOUT:
+                goes_on = "the same command goes on with those that are missing"
+                show_lines([f"{number_of(rows, 'new row')} in {out}; {goes_on}."])
+            raise
+    found = read_measured(folder).only({layout.name for layout in layouts}, kinds)
+    if json is not None:
+        write_json(asdict(found), json)
+    if json == STDOUT:
+        return
+    if not quiet:
+        show_grids(measured_grids(found))
+        show_lines(["", *measured_lines(found)])
+    show_lines([f"{number_of(rows, 'new row')} in {out}."])
+
+
+@contextmanager
+def _ended_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM be an interruption, so that a testbed does not outlive the one who made it."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@app.command("compare", epilog=_COMPARE, short_help="Predict what was measured.")
+def compare_command(
+    folder: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DIR", help="Folder with what s2sim testbed run measured.", show_default="what is shipped"
+        ),
+    ] = None,
+    calibrate_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SETTING",
+            help="The setting whose collectives tell the constants; all others are predicted.",
+            show_default="the first",
+        ),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.png",
+            help="Draw predicted and measured times of collectives; .svg and .pdf work too.",
+            show_default="no file",
+        ),
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Predict what was measured on testbeds, with constants that one setting alone tells.
+
+    Collectives are simulated on the cluster that each setting is. Of reducers the exchange is simulated; codecs, which
+    are NumPy on shared processors here, take what the calibrated setting measured, scaled.
+    """
+    check_targets(json=json, plot=plot)
+    measured = _read(folder)
+
+    from s2sim.report.tables.testbed_predicted import comparison_grids, comparison_lines
+    from s2sim.study.testbed.compare import compare
+
+    with watching(quiet=quiet) as progress:
+        result = compare(measured, calibrate_on, progress)
+    readable = write_result(result, json)
+    if plot is not None:
+        from s2sim.report.figures.testbed import times_figure
+
+        write_figure(times_figure(result), plot)
+    if not readable:
+        return
+    show_lines(comparison_lines(result))
+    if not quiet:
+        show_grids(comparison_grids(result))
+    show_lines([f"Note: {note}." for note in result.notes])
+
+
+@app.command("topology", epilog=_TOPOLOGY, short_help="Write a testbed's topology.")
+def topology_command(
+    setting: Annotated[str, typer.Argument(metavar="SETTING", help="Name of a setting that was measured.")],
+    folder: FolderOption = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE.toml", help="Where to write it.", show_default="the screen")
+    ] = None,
+) -> None:
+    """Write the cluster that a setting is to the simulator as a topology file."""
+    from s2sim.study.testbed.cluster import setting_toml
+    from s2sim.study.testbed.compare import setting_named
+
+    check_targets(out=out)
+    measured = _read(folder)
+    text = setting_toml(setting_named(measured, setting))
+    if out is None:
+        show_lines(text.rstrip().splitlines())
+    else:
+        write_text(text, out)
+
+
+def _read(folder: str | None) -> MeasuredTestbeds:
+    from s2sim.testbed.measured_folder import measured_testbeds_folder, read_measured
+
+    return read_measured(measured_testbeds_folder(folder))
 
 
 def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> Layout:
@@ -205,6 +462,4 @@ def _summary(layout: Layout) -> str:
 
 
 def _to_json(name: str, layout: Layout | None) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {"name": name, "whole": layout is not None, **({} if layout is None else asdict(layout))}

@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2sim.cli.options import (
-    DEFAULT_WORKERS,
-    TOPOLOGY_HELP,
-    JsonOption,
-    PlacementOption,
-    SetOption,
-    examples,
-    help_without_command,
-    parse_workers,
-)
+from s2sim.cli.options import Experiment, JsonOption, PngOption, check_targets, examples, group, options_from
+from s2sim.cli.output import STDOUT, show_lines, write_bytes, write_json
 from s2sim.errors import S2SimWarning
+from s2sim.study.cluster_spec import ClusterSpec
+from s2sim.study.spec_options import TOPOLOGY, parse_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,38 +33,23 @@ _TEXTS = ("name", "description", "source")
 _RANKS_SHOWN = 16
 _PAIRS_SHOWN = 4
 
-app = typer.Typer(help="Look at a cluster description.", rich_markup_mode=None, epilog=EXAMPLES)
-
-
-@app.callback(invoke_without_command=True)
-def _group(context: typer.Context) -> None:
-    help_without_command(context)
+app = group(help="Look at a cluster description.", epilog=EXAMPLES)
 
 
 @app.command("show", epilog=EXAMPLES, short_help="Show what a cluster looks like.")
+@options_from(ClusterSpec, only=("overrides", "placement"))
 def show_command(
-    topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help=TOPOLOGY_HELP)],
-    workers: Annotated[str, typer.Option(metavar="N", help="Number of workers (ranks, GPUs).")] = str(DEFAULT_WORKERS),
-    overrides: SetOption = None,
-    placement: PlacementOption = "linear",
+    experiment: Experiment[ClusterSpec],
+    topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help=TOPOLOGY["text"])],
+    workers: Annotated[str, typer.Option(metavar="N", help="Number of workers (ranks, GPUs).")] = "64",
     seed: Annotated[int, typer.Option(min=0, help="Seed of random placement, a whole number.")] = 0,
-    png: Annotated[
-        str | None,
-        typer.Option(
-            "--png",
-            metavar="FILE",
-            help="Draw the cluster; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
-            show_default="no picture",
-        ),
-    ] = None,
+    png: PngOption = None,
     json: JsonOption = None,
 ) -> None:
     """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
-    from s2sim.cli.output import STDOUT, show_lines, write_json
-    from s2sim.cli.targets import check_targets
     from s2sim.report.tables.text import aligned
 
-    count = parse_workers(workers)
+    count, placement = parse_workers(workers), experiment.values["placement"]
     check_targets(json=json, png=png)
     if seed and placement != "random":
         warnings.warn(f"--seed {seed} changes nothing here: only placement random draws", S2SimWarning, stacklevel=2)
@@ -80,7 +59,7 @@ def show_command(
     from s2sim.topology.describe import describe, first_line
     from s2sim.topology.files.catalogue import load_shape
 
-    shape = load_shape(topology, tuple(overrides or ()))
+    shape = load_shape(topology, tuple(experiment.values["overrides"] or ()))
     # What has no name is told here already.
     resolve_machines(shape, ())
     cluster = build_cluster(shape, count, placement=placement, seed=seed)
@@ -112,7 +91,6 @@ def show_command(
 def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
     """Write the picture of a cluster."""
     from s2sim.cli.cluster_graph import graph_of
-    from s2sim.cli.output import write_bytes
     from s2sim.report.figures.cluster.draw import draw_cluster
     from s2sim.report.tables.texts import rates_text, workers_text
     from s2sim.topology.describe import first_line

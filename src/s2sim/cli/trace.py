@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s2sim.cli.options import JsonOption, examples, help_without_command, parse_workers
+from s2sim.cli.options import JsonOption, SilentOption, TextOption, check_targets, examples, group
+from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, working, write_json
+from s2sim.study.spec_options import parse_workers
 
 if TYPE_CHECKING:
     from s2sim.gradients.traces.read import Trace
@@ -23,9 +25,8 @@ _IMPORT = (
     "s2sim trace import rank0.npy rank1.npy --out my-cnn --model 'ResNet-50, step 1000' --licence CC0-1.0",
 )
 
-app = typer.Typer(
+app = group(
     help="Look at, check, record and import gradients.",
-    rich_markup_mode=None,
     epilog=examples(_SHOW[0], _CHECK[0], _RECORD[0], _IMPORT[0]),
 )
 
@@ -35,19 +36,11 @@ TraceArgument = Annotated[
 ]
 OutOption = Annotated[str, typer.Option(metavar="DIR", help="Directory to write; its parent must exist.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and no progress bar.")]
-
-
-@app.callback(invoke_without_command=True)
-def _group(context: typer.Context) -> None:
-    help_without_command(context)
 
 
 @app.command("show", epilog=examples(*_SHOW), short_help="Show what a trace says about itself.")
 def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
     """Show what a trace says about itself: model, layers, density, union growth and its law, tail, origin, sizes."""
-    from s2sim.cli.output import STDOUT, show_grids, show_lines, write_json
-    from s2sim.cli.targets import check_targets
     from s2sim.cli.trace_text import law_grid, layer_grid, manifest_json, manifest_lines, union_grid
 
     check_targets(json=json)
@@ -72,9 +65,8 @@ def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
 
 
 @app.command("check", epilog=examples(*_CHECK), short_help="Read every gradient with all checks.")
-def check_command(trace: TraceArgument, quiet: QuietOption = False) -> None:
+def check_command(trace: TraceArgument, quiet: SilentOption = False) -> None:
     """Read every gradient of a trace with all checks, and measure its statistics again; exit code 2 if one fails."""
-    from s2sim.cli.output import show_lines, working
     from s2sim.gradients.traces.read import open_trace
 
     opened = open_trace(trace)
@@ -96,19 +88,12 @@ def record_command(
     workers: Annotated[str, typer.Option(metavar="N", help="Shards of the data, one a rank.")],
     out: OutOption,
     steps: Annotated[int, typer.Option(help="Consecutive training steps to record.")] = 1,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH", help="UTF-8 text for a language model; repeatable, read in order.", show_default="no text"
-        ),
-    ] = None,
+    text: TextOption = None,
     seed: Annotated[int, typer.Option(help="Root of all randomness, a whole number from 0.")] = 0,
     overwrite: OverwriteOption = False,
-    quiet: QuietOption = False,
+    quiet: SilentOption = False,
 ) -> None:
     r"""Train a real model on real data and record every rank's gradient at the same weights; needs the extra torch."""
-    from s2sim.cli.progress import watching
-
     count = parse_workers(workers)
 
     from s2sim.bridge.record import record
@@ -148,10 +133,9 @@ def import_command(
     data: Annotated[str, typer.Option(help="What the model was trained on.")] = "gradients of the user",
     licence: Annotated[str, typer.Option(help="Licence of these data.")] = "not stated",
     overwrite: OverwriteOption = False,
-    quiet: QuietOption = False,
+    quiet: SilentOption = False,
 ) -> None:
     """Make a trace of your own gradients, one file a rank, or a step and rank."""
-    from s2sim.cli.output import working
     from s2sim.gradients.traces.import_arrays import import_trace
 
     with working(f"importing {len(files)} files", quiet=quiet):
@@ -160,7 +144,6 @@ def import_command(
 
 
 def _written(trace: Trace, out: str, *, quiet: bool) -> None:
-    from s2sim.cli.output import show_lines
     from s2sim.cli.trace_text import extent, use
 
     if not quiet:

@@ -63,9 +63,8 @@ def validate_command(
     What NCCL adds is partly fitted to the public curves; what is predicted of sources that were left out of the fit
     tells how right predictions are elsewhere.
     """
-    from s2sim.cli.output import STDOUT, write_json, write_text
-    from s2sim.cli.progress import watching
-    from s2sim.cli.targets import check_targets
+    from s2sim.cli.options import check_targets
+    from s2sim.cli.output import STDOUT, watching, write_json, write_text
 
     check_targets(json=json, html=html)
     if html is not None:
@@ -103,8 +102,7 @@ def _holds_iterations(folder: str | None) -> bool:
 
 
 def _of_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
-    from s2sim.cli.output import STDOUT, show_lines, write_json
-    from s2sim.cli.progress import watching
+    from s2sim.cli.output import STDOUT, show_lines, watching, write_json
     from s2sim.errors import OptionError
     from s2sim.report.tables.iterations import iterations_lines
     from s2sim.study.validate.iterations.run import validate_iterations
@@ -131,8 +129,7 @@ def _show_iterations(result: IterationsResult) -> None:
 
 
 def _write(*, quiet: bool) -> None:
-    from s2sim.cli.output import show_lines
-    from s2sim.cli.progress import watching
+    from s2sim.cli.output import show_lines, watching
     from s2sim.study.validate.write import write_fits
 
     with watching(quiet=quiet) as progress:

@@ -8,6 +8,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from s2sim.errors import OptionError, nearest
+from s2sim.study.spec_options import options_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,7 @@ R = TypeVar("R")
 def takes_fields_of(spec: type[ClusterSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator for functions whose other keywords are fields of ``spec``.
 
-    What comes of it raises `OptionError` for a keyword that is neither, naming the nearest, and for arguments that are
+    What comes of it has these in its signature and documentation, and raises `OptionError` for a keyword that is neither, naming the nearest, and for arguments that are
     missing or too many.
     """
 
@@ -40,6 +41,18 @@ def takes_fields_of(spec: type[ClusterSpec]) -> Callable[[Callable[P, R]], Calla
                 raise OptionError(f"{name}: {error}; see help({name})") from None
             return function(*arguments, **named)
 
+        others = {name: each for name, each in options_of(spec).items() if name not in own}
+        keywords = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+            for name, (field, _) in others.items()
+        ]
+        checked.__dict__["__signature__"] = bound.replace(
+            parameters=[*(bound.parameters[each] for each in own), *keywords]
+        )
+        texts = [f"    {name} : {field.type}\n        {option.text}" for name, (field, option) in others.items()]
+        checked.__doc__ = "\n".join(
+            [f"{(function.__doc__ or '').rstrip()}\n", "    Other Parameters", "    ----------------", *texts, ""]
+        )
         return checked
 
     return decorate

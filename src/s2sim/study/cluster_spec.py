@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from s2sim.errors import OptionError, S2SimError, problems_of
 from s2sim.study.json_form import JsonForm
+from s2sim.study.spec_options import OVERRIDES, SEED, TOPOLOGY, described, option
 from s2sim.text_files import read_text
 
 if TYPE_CHECKING:
@@ -18,32 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec(JsonForm):
-    """A cluster as people write it, and what goes wrong on it.
-
-    Attributes
-    ----------
-    topology : str
-        Name of a shipped topology or path of a TOML file.
-    overrides : tuple of str
-        ``field=value`` on the topology's fields.
-    placement : str
-        ``linear``, ``round-robin``, ``random`` or the path of a file.
-    seed : int
-        Root of all randomness.
-    faults : tuple of str
-        Option strings of what goes wrong.
-    """
+    """A cluster as people write it, and what goes wrong on it."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     what: ClassVar[str] = ""
     """Names the kind of spec in messages."""
 
-    topology: str
+    topology: str = field(metadata=described(**TOPOLOGY))
     _: KW_ONLY
-    overrides: tuple[str, ...] = ()
-    placement: str = "linear"
-    seed: int = 0
-    faults: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = option((), **OVERRIDES)
+    placement: str = option(
+        "linear",
+        "HOW",
+        "Ranks to GPUs: linear, round-robin, random, or the path of a file with a line 'node gpu' for each rank.",
+    )
+    seed: int = option(0, **SEED)
+    faults: tuple[str, ...] = option(
+        (),
+        "NAME:KEY=VALUE,...",
+        "Let something go wrong, for example slow-link:link=node1.nic0.out,factor=0.5 (see s2sim list faults); "
+        "repeatable.",
+        flag="--fault",
+        none="nothing",
+    )
 
     def __post_init__(self) -> None:
         """Refuse what a caller in Python may get wrong; files are checked field by field before."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from s2sim.errors import OptionError, nearest
 from s2sim.study.cluster_spec import ClusterSpec, check_tuples, check_whole
+from s2sim.study.spec_options import GPU, LIBRARY, REDUCER, described, option, parse_worker_list
 
 BASELINES = ("union", "owner-reduce", "gather-rows")
 """What is exact and sends rows, without which no comparison of sparse compressors is fair."""
@@ -58,81 +59,119 @@ _MOST_COUNTED = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RunSpec(ClusterSpec):
-    """What `s2sim.run` computes, on the cluster of a `ClusterSpec`.
-
-    Attributes
-    ----------
-    workers : tuple of int
-        Numbers of ranks, one result row each and reducer.
-    reducers : tuple of str
-        Option strings; ``dense`` is added when it is missing.
-    trace : str
-        Name or path of a gradient trace, or ``synthetic:...``.
-    dtype : str or None
-        Type that training holds gradients in, ``fp32`` or ``bf16``; None for the trace's.
-    collective : str
-        Option string of an algorithm, or ``auto``.
-    library : str or None
-        Option string of a communication library, ``ideal`` executes everything as asked; None for the topology's.
-    gpu : str or None
-        Name in the hardware catalogue, or path of a file of its form; None for the topology's.
-    compute : str or None
-        Time of forward and backward, added without overlap.
-    max_error : float or None
-        A lossy reducer with a larger relative L2 error does not win a verdict.
-    scale_to : str or None
-        Parameters, for example ``350M``, to which the trace's layers are scaled.
-    model : str or None
-        Name or path of a layer table to which the trace's statistics are scaled.
-    steps : int
-        Steps of the trace over which reducers are followed, with error feedback; 1 for the first alone.
-    profile : str or None
-        Name or path of a compute profile: when which gradient is ready; with one, whole iterations are compared.
-    discipline : str or None
-        Option string of what leaves together and when; None for PyTorch's DDP where there is a profile.
-    batch : int or None
-        Samples of one GPU's mini-batch; None for the profile's.
-    accumulate : int
-        Mini-batches before gradients are exchanged.
-    streams : int
-        1 where codec work stands between kernels of compute, 2 where it runs beside them.
-    host_loop : str or None
-        Time that a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded.
-    compute_cv : float
-        Standard deviation of ranks' compute times over their mean.
-    compute_times : str or None
-        Path of a CSV file with measured compute times in milliseconds: a row an iteration, a column a rank.
-    iterations : int or None
-        Iterations that are simulated; None for as many as are needed.
-    groups : str or None
-        Groups of ranks beside each other, as ``tp=8,pp=4,dp=rest``: gradients are those of a rank of the first stage,
-        and every data-parallel group exchanges its own; None for one group of all.
-    """
+    """What `s2sim.run` computes, on the cluster of a `ClusterSpec`."""
 
     what: ClassVar[str] = "run"
 
-    workers: tuple[int, ...]
-    reducers: tuple[str, ...] = DEFAULT_REDUCERS
-    trace: str = DEFAULT_TRACE
-    dtype: str | None = None
-    collective: str = "auto"
-    library: str | None = None
-    gpu: str | None = None
-    compute: str | None = None
-    max_error: float | None = None
-    scale_to: str | None = None
-    model: str | None = None
-    steps: int = 1
-    profile: str | None = None
-    discipline: str | None = None
-    batch: int | None = None
-    accumulate: int = 1
-    streams: int = 1
-    host_loop: str | None = None
-    compute_cv: float = 0.0
-    compute_times: str | None = None
-    iterations: int | None = None
-    groups: str | None = None
+    workers: tuple[int, ...] = field(
+        metadata=described(
+            "N[,N...]",
+            "Number of workers (ranks, GPUs), or several separated by commas for a scaling table; more than the trace "
+            "has ranks are extrapolated.",
+            parse=parse_worker_list,
+        )
+    )
+    reducers: tuple[str, ...] = option(DEFAULT_REDUCERS, **REDUCER)
+    trace: str = option(
+        DEFAULT_TRACE,
+        "NAME|DIR",
+        "Gradients: name of a shipped trace (see s2sim list traces), path of one, or "
+        "synthetic:density=0.01,overlap=0.5,tail=2.5 (also rows, width, layers, dense, steps).",
+    )
+    dtype: str | None = option(
+        None,
+        "fp32|bf16",
+        "Type that training holds gradients in, in which all is sent that is not compressed.",
+        none="as the trace says, else fp32",
+    )
+    collective: str = option(
+        "auto", "ALGORITHM", "Algorithm of the collectives (see s2sim list collectives), or auto for the fastest."
+    )
+    library: str | None = option(None, **LIBRARY)
+    gpu: str | None = option(None, **GPU)
+    compute: str | None = option(
+        None,
+        "TIME",
+        "Forward and backward time of an iteration with its unit, for example 120ms; added without overlap.",
+        none="communication phase only",
+    )
+    max_error: float | None = option(
+        None,
+        "RATIO",
+        "Largest relative L2 error (a ratio, without unit) with which a lossy reducer may win.",
+        none="below 1",
+    )
+    scale_to: str | None = option(
+        None,
+        "PARAMETERS",
+        "Scale the trace's layers to so many parameters, for example 350M, by the trace's own statistics.",
+        none="as recorded",
+    )
+    model: str | None = option(
+        None,
+        "NAME",
+        "Scale the trace's statistics to the layers of a known model (see s2sim list models) or of a TOML file.",
+        none="the trace's own layers",
+    )
+    steps: int = option(
+        1,
+        "K",
+        "Follow every reducer over the first K steps of the trace, lossy ones with error feedback: residual norms by "
+        "step, error, time and bytes.",
+    )
+    profile: str | None = option(
+        None,
+        "NAME",
+        "Compute profile (see s2sim list profiles) or a file of one: forward, backward and when each gradient is "
+        "ready. Whole iterations are compared, on the profile's layers.",
+        none="communication phase only",
+    )
+    discipline: str | None = option(
+        None,
+        "NAME",
+        "Which gradients leave together, and when (see s2sim list disciplines), for example ddp:bucket=50MiB. With "
+        "--model NAME it takes the profile of that name.",
+        none="ddp",
+    )
+    batch: int | None = option(None, "N", "Samples of one GPU's mini-batch.", none="the profile's")
+    accumulate: int = option(1, "N", "Mini-batches before gradients are exchanged.")
+    streams: int = option(
+        1,
+        "1|2",
+        "1: codec kernels stand between those of backward; 2: they run beside them and share memory bandwidth.",
+    )
+    host_loop: str | None = option(
+        None,
+        "TIME",
+        "What a Python loop over tensors takes for each, before a bucket is encoded and before it is decoded; about "
+        "100us in published implementations.",
+        none="none: buckets are coded as one",
+    )
+    compute_cv: float = option(
+        0.0,
+        "SHARE",
+        "Standard deviation of ranks' compute times over their mean, drawn anew in every iteration (lognormal).",
+    )
+    compute_times: str | None = option(
+        None,
+        "FILE",
+        "CSV of measured forward and backward times in ms, a row an iteration and a column a rank, in turn where there "
+        "are fewer.",
+        none="all ranks alike",
+    )
+    iterations: int | None = option(
+        None,
+        "N",
+        "Iterations that are simulated; the median of all but the first counts.",
+        none="as many as are needed",
+    )
+    groups: str | None = option(
+        None,
+        "tp=N,pp=N,dp=rest",
+        "tp tensor-parallel ranks share each layer of the profile, pp stages follow each other, and dp replicas "
+        "exchange gradients, all groups at once; ranks are numbered tp, dp, pp (or order=tp-pp-dp).",
+        none="replicas alone",
+    )
 
     def __post_init__(self) -> None:
         ClusterSpec.__post_init__(self)
@@ -196,9 +235,9 @@ def _check_groups(spec: RunSpec) -> None:
 
 def _check_training(spec: RunSpec) -> None:
     counts = {"--batch": spec.batch, "--accumulate": spec.accumulate, "--iterations": spec.iterations}
-    for option, count in counts.items():
+    for flag, count in counts.items():
         if count is not None and not 1 <= count <= _MOST_COUNTED:
-            raise OptionError(f"{option} {count} must lie between 1 and {_MOST_COUNTED:,}")
+            raise OptionError(f"{flag} {count} must lie between 1 and {_MOST_COUNTED:,}")
     if spec.streams not in (1, 2):
         raise OptionError(f"--streams {spec.streams}: codec work shares a stream with compute (1) or has its own (2)")
     if not 0 <= spec.compute_cv <= 1:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.kinds import KINDS
 from s2sim.collectives.schedules.checker import check_schedule
-from s2sim.collectives.schedules.demand import KINDS, Demand, barrier
+from s2sim.collectives.schedules.demand import Demand, barrier
 from s2sim.collectives.schedules.hops import Hop, Hops
 from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.duration import duration_ps, simulate_ps
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from s2sim.collectives.algorithms.registry import Algorithm
-    from s2sim.collectives.schedules.demand import Kind
+    from s2sim.collectives.kinds import Kind
     from s2sim.collectives.schedules.schedule import Pieces, Schedule
     from s2sim.topology.cluster import Cluster
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.bridge.processes.members import Members
-    from s2sim.collectives.schedules.demand import Kind
+    from s2sim.collectives.kinds import Kind
     from s2sim.gradients.gradient import Gradient
     from s2sim.reducers.rank import Contribution, Reduced, Reducer
     from s2sim.reducers.scripts.script import Work

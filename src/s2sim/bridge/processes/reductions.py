@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.bridge.processes.members import Members
-    from s2sim.collectives.schedules.demand import Kind
+    from s2sim.collectives.kinds import Kind
 
 
 def reduce_arrays(

@@ -12,7 +12,8 @@ from s2sim.collectives.schedules.chunk_moves import Move, Pairs, mirrored, stage
 from s2sim.collectives.schedules.doubling import require_one_way
 
 if TYPE_CHECKING:
-    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.kinds import Kind
+    from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Stage

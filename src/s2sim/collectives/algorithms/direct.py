@@ -14,7 +14,8 @@ from s2sim.errors import ContendedError
 
 if TYPE_CHECKING:
     from s2sim.arrays import Ints
-    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.kinds import Kind
+    from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
 

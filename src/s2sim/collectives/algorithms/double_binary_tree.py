@@ -24,7 +24,8 @@ from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from s2sim.arrays import Ints, Mask
-    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.kinds import Kind
+    from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Schedule

@@ -25,7 +25,8 @@ from s2sim.collectives.schedules.groups import even_groups
 from s2sim.options import check_options
 
 if TYPE_CHECKING:
-    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.kinds import Kind
+    from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Stage

@@ -9,7 +9,8 @@ from s2sim.collectives.schedules.groups import group_from_root, schedule_of
 from s2sim.options import option_text
 
 if TYPE_CHECKING:
-    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.kinds import Kind
+    from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.groups import Groups
     from s2sim.collectives.schedules.schedule import Schedule, Stage
     from s2sim.topology.cluster import Cluster

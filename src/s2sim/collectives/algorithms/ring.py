@@ -26,7 +26,8 @@ from s2sim.options import check_options, option_text
 
 if TYPE_CHECKING:
     from s2sim.arrays import Ints
-    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.kinds import Kind
+    from s2sim.collectives.schedules.demand import Demand
     from s2sim.collectives.schedules.hops import Hops
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.topology.cluster import Cluster

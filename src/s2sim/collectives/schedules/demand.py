@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.collectives.kinds import KINDS
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats, Ints
-
-Kind: TypeAlias = Literal[
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier"
-]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+    from s2sim.collectives.kinds import Kind
 
 # Every rank's buffer is the same stretch of positions; the others give each rank a stretch of its own.
 _SHARED = ("all_reduce", "broadcast", "reduce")

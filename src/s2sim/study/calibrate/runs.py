@@ -16,7 +16,7 @@ from s2sim.words import number_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.collectives.schedules.demand import Kind
+    from s2sim.collectives.kinds import Kind
     from s2sim.study.calibrate.spec import CalibrateSpec
     from s2sim.study.collective.against import ChosenTables
     from s2sim.study.measured_logs.table import MeasuredRow, MeasuredTable

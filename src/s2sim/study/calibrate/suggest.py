@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.arrays import Floats
+    from s2sim.collectives.kinds import Kind
     from s2sim.collectives.libraries.constants import Own
-    from s2sim.collectives.schedules.demand import Kind
     from s2sim.study.calibrate.fit import Fitted
     from s2sim.study.calibrate.predict import MachinePredictor
     from s2sim.study.progress import Progress

@@ -6,7 +6,8 @@ from math import log
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from s2sim.collectives.schedules.demand import KINDS, bus_factor
+from s2sim.collectives.kinds import KINDS
+from s2sim.collectives.schedules.demand import bus_factor
 from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.study.collective.against_notes import notes_of
 from s2sim.study.collective.against_result import LARGE_BYTES, AgainstResult, ComparedRow, LogTable
@@ -18,7 +19,7 @@ from s2sim.topology.describe import first_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from s2sim.collectives.schedules.demand import Kind
+    from s2sim.collectives.kinds import Kind
     from s2sim.study.collective.against_result import TermDifference
     from s2sim.study.collective.simulated_rows import SimulatedRow
     from s2sim.study.collective.spec import CollectiveSpec

@@ -29,10 +29,6 @@ def run_collective(
         Name of a shipped topology or path of a TOML file.
     size_bytes : int or sequence of int
         As nccl-tests counts it, or what each rank contributes.
-    **options
-        The other fields of `s2sim.study.collective.spec.CollectiveSpec`: ``algorithm``, ``placement``, ``overrides``,
-        ``seed``, ``root``, ``library``, ``groups``, ``execution``, ``faults``, ``network``, ``packet_bytes``,
-        ``buffer_bytes``, ``cross_check``.
 
     Raises
     ------

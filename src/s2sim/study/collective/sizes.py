@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.schedules.demand import KINDS, Demand, Kind, barrier
+from s2sim.collectives.kinds import KINDS, Kind
+from s2sim.collectives.schedules.demand import Demand, barrier
 from s2sim.errors import OptionError, S2SimError, UnitError, unknown_name
 from s2sim.text_files import read_text
 from s2sim.units import parse_size_bytes

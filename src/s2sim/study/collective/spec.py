@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias, get_args
 
-from s2sim.collectives.schedules.demand import Kind
-from s2sim.collectives.timing.timer import AUTO
+from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.errors import OptionError, unknown_name
 from s2sim.study.cluster_spec import check_whole
 from s2sim.study.network_spec import NetworkSpec
+from s2sim.study.spec_options import described, option, parse_workers
 
 Execution: TypeAlias = Literal["auto", "clocked", "by-message"]
 
@@ -18,37 +18,45 @@ Execution: TypeAlias = Literal["auto", "clocked", "by-message"]
 class CollectiveSpec(NetworkSpec):
     """What `s2sim.run_collective` computes, on the cluster and in the network of a `NetworkSpec`.
 
-    Attributes
-    ----------
-    kind : str
-        What it does, one of `KINDS`.
-    size_bytes : int or tuple of int
-        As nccl-tests counts it, or what each rank contributes.
-    algorithm : str
-        Option string, or ``auto`` for the fastest of those that libraries choose among.
-    root : int
-        Rank that a broadcast comes from or a reduce goes to.
-    library : str or None
-        Option string of the library whose launches, hops and protocols are added, as ``nccl``; None for
-        the wire alone.
-    groups : str or None
-        Groups of ranks beside each other, as ``tp=8,pp=4,dp=rest``: every data-parallel one does it at once; None for
-        one group of all.
-    execution : {"auto", "clocked", "by-message"}
-        Whether rounds are clocked for all ranks, or every rank waits for its own messages alone; by itself by message
-        where faults make messages or ranks unequal, and clocked elsewhere.
+    ``size_bytes`` are counted as nccl-tests does, or what each rank contributes.
     """
 
     what: ClassVar[str] = "collective"
 
-    kind: Kind
-    workers: int
+    kind: Kind = field(
+        metadata=described("KIND", f"{', '.join(KINDS)}.", argument=True, parse=lambda text: text.replace("-", "_"))
+    )
+    workers: int = field(metadata=described("N", "Number of workers (ranks, GPUs).", parse=parse_workers))
     size_bytes: int | tuple[int, ...] = 0
-    algorithm: str = AUTO
-    root: int = 0
-    library: str | None = None
-    groups: str | None = None
-    execution: Execution = "auto"
+    algorithm: str = option(
+        "auto",
+        None,
+        "Option string such as ring or double-binary-tree:chunks=8 (see s2sim list collectives), or auto for the "
+        "fastest of those that libraries choose among.",
+    )
+    root: int = option(0, None, "Rank that a broadcast comes from or a reduce goes to, from 0 on.", at_least=0)
+    library: str | None = option(
+        None,
+        "LIBRARY",
+        "Add what a library's launches, hops and protocols take: nccl, or nccl:launch=node where one process drives "
+        "all GPUs of a node. Needs a topology that says nic.transport.",
+        none="the wire alone",
+    )
+    groups: str | None = option(
+        None,
+        "tp=N,pp=N,dp=rest",
+        "Let every data-parallel group do it at once: tp ranks share a layer, dp replicas hold the same, pp stages "
+        "follow each other, and ranks are numbered in that order (or order=tp-pp-dp).",
+        none="one group of all workers",
+    )
+    execution: Execution = field(
+        default="auto",
+        metadata=described(
+            "HOW",
+            "clocked: all ranks wait for whole rounds; by-message: each for its own messages alone, with the time of "
+            "clocked rounds beside it; auto: by message where faults make ranks or messages unequal.",
+        ),
+    )
 
     def __post_init__(self) -> None:
         NetworkSpec.__post_init__(self)

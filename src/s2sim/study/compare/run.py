@@ -63,10 +63,6 @@ def run(
         verdict names, and what other libraries would make of each.
     curves : dict, optional
         Filled with the speed-ups over dense at other rates, by number of workers.
-    **options
-        The other fields of `s2sim.study.spec.RunSpec`: ``trace``, ``dtype``, ``overrides``, ``placement``,
-        ``collective``, ``library``, ``gpu``, ``compute``, ``max_error``, ``seed``, ``scale_to``, ``model``, ``faults``,
-        ``steps``.
 
     Returns
     -------

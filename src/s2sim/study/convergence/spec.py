@@ -2,77 +2,88 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from math import isfinite
 from typing import ClassVar
 
 from s2sim.errors import OptionError
 from s2sim.study.cluster_spec import ClusterSpec, check_tuples, check_whole
+from s2sim.study.spec_options import GPU, LIBRARY, described, option, parse_workers
 
 _MOST_STEPS, _MOST_SEEDS = 1_000_000, 1000
 
 
 @dataclass(frozen=True, slots=True)
 class TrainSpec(ClusterSpec):
-    """What `s2sim.study.convergence.run.train` computes, on the cluster of a `ClusterSpec`.
-
-    Attributes
-    ----------
-    model : str
-        Option string of a recorder's model.
-    reducers : tuple of str
-        Option strings; ``dense`` is added when it is missing.
-    workers, steps : int
-        Ranks, and training steps of each reducer and seed.
-    seeds : int
-        How often everything is trained, from ``seed`` on: initial weights, shards and draws of each are others.
-    text : tuple of str
-        Files that a language model learns from.
-    evaluate_every : int
-        Steps from one evaluation on held-out data to the next; there is one before the first and after the last step.
-    learning_rates : tuple of str
-        ``REDUCER=RATE`` where a reducer trains at another rate than the model's.
-    target_loss, target_accuracy : float or None
-        What is to be reached on held-out data; without either the lowest loss that dense reaches with every seed.
-    collective, library, gpu : str
-        As in `s2sim.study.spec.RunSpec`.
-    compute : str or None
-        Time of forward, backward and optimizer; added to the exchange, without overlap.
-    profile : str or None
-        Compute profile whose times of these are taken; with neither they are estimated.
-    """
+    """What `s2sim.study.convergence.run.train` computes, on the cluster of a `ClusterSpec`."""
 
     what: ClassVar[str] = "train"
 
     _: KW_ONLY
-    model: str
-    reducers: tuple[str, ...] = ("dense",)
-    workers: int = 8
-    steps: int = 200
-    seeds: int = 3
-    text: tuple[str, ...] = ()
-    evaluate_every: int = 20
-    learning_rates: tuple[str, ...] = ()
-    target_loss: float | None = None
-    target_accuracy: float | None = None
+    model: str = field(
+        metadata=described(
+            "MODEL",
+            "cnn (digits), ncf (recommendation), lstm or transformer (both need --text), with options as in "
+            "lstm:width=32,learning_rate=2.",
+            argument=True,
+        )
+    )
+    reducers: tuple[str, ...] = option(
+        ("dense",),
+        "NAME[:KEY=VALUE,...]",
+        "A reducer to train with beside dense (see s2sim list reducers); repeatable. One that needs error feedback "
+        "gets it, unless it says ef=false.",
+        none="dense alone",
+        flag="--reducer",
+    )
+    workers: int = option(8, "N", "Number of workers (ranks, GPUs).", parse=parse_workers)
+    steps: int = option(200, "N", "Training steps.")
+    seeds: int = option(3, "N", "How often everything is trained, from --seed on.")
+    text: tuple[str, ...] = option(
+        (), "PATH", "UTF-8 text for a language model; repeatable, read in order.", none="no text"
+    )
+    evaluate_every: int = option(20, "N", "Steps from one evaluation on held-out data to the next.")
+    learning_rates: tuple[str, ...] = option(
+        (),
+        "REDUCER=RATE",
+        "Another learning rate than the model's for one reducer; repeatable.",
+        none="the model's",
+        flag="--learning-rate",
+    )
+    target_loss: float | None = option(
+        None, "X", "Loss on held-out data to be reached.", none="lowest that dense reaches"
+    )
+    target_accuracy: float | None = option(
+        None, "X", "Share of right answers to be reached, 0.9 for 90 %.", none="none"
+    )
     collective: str = "auto"
-    library: str | None = None
-    gpu: str | None = None
-    compute: str | None = None
-    profile: str | None = None
+    library: str | None = option(None, **LIBRARY)
+    gpu: str | None = option(None, **GPU)
+    compute: str | None = option(
+        None,
+        "TIME",
+        "Time of forward, backward and optimizer with its unit; added to the exchange, without overlap.",
+        none="estimated",
+    )
+    profile: str | None = option(
+        None,
+        "NAME|FILE",
+        "Compute profile whose forward, backward and optimizer are added instead (see s2sim list profiles).",
+        none="none",
+    )
 
     def __post_init__(self) -> None:
         ClusterSpec.__post_init__(self)
         check_tuples(self, "reducers", "text", "learning_rates")
         check_whole(self.workers, self.steps, self.seeds, self.evaluate_every)
-        for option, number, most in (
+        for flag, number, most in (
             ("--workers", self.workers, _MOST_STEPS),
             ("--steps", self.steps, _MOST_STEPS),
             ("--seeds", self.seeds, _MOST_SEEDS),
             ("--evaluate-every", self.evaluate_every, _MOST_STEPS),
         ):
             if not 1 <= number <= most:
-                raise OptionError(f"{option} {number} must lie between 1 and {most:,}")
+                raise OptionError(f"{flag} {number} must lie between 1 and {most:,}")
         if not self.reducers:
             raise OptionError("no reducer was given; for example --reducer union")
         _check_targets(self)

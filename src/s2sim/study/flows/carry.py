@@ -19,7 +19,8 @@ from s2sim.study.scenario.faults import in_order
 if TYPE_CHECKING:
     from s2sim.arrays import Ints
     from s2sim.replay.faults.fault import Effect
-    from s2sim.study.flows.transfers import FlowsSpec, Transfers
+    from s2sim.study.flows.spec import FlowsSpec
+    from s2sim.study.flows.transfers import Transfers
     from s2sim.study.progress import Progress
     from s2sim.study.scenario.cluster import Scenario
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from s2sim.replay.faults.fault import Effect
     from s2sim.study.collective.link_loads import LinkLoad
     from s2sim.study.flows.cross_check import CrossCheck
-    from s2sim.study.flows.transfers import FlowsSpec, Transfers
+    from s2sim.study.flows.spec import FlowsSpec
+    from s2sim.study.flows.transfers import Transfers
 
 _RESULT_COLUMNS = (*COLUMNS, "finish_s", "slowdown")
 

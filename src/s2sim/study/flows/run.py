@@ -11,7 +11,8 @@ from s2sim.study.collective.link_loads import busiest_links
 from s2sim.study.flows.carry import carry
 from s2sim.study.flows.cross_check import compare_networks
 from s2sim.study.flows.result import FlowsResult
-from s2sim.study.flows.transfers import FlowsSpec, transfers_of
+from s2sim.study.flows.spec import FlowsSpec
+from s2sim.study.flows.transfers import transfers_of
 from s2sim.study.json_form import json_value
 from s2sim.study.progress import SILENT
 from s2sim.study.scenario.traffic import resolve_traffic, traffic_sha256
@@ -37,9 +38,6 @@ def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **
         Name of a shipped topology or path of a TOML file.
     workers : int, optional
         Number of ranks; as many as the file names without it.
-    **options
-        The other fields of `s2sim.study.flows.transfers.FlowsSpec`: ``placement``, ``overrides``, ``seed``, ``faults``,
-        ``network``, ``packet_bytes``, ``buffer_bytes``, ``cross_check``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Any traffic as people write it: the spec, and the transfers of its file."""
+"""The transfers of a traffic file."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.study.cluster_spec import check_whole
-from s2sim.study.network_spec import NetworkSpec
 from s2sim.text_files import read_text
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats, Ints
+    from s2sim.study.flows.spec import FlowsSpec
 
 COLUMNS = ("start_s", "src", "dst", "bytes")
 # A picosecond count of this many seconds still fits in 64 bits with room for what is simulated after it.
@@ -25,25 +24,6 @@ _LATEST_START_S = 1e6
 _MOST_RANKS = 10**9
 # About two million transfers.
 _MOST_BYTES = 2**26
-
-
-@dataclass(frozen=True, slots=True)
-class FlowsSpec(NetworkSpec):
-    """What `s2sim flows` computes, on the cluster and in the network of a `NetworkSpec`.
-
-    ``file`` is the path of the transfers, None for those that a caller has at hand; ``workers`` are as many as these
-    name unless given.
-    """
-
-    what: ClassVar[str] = "flows"
-
-    file: str | None = None
-    workers: int | None = None
-
-    def __post_init__(self) -> None:
-        NetworkSpec.__post_init__(self)
-        if self.workers is not None:
-            check_whole(self.workers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

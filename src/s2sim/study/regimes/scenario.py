@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError, S2SimWarning
-from s2sim.gradients.traces.synthetic import SyntheticTrace
+from s2sim.gradients.traces.synthetic import SyntheticOptions, SyntheticTrace
 from s2sim.study.scenario.asked import reducers_asked, warn_of_later_options
 from s2sim.study.scenario.cluster import Scenario
 from s2sim.study.scenario.machines import Machines, resolve_machines
@@ -42,12 +42,19 @@ class RegimeScenario:
     machines: Machines
 
 
+def _trace(spec: RegimeSpec, density: float, overlap: float) -> SyntheticTrace:
+    """Return gradients of one density and overlap: a step, and one to carry sizes over from."""
+    options = SyntheticOptions(
+        density=density, overlap=overlap, tail=spec.tail, rows=spec.rows, width=spec.width, steps=2
+    )
+    return SyntheticTrace(options, spec.workers, spec.seed)
+
+
 def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
     """Return the scenario of a map; `S2SimError` for anything that does not exist or cannot be as asked."""
     _parse_axis("--density", spec.densities, float)
     _parse_axis("--overlap", spec.overlaps, float)
-    gradients = [spec.gradients(*point) for point in product(spec.densities, spec.overlaps)]
-    traces = tuple(SyntheticTrace(options, spec.workers, spec.seed) for options in gradients)
+    traces = tuple(_trace(spec, *point) for point in product(spec.densities, spec.overlaps))
     for trace in traces:
         check_ranks(spec.workers, trace)
     pairs = product(

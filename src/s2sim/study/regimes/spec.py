@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from s2sim.errors import OptionError
-from s2sim.gradients.traces.synthetic import SyntheticOptions
 from s2sim.study.json_form import JsonForm
 from s2sim.study.spec import BASELINES, PREFETCH
+from s2sim.study.spec_options import (
+    GPU,
+    LIBRARY,
+    OVERRIDES,
+    REDUCER,
+    SEED,
+    TOPOLOGY,
+    described,
+    list_parser,
+    numbers_parser,
+    option,
+    parse_workers,
+)
 
 DENSE = "dense"
 
@@ -47,45 +59,53 @@ def default_reducers(max_error: float = MAX_ERROR, *, prefetch: bool = False) ->
 
 @dataclass(frozen=True, slots=True)
 class RegimeSpec(JsonForm):
-    """What `s2sim.study.regimes.run.run_regimes` computes: every density with every overlap, rate and latency.
+    """What `s2sim.study.regimes.run.run_regimes` computes: every density with every overlap, rate and latency."""
 
-    Attributes
-    ----------
-    topology : str
-        Name of a shipped topology or path of a TOML file.
-    densities, overlaps : tuple of float
-        Of the synthetic gradients, see `s2sim.gradients.traces.synthetic.SyntheticOptions`.
-    rates, latencies : tuple of str
-        Of one network interface, with their units; a way between two nodes goes through two interfaces.
-    reducers : tuple of str
-        Option strings, ``dense`` among them.
-    tail : str
-        ``"gaussian"``, or the exponent of a power law.
-    rows, width : int
-        Shape of the gradient, of one row-sparse layer.
-    overrides : tuple of str
-        ``field=value`` on other fields of the topology.
-    library, gpu : str or None
-        Option string of a communication library, and a GPU by name or path; None for the topology's.
-    max_error : float
-        A lossy reducer with a larger relative L2 error wins nothing.
-    """
-
-    topology: str
-    workers: int
-    densities: tuple[float, ...] = DENSITIES
-    overlaps: tuple[float, ...] = OVERLAPS
-    rates: tuple[str, ...] = RATES
-    latencies: tuple[str, ...] = LATENCIES
-    reducers: tuple[str, ...] = default_reducers()
-    tail: str = "gaussian"
-    rows: int = ROWS
-    width: int = WIDTH
-    overrides: tuple[str, ...] = ()
-    library: str | None = None
-    gpu: str | None = None
-    max_error: float = MAX_ERROR
-    seed: int = 0
+    topology: str = field(metadata=described(**TOPOLOGY))
+    workers: int = field(metadata=described("N", "Number of workers (ranks, GPUs).", parse=parse_workers))
+    densities: tuple[float, ...] = option(
+        DENSITIES,
+        "D[,D...]",
+        "Shares of the rows that one rank holds, above 0 and at most 1.",
+        flag="--density",
+        parse=numbers_parser("--density", "0.01,0.1"),
+    )
+    overlaps: tuple[float, ...] = option(
+        OVERLAPS,
+        "O[,O...]",
+        "Shares of a rank's rows that all ranks hold, from 0 to 1.",
+        flag="--overlap",
+        parse=numbers_parser("--overlap", "0,0.5"),
+    )
+    rates: tuple[str, ...] = option(
+        RATES,
+        "R[,R...]",
+        "Rates of a network interface with their units.",
+        flag="--rate",
+        parse=list_parser("--rate", "1Gbps,100Gbps"),
+    )
+    latencies: tuple[str, ...] = option(
+        LATENCIES,
+        "L[,L...]",
+        "Latencies of a network interface with their units; a way between two nodes goes through two.",
+        flag="--latency",
+        parse=list_parser("--latency", "1us,50us"),
+    )
+    reducers: tuple[str, ...] = option(default_reducers(), **REDUCER)
+    tail: str = option(
+        "gaussian", None, "Values of the gradients: gaussian, or the exponent of a power law, for example 1.5."
+    )
+    rows: int = option(ROWS, None, "Rows of the gradient, a whole number.")
+    width: int = option(WIDTH, None, "Values in a row, a whole number.")
+    overrides: tuple[str, ...] = option((), **OVERRIDES)
+    library: str | None = option(None, **LIBRARY)
+    gpu: str | None = option(None, **GPU)
+    max_error: float = option(
+        MAX_ERROR,
+        None,
+        "Largest relative L2 error (a ratio, without unit) with which a reducer may win; s2 is sized for it.",
+    )
+    seed: int = option(0, **SEED)
 
     def __post_init__(self) -> None:
         if self.workers < 2:
@@ -96,22 +116,16 @@ class RegimeSpec(JsonForm):
             )
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed} must not be negative")
-        for field, option in _OPTIONS.items():
-            if not getattr(self, field):
-                raise OptionError(f"{option} was given no value: give one or several, separated by commas")
+        for name, flag in _OPTIONS.items():
+            if not getattr(self, name):
+                raise OptionError(f"{flag} was given no value: give one or several, separated by commas")
         for override in self.overrides:
-            field = override.partition("=")[0].strip()
-            if field in (RATE_FIELD, LATENCY_FIELD):
-                option = "--rate" if field == RATE_FIELD else "--latency"
-                raise OptionError(f"--set {override} is what the map varies: give its values by {option}")
+            name = override.partition("=")[0].strip()
+            if name in (RATE_FIELD, LATENCY_FIELD):
+                flag = "--rate" if name == RATE_FIELD else "--latency"
+                raise OptionError(f"--set {override} is what the map varies: give its values by {flag}")
         if DENSE not in self.reducers:
             raise OptionError(f"dense, which the others are compared with, is missing from {', '.join(self.reducers)}")
-
-    def gradients(self, density: float, overlap: float) -> SyntheticOptions:
-        """Return what the gradients of one density and overlap look like: a step, and one to carry sizes over from."""
-        return SyntheticOptions(
-            density=density, overlap=overlap, tail=self.tail, rows=self.rows, width=self.width, steps=2
-        )
 
     def network(self, rate: str, latency: str) -> tuple[str, ...]:
         """Return the overrides of the topology for one rate and latency, as `s2sim run --set` takes them."""

@@ -42,6 +42,7 @@ _NAMING = (
     "s2sim.study.fidelity.band",
     "s2sim.study.fidelity.run_class",
     "s2sim.study.flows.cross_check",
+    "s2sim.study.flows.spec",
     "s2sim.study.flows.transfers",
     "s2sim.study.json_form",
     "s2sim.study.measuring.gradients",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, cast, get_args
 
+from s2sim.collectives.kinds import Kind
 from s2sim.collectives.libraries.host_software import HostSoftware
-from s2sim.collectives.schedules.demand import Kind
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError, nearest
 from s2sim.study.collective.sizes import make_demand

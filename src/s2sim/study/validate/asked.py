@@ -12,7 +12,8 @@ from s2sim.errors import S2SimError, nearest
 from s2sim.study.collective.sizes import make_demand
 
 if TYPE_CHECKING:
-    from s2sim.collectives.schedules.demand import Demand, Kind
+    from s2sim.collectives.kinds import Kind
+    from s2sim.collectives.schedules.demand import Demand
     from s2sim.study.validate.curve import Machine
 
 # As indexes call them. A ping-pong is a message each way, one after the other; half of it is one of two at once.
