@@ -43,7 +43,7 @@ def carry_out(spec: RunSpec, progress: Progress, wanted: Wanted) -> Result:
         if wanted.break_even:
             scanned = found.recorded[found.largest] if wanted.thorough else found.named(spec.max_error)
             found.scan = scan_rates(scenario, scanned, progress)
-            found.look_over_batches(spec)
+            found.look_over_batches(spec.max_error)
         if wanted.curves is not None:
             wanted.curves |= vary_rate(scenario, found, progress)
     except KeyboardInterrupt:

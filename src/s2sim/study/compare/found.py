@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.timeline import Timeline
     from s2sim.study.measuring.verdict_row import CountPays
     from s2sim.study.scenario.reducers import ReducerScenario
-    from s2sim.study.spec import RunSpec
 
 
 @dataclass(slots=True)
@@ -100,12 +99,12 @@ class Found:
         recorded = self.recorded[self.largest]
         return [item for item in recorded if item.reducer.traits.baseline or item.option_string in names]
 
-    def look_over_batches(self, spec: RunSpec) -> None:
+    def look_over_batches(self, max_error: float | None) -> None:
         """Find out with which mini-batches what the verdict on the largest number of workers names pays."""
-        names = {item.option_string for item in self.named(spec.max_error)}
+        names = {item.option_string for item in self.named(max_error)}
         executed = {item.option_string: each for item, each in self.pairs(self.largest) if item.option_string in names}
         dense = executed.pop(baseline_of(self.recorded[self.largest]).option_string)
-        self.over_batches = over_batches(spec, dense, executed)
+        self.over_batches = over_batches(dense, executed)
 
     def timelines(self, rank: int | None) -> dict[str, Timeline | Streams]:
         """Return what ranks and links do under each reducer, for the largest number of workers; or one rank does."""
