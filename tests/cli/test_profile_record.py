@@ -182,7 +182,7 @@ def test_the_precision_is_that_of_training_and_of_the_file(training, s2sim):
     )
     words = ["--module", "typed.py:make", "--batch", 2, "--steps", 1, "--out", "mine.toml"]
     assert s2sim("profile", "record", *words, "--precision", "bf16")[0] == 0
-    assert open_profile("mine.toml")[0].file.precision == "bf16"
+    assert open_profile("mine.toml").file.precision == "bf16"
 
 
 def test_a_trace_is_imported(tmp_path, s2sim, profiler_step):

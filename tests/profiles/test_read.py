@@ -171,7 +171,7 @@ def test_shipped_profiles_are_those_of_their_models(name):
     assert profile.optimizer_ps > 0
     assert 0 < profile.memory_bound < 1
     assert profile.source
-    file = open_profile(name)[0].file
+    file = open_profile(name).file
     for stated in (file.batch, file.efficiency, file.forward, file.memory_bound, file.optimizer):
         assert stated is None or stated.source
 

@@ -212,7 +212,7 @@ def test_options_that_decide_nothing_are_told():
 
 
 def test_unknown_libraries_are_told_before_anything_runs(monkeypatch):
-    monkeypatch.delattr("s2sim.study.compare.carry_out.run_workers")
+    monkeypatch.delattr("s2sim.study.compare.run.record")
     with pytest.raises(UnknownNameError, match="did you mean 'nccl'"):
         s2sim.run("fat-tree", workers=2, trace=SMALL, library="ncll")
     with pytest.raises(OptionError, match="did you mean 'bytes'"):

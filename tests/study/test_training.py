@@ -7,11 +7,9 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError
-from s2sim.study.compare.found import Found
 from s2sim.study.compare.prepare import prepare
-from s2sim.study.compare.workers import run_workers
+from s2sim.study.compare.workers import execute, record
 from s2sim.study.measuring.iteration_bound import iteration_bound_s
-from s2sim.study.progress import SILENT
 from s2sim.study.scenario.reducers import resolve_run
 from s2sim.study.spec import RunSpec
 
@@ -138,9 +136,9 @@ def test_odd_numbers_of_workers():
 def test_an_iteration_is_never_under_its_bound():
     for discipline in ("ddp", "after-backward", "two-priorities"):
         spec = RunSpec("leaf-spine", (8,), reducers=REDUCERS, profile="resnet-50", discipline=discipline)
-        scenario, found = prepare(spec), Found()
-        run_workers(spec, scenario, None, SILENT, found, thorough=False)
-        for recorded, executed in found.pairs(8):
+        scenario = prepare(spec)
+        recordings, _ = record(scenario, 8)
+        for recorded, executed in zip(recordings, execute(scenario, recordings), strict=True):
             bound_s = iteration_bound_s(
                 recorded.exchange,
                 scenario.training.compute,

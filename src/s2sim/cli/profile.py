@@ -105,8 +105,7 @@ def show_command(
     from s2sim.profiles.opened import open_profile
     from s2sim.profiles.read import load_profile
 
-    opened, _ = open_profile(profile)
-    file = opened.file
+    file = open_profile(profile).file
     described = describe(load_profile(profile, gpu=gpu, batch=batch))
     numbers = stated_numbers(file)
     if png is not None:

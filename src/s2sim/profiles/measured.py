@@ -9,20 +9,24 @@ from s2sim.gradients.extrapolation.models import Model, ModelLayer, load_model, 
 from s2sim.profiles.optimizer import optimizer_ps
 from s2sim.profiles.profile import Profile, Ready
 from s2sim.text_files import is_toml_path
-from s2sim.topology.files.hardware import load_gpu
 from s2sim.units import parse_time_ps
 
 if TYPE_CHECKING:
-    from s2sim.profiles.form import Optimizer, ProfileFile, Tensor
+    from s2sim.profiles.form import ProfileFile, Tensor
+    from s2sim.topology.files.hardware import Gpu
 
 
-def measured_profile(name: str, file: ProfileFile) -> Profile:
-    """Return the profile of a file with tensors; `S2SimError` where these are not the layers of its model."""
+def measured_profile(name: str, file: ProfileFile, gpu: Gpu | None) -> Profile:
+    """Return the profile of a file with tensors; `S2SimError` where these are not the layers of its model.
+
+    ``gpu`` runs the optimizer; None where the file says how long that takes.
+    """
     assert file.memory_bound is not None
     model = _model_of(file)
     layers = _layers_of(file, model)
     share = 0.0 if file.forward is None else float(file.forward.value)
     batch = int(file.batch.value)
+    optimizer = file.optimizer
     return Profile(
         name=name,
         model=file.model if model is None else model.name,
@@ -30,7 +34,9 @@ def measured_profile(name: str, file: ProfileFile) -> Profile:
         batch=batch,
         sample=file.sample or (model and model.table.sample) or "sample",
         tensors=tuple(_ready(tensor, layer, share) for tensor, layer in zip(file.tensors, layers, strict=True)),
-        optimizer_ps=_optimizer_ps(file.optimizer, layers, batch, file.gpu),
+        optimizer_ps=parse_time_ps(optimizer.time or "")
+        if optimizer.rule is None or gpu is None
+        else optimizer_ps(optimizer.rule, layers, batch, gpu),
         memory_bound=float(file.memory_bound.value),
         kind=file.kind,
         source=file.source,
@@ -81,9 +87,3 @@ def _ready(tensor: Tensor, layer: ModelLayer, share: float) -> Ready:
     backward_ps = parse_time_ps(tensor.backward)
     forward_ps = round(share * backward_ps) if tensor.forward is None else parse_time_ps(tensor.forward)
     return Ready(layer.name, layer.shape, layer.sparse, forward_ps, backward_ps)
-
-
-def _optimizer_ps(optimizer: Optimizer, layers: list[ModelLayer], batch: int, gpu: str) -> int:
-    if optimizer.rule is None:
-        return parse_time_ps(optimizer.time)
-    return optimizer_ps(optimizer.rule, layers, batch, load_gpu(gpu))

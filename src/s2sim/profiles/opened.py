@@ -43,23 +43,30 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The name of a profile and what stands in its file."""
+    """What stands in the file of a profile, and the options behind its name, as in ``text``."""
 
+    text: str
     name: str
     file: ProfileFile
+    options: Options
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of matrix products and activations."""
+        return self.options.precision or self.file.precision
 
 
-def open_profile(name_or_path: str) -> tuple[Opened, Options]:
+def open_profile(name_or_path: str) -> Opened:
     """Return what stands in the file of a profile, and the options behind its name."""
     name, given = split_option_string(name_or_path)
     options = build(Options, given, f"profile {name}")
     shipped = _shipped()
     if name in shipped:
-        return Opened(name, _read(shipped[name])), options
+        return Opened(name_or_path, name, _read(shipped[name]), options)
     if not is_toml_path(name):
         raise unknown_name("profile", name, shipped)
     path = user_path(name, S2SimError)
-    return Opened(path.stem, _read(path)), options
+    return Opened(name_or_path, path.stem, _read(path), options)
 
 
 def profile_names() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast, runtime_checkable
 
 from s2sim.errors import OptionError
@@ -65,8 +66,10 @@ class NeedsHelpers(Protocol):
         """Return how many GPUs a cluster needs beside the ranks."""
 
 
+# Libraries name what they have by option strings, the same ones for every size, group and cluster that is timed.
+@cache
 def read_algorithm(text: str) -> Algorithm:
-    """Return the algorithm of an option string."""
+    """Return the algorithm of an option string, a value: the same one for the same text."""
     name, options = split_option_string(text)
     return cast("Algorithm", build(ALGORITHMS.get(name), options, name))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from s2sim.codecs.half import from_half
 from s2sim.errors import TraceError, unknown_name
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.gradients.statistics import check_place, trace_statistics
 from s2sim.gradients.traces.manifest import gradient_file_name
 from s2sim.gradients.traces.manifest_file import read_inside, read_manifest
@@ -31,6 +31,15 @@ _FORMAT_NAMES = {"float16": "F16", "float32": "F32", "int32": "I32"}
 _STATISTICS_TOLERANCE = 1e-9
 # More than any header of tensors needs; the format itself allows 100 MB.
 _MOST_HEADER_BYTES = 2**24
+# Of gradients of later steps.
+_MOST_KEPT_BYTES = 2**28
+
+
+class _Kept(dict[tuple[int, int], Gradient]):
+    """Gradients by step and rank that were read, which other processes read anew."""
+
+    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+        return _Kept, ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +49,15 @@ class Trace:
     name: str
     directory: Path
     manifest: Manifest
+    _kept: _Kept | None = field(default=None, repr=False)
+
+    def keeping(self) -> Trace:
+        """Return the same trace, which reads each file once: a run takes the same gradients several times.
+
+        Those of the first step are kept, which a run holds together in any case, and of others what takes less than
+        256 MiB.
+        """
+        return replace(self, _kept=_Kept())
 
     @property
     def world_size(self) -> int:
@@ -63,6 +81,16 @@ class Trace:
         range and increasing, values finite.
         """
         check_place(self.name, self, step, rank)
+        if self._kept is None:
+            return self._read(step, rank)
+        if (step, rank) in self._kept:
+            return self._kept[step, rank]
+        found = self._read(step, rank)
+        if step == 0 or len(self._kept) * _bytes_of(found) < _MOST_KEPT_BYTES:
+            self._kept[step, rank] = found
+        return found
+
+    def _read(self, step: int, rank: int) -> Gradient:
         file_name = gradient_file_name(step, rank)
         label = f"trace {self.name}, {file_name}"
         try:
@@ -91,6 +119,11 @@ class Trace:
             raise TraceError(
                 f"trace {self.name}: {field} in the manifest is not that of the files; record or copy the trace again"
             )
+
+
+def _bytes_of(gradient: Gradient) -> int:
+    """Return the bytes of what is stored of a gradient."""
+    return sum(stored(layer).nbytes for layer in gradient.layers)
 
 
 def _most_bytes(entries: tuple[LayerEntry, ...]) -> int:
@@ -149,11 +182,11 @@ def _difference(claimed: Statistics, measured: Statistics) -> str | None:
     pairs = [("the whole gradient", claimed.whole, measured.whole)]
     pairs += [(f"layer {name!r}", claimed.layers[name], measured.layers[name]) for name in measured.layers]
     for owner, left, right in pairs:
-        for field in ("density", "union_density", "top_percent_energy", "kurtosis"):
+        for figure in ("density", "union_density", "top_percent_energy", "kurtosis"):
             # None stands for "undefined" and must meet None: NaN equals NaN here.
-            a, b = (np.atleast_1d(np.array(getattr(side, field), np.float64)) for side in (left, right))
+            a, b = (np.atleast_1d(np.array(getattr(side, figure), np.float64)) for side in (left, right))
             if a.shape != b.shape or not np.allclose(a, b, rtol=_STATISTICS_TOLERANCE, atol=0, equal_nan=True):
-                return f"{field} of {owner}"
+                return f"{figure} of {owner}"
     return None
 
 

@@ -55,6 +55,7 @@ class RateReplays:
         self._algorithms = {item.option_string: item.reducer.runs_by for item in recorded}
         self._dense = baseline_of(recorded).option_string
         self._varied = varied
+        self._scenarios: dict[float, ReducerScenario] = {}
         self._timers: dict[tuple[float, str | None], Timer] = {}
         self._ways = scenario.ways(self._workers)
         self._totals: dict[tuple[float, str], int] = {}
@@ -65,10 +66,12 @@ class RateReplays:
 
     def time_at(self, rate_Bps: float, reducer: str) -> int:
         """Return a reducer's time in picoseconds."""
+        if rate_Bps not in self._scenarios:
+            shape = with_rate(self._scenario.shape, self._varied, rate_Bps)
+            self._scenarios[rate_Bps] = replace(self._scenario, shape=shape)
         timed = (rate_Bps, self._algorithms[reducer])
         if timed not in self._timers:
-            shape = with_rate(self._scenario.shape, self._varied, rate_Bps)
-            scenario = replace(self._scenario, shape=shape).running(self._algorithms[reducer])
+            scenario = self._scenarios[rate_Bps].running(self._algorithms[reducer])
             self._timers[timed] = scenario.timer(self._workers, self._ways)
         key = (rate_Bps, reducer)
         if key not in self._totals:

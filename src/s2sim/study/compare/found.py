@@ -14,10 +14,9 @@ from s2sim.study.measuring.record import baseline_of
 from s2sim.study.measuring.timeline import watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from s2sim.study.break_even.rate_curve import RateCurves
-    from s2sim.study.measuring.executed import Executed
+    from s2sim.study.compare.workers import Prediction
+    from s2sim.study.extrapolate.beyond import Beyond
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Row
     from s2sim.study.measuring.row_parts import Refused
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from s2sim.study.measuring.timeline import Timeline
     from s2sim.study.measuring.verdict_row import CountPays
     from s2sim.study.scenario.reducers import ReducerScenario
-    from s2sim.study.spec import RunSpec
 
 
 @dataclass(slots=True)
@@ -64,49 +62,55 @@ class Wanted:
 
 @dataclass(slots=True)
 class Found:
-    """What a run has found so far; recordings and their executions by number of workers."""
+    """What a run has found so far.
 
-    recorded: dict[int, list[Recorded]] = field(default_factory=dict)
-    executed: dict[int, list[Executed]] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    Attributes
+    ----------
+    predictions : dict of int to list of Prediction
+        By number of workers, for those that are finished.
+    refused : list of Refused
+        Optional reducers that did not run.
+    scan : Scan
+        Rates at which reducers break even, for the largest number of workers.
+    over_batches : tuple of CountPays
+        Mini-batches with which reducers that the verdict names pay.
+    extrapolated : Beyond or None
+        How far gradients go beyond what was recorded; None where all were.
+    """
+
+    predictions: dict[int, list[Prediction]] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
     scan: Scan = field(default_factory=lambda: Scan(None))
     over_batches: tuple[CountPays, ...] = ()
+    extrapolated: Beyond | None = None
 
     @property
     def largest(self) -> int:
         """Largest number of workers that is finished."""
-        return max(self.recorded)
+        return max(self.predictions)
 
-    def pairs(self, workers: int) -> Iterable[tuple[Recorded, Executed]]:
-        """Return each recording with its execution."""
-        return zip(self.recorded[workers], self.executed[workers], strict=True)
+    @property
+    def rows(self) -> list[Row]:
+        """Rows of all numbers of workers."""
+        return [each.row for several in self.predictions.values() for each in several]
 
-    def rows_of(self, workers: int) -> list[Row]:
-        """Return the rows of one number of workers."""
-        return [row for row in self.rows if row.workers == workers]
+    def recorded(self, workers: int) -> list[Recorded]:
+        """Return the recordings of one number of workers."""
+        return [each.recorded for each in self.predictions[workers]]
 
-    def refuse(self, refused: Refused) -> None:
-        """Take out again a reducer that has refused a later step."""
-        self.refused.append(refused)
-        place = [item.option_string for item in self.recorded[refused.workers]].index(refused.reducer)
-        del self.recorded[refused.workers][place], self.executed[refused.workers][place]
-        self.rows.remove(self.rows_of(refused.workers)[place])
-
-    def named(self, max_error: float | None) -> list[Recorded]:
-        """Return the recordings of dense and of what a verdict on the largest number of workers names."""
-        choice = choose(candidates_of(self.rows_of(self.largest), max_error), max_error)
+    def named(self, max_error: float | None) -> list[Prediction]:
+        """Return dense and what a verdict on the largest number of workers names."""
+        predictions = self.predictions[self.largest]
+        choice = choose(candidates_of([each.row for each in predictions], max_error), max_error)
         names = {each.name for each in choice.named()}
-        recorded = self.recorded[self.largest]
-        return [item for item in recorded if item.reducer.traits.baseline or item.option_string in names]
+        return [each for each in predictions if each.row.baseline or each.row.option_string in names]
 
-    def look_over_batches(self, spec: RunSpec) -> None:
+    def look_over_batches(self, max_error: float | None) -> None:
         """Find out with which mini-batches what the verdict on the largest number of workers names pays."""
-        names = {item.option_string for item in self.named(spec.max_error)}
-        executed = {item.option_string: each for item, each in self.pairs(self.largest) if item.option_string in names}
-        dense = executed.pop(baseline_of(self.recorded[self.largest]).option_string)
-        self.over_batches = over_batches(spec, dense, executed)
+        executed = {each.row.option_string: each.executed for each in self.named(max_error)}
+        dense = executed.pop(baseline_of(self.recorded(self.largest)).option_string)
+        self.over_batches = over_batches(dense, executed)
 
     def timelines(self, rank: int | None) -> dict[str, Timeline | Streams]:
         """Return what ranks and links do under each reducer, for the largest number of workers; or one rank does."""
-        return {item.option_string: watch(each, rank) for item, each in self.pairs(self.largest)}
+        return {each.row.option_string: watch(each.executed, rank) for each in self.predictions[self.largest]}

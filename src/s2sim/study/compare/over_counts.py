@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING
 
 from s2sim.study.compare.choice import WORTHWHILE
 from s2sim.study.measuring.verdict_row import CountPays
-from s2sim.study.scenario.training import training_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from s2sim.study.measuring.executed import Executed
     from s2sim.study.measuring.result import Row
-    from s2sim.study.spec import RunSpec
 
 HIGHEST_BATCH = 4096
 """Samples of one GPU: more than memories hold of any model that computes long enough to matter."""
 
 
-def over_batches(spec: RunSpec, dense: Executed, others: dict[str, Executed]) -> tuple[CountPays, ...]:
+def over_batches(dense: Executed, others: dict[str, Executed]) -> tuple[CountPays, ...]:
     """Return for each of some reducers with which mini-batches of a GPU it gains that, from 1 to `HIGHEST_BATCH`.
 
     What was recorded is replayed beside the compute of another mini-batch, in the same buckets. Where a reducer
@@ -39,13 +37,7 @@ def over_batches(spec: RunSpec, dense: Executed, others: dict[str, Executed]) ->
 
     def time_ps(executed: Executed, batch: int) -> int:
         scenario = executed.scenario
-        other = training_on(
-            replace(spec, batch=batch),
-            scenario,
-            scenario.gpu,
-            scenario.library.profile,
-            executed.recording.workers,
-        )
+        other = training.with_batch(batch, scenario, scenario.machines, executed.recording.workers)
         return replace(executed, scenario=replace(scenario, training=other)).judged_ps
 
     def pays(executed: Executed, batch: int) -> bool:

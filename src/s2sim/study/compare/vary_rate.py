@@ -26,7 +26,8 @@ _FACTOR = 1.5
 def vary_rate(scenario: ReducerScenario, found: Found, progress: Progress) -> dict[int, RateCurves]:
     """Return the curves of each number of workers; of one worker, whom no rate limits, and of dense alone none."""
     curves = {}
-    for count, recorded in found.recorded.items():
+    for count, predictions in found.predictions.items():
+        recorded = found.recorded(count)
         cluster = scenario.healthy(scenario.ranks_of(count))
         field = limiting_rate(cluster)
         if field is None or len(recorded) == 1:
@@ -37,7 +38,7 @@ def vary_rate(scenario: ReducerScenario, found: Found, progress: Progress) -> di
         rates_Bps = _drawn_rates(scan, rate_of(cluster.shape, field))
         progress.start(len(rates_Bps), f"drawing speed-ups over {field}")
         drawn = curves_of(scenario, recorded, rates_Bps, progress.advance)
-        beyond = any(row.extrapolated is not None for row in found.rows if row.workers == count)
+        beyond = any(each.row.extrapolated is not None for each in predictions)
         curves[count] = replace(drawn, crossings=scan.crossings, extrapolated=beyond)
     return curves
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from s2sim.study.compare.found import Found
-    from s2sim.study.extrapolate.beyond import Beyond
     from s2sim.study.measuring.result import Row
     from s2sim.study.measuring.verdict_row import Verdict
     from s2sim.study.scenario.reducers import ReducerScenario
@@ -24,23 +23,23 @@ if TYPE_CHECKING:
 
 
 def give_verdicts(
-    spec: RunSpec, scenario: ReducerScenario, found: Found, beyond: Beyond | None
+    spec: RunSpec, scenario: ReducerScenario, found: Found
 ) -> tuple[tuple[Row, ...], tuple[Verdict, ...]]:
     """Return all rows, judged, and a verdict for each number of workers, in the order in which they ran."""
     rows: list[Row] = []
     verdicts = []
-    for workers in found.recorded:
-        judged = judge(found.rows_of(workers), spec.max_error)
+    for workers, predictions in found.predictions.items():
+        judged = judge([each.row for each in predictions], spec.max_error)
         rows += judged
-        verdicts.append(give_verdict(judged, _known(spec, scenario, found, beyond, judged)))
+        verdicts.append(give_verdict(judged, _known(spec, scenario, found, workers, judged)))
     return tuple(rows), tuple(verdicts)
 
 
-def _known(spec: RunSpec, scenario: ReducerScenario, found: Found, beyond: Beyond | None, rows: Sequence[Row]) -> Known:
+def _known(spec: RunSpec, scenario: ReducerScenario, found: Found, workers: int, rows: Sequence[Row]) -> Known:
     """Return what the verdict on the rows of one number of workers is given beside them."""
-    workers = rows[0].workers
     candidates = candidates_of(rows, spec.max_error)
-    stands_on = None
+    executed = [each.executed for each in found.predictions[workers]]
+    stands_on, beyond = None, found.extrapolated
     if beyond is not None and any(row.extrapolated is not None for row in rows):
         stands_on = "extrapolated from toy gradients" if beyond.toy else "extrapolated"
     training = scenario.training
@@ -50,7 +49,7 @@ def _known(spec: RunSpec, scenario: ReducerScenario, found: Found, beyond: Beyon
         max_error=spec.max_error,
         steps=spec.steps,
         scan=found.scan if workers == found.largest else Scan(None),
-        flips=find_flips(candidates, found.executed[workers], choose(candidates, spec.max_error), spec.max_error),
+        flips=find_flips(candidates, executed, choose(candidates, spec.max_error), spec.max_error),
         stands_on=stands_on,
         faults=tuple(dict.fromkeys(fault.partition(":")[0] for fault in spec.faults)),
         pays_over=(*found.over_batches, *over_workers(found.rows)) if workers == found.largest else (),

@@ -1,8 +1,8 @@
-"""The rows of a run: every reducer on every number of workers."""
+"""The two halves of a run: what reducers do on gradients, and what that takes on a cluster."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from s2sim.study.extrapolate.beyond import record_as_asked
@@ -10,56 +10,78 @@ from s2sim.study.extrapolate.buckets import record_buckets
 from s2sim.study.measuring.executed import Executed
 from s2sim.study.measuring.make_row import make_row
 from s2sim.study.measuring.record import baseline_of
+from s2sim.study.progress import Silent
 from s2sim.study.scenario.asked import other_steps
 
 if TYPE_CHECKING:
-    from s2sim.gradients.gradient import Gradient
-    from s2sim.study.compare.found import Found
-    from s2sim.study.extrapolate.beyond import Beyond
+    from collections.abc import Sequence
+
     from s2sim.study.measuring.record import Recorded
     from s2sim.study.measuring.result import Row
     from s2sim.study.measuring.row_parts import Refused
     from s2sim.study.progress import Progress
     from s2sim.study.scenario.reducers import ReducerScenario
-    from s2sim.study.spec import RunSpec
 
 
-def run_workers(
-    spec: RunSpec,
-    scenario: ReducerScenario,
-    beyond: Beyond | None,
-    progress: Progress,
-    found: Found,
-    *,
-    thorough: bool,
-) -> None:
-    """Run all reducers on each number of workers; those that are finished stand in ``found``."""
-    reducers, trace = scenario.reducers, scenario.trace
-    ranks = {count: scenario.ranks_of(count) for count in spec.workers}
-    progress.start(sum(ranks.values()) + len(reducers) * len(ranks), "running reducers on real gradients")
-    for count in spec.workers:
-        gradients = []
-        for rank in range(ranks[count]):
-            gradients.append(trace.gradient(0, rank))
-            progress.advance()
-        records, refused = _record(scenario, gradients, progress)
-        found.executed[count] = _executed(scenario, records, ranks[count])
-        found.rows += _rows(records, found.executed[count], beyond, thorough=thorough)
-        found.recorded[count] = records
-        found.refused += refused
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a recording takes on a cluster.
+
+    Attributes
+    ----------
+    recorded : Recorded
+        The reducer and its recording.
+    executed : Executed
+        The recording on the cluster, as the library executes it.
+    row : Row
+        All numbers of it.
+    """
+
+    recorded: Recorded
+    executed: Executed
+    row: Row
 
 
-def _record(
-    scenario: ReducerScenario, gradients: list[Gradient], progress: Progress
+def record(
+    scenario: ReducerScenario, ranks: int, progress: Progress | None = None
 ) -> tuple[list[Recorded], list[Refused]]:
-    """Run each reducer: on all layers at once or, where iterations are asked for, on each bucket of them."""
-    training, count = scenario.training, len(gradients)
-    others = other_steps(scenario.trace, count)
+    """Run every reducer of a scenario on its gradients of the first step.
+
+    Parameters
+    ----------
+    scenario : ReducerScenario
+        Reducers, gradients and, where whole iterations are simulated, buckets. Of its cluster only two things count:
+        which ranks share a node, for reducers that look at that, and how long exchanges take, for bucketing that does.
+    ranks : int
+        Ranks that exchange gradients.
+    progress : Progress, optional
+        Advanced once for each rank and each reducer.
+
+    Returns
+    -------
+    list of Recorded
+        What each reducer computes, sends and waits for on every rank, and its errors: values that know no cluster,
+        library or GPU, for any number of calls of `predict`.
+    list of Refused
+        Optional reducers that refuse these gradients.
+
+    Raises
+    ------
+    S2SimError
+        Where another reducer refuses them.
+    """
+    progress = progress or Silent()
+    gradients = []
+    for rank in range(ranks):
+        gradients.append(scenario.trace.gradient(0, rank))
+        progress.advance()
+    others = other_steps(scenario.trace, ranks)
+    training = scenario.training
     if training is None:
         return record_as_asked(scenario, gradients, others, on_reducer=progress.advance)
-    timer = scenario.timer(count).with_profile(scenario.library.profile)
+    timer = scenario.timer(ranks).with_profile(scenario.library.profile)
     return record_buckets(
-        scenario.reducers_on(count),
+        scenario.reducers_on(ranks),
         gradients,
         training.profile.tensors,
         training.buckets(timer, scenario.dtype),
@@ -70,22 +92,36 @@ def _record(
     )
 
 
-def _executed(scenario: ReducerScenario, records: list[Recorded], count: int) -> list[Executed]:
-    """Return what each does on the cluster, by the algorithm that is its own where it has one."""
-    algorithms = {item.reducer.runs_by for item in records}
-    ways = scenario.ways(count)
-    scenarios = {each: scenario.running(each) for each in algorithms}
-    timers = {each: scenarios[each].timer(count, ways) for each in algorithms}
+def execute(scenario: ReducerScenario, recorded: Sequence[Recorded]) -> list[Executed]:
+    """Return each recording on the scenario's cluster, by the algorithm of its reducer where it has one.
+
+    Nothing is simulated until a time of it is read.
+    """
+    ranks = recorded[0].recording.workers
+    ways = scenario.ways(ranks)
+    scenarios = {each: scenario.running(each) for each in dict.fromkeys(item.reducer.runs_by for item in recorded)}
+    timers = {each: where.timer(ranks, ways) for each, where in scenarios.items()}
     return [
         Executed(item.recording, scenarios[item.reducer.runs_by], timers[item.reducer.runs_by], item.exchange)
-        for item in records
+        for item in recorded
     ]
 
 
-def _rows(records: list[Recorded], executed: list[Executed], beyond: Beyond | None, *, thorough: bool) -> list[Row]:
-    dense = next(each for each, item in zip(executed, records, strict=True) if item is baseline_of(records))
-    rows = [make_row(item, each, dense, thorough=thorough) for item, each in zip(records, executed, strict=True)]
-    if beyond is None:
-        return rows
-    ranks = dense.recording.workers
-    return [replace(row, extrapolated=beyond.mark(row, ranks)) for row in rows]
+def predict(scenario: ReducerScenario, recorded: Sequence[Recorded], *, thorough: bool = True) -> list[Prediction]:
+    """Return what recordings take on a scenario's cluster, with its library and on its GPU.
+
+    Parameters
+    ----------
+    scenario : ReducerScenario
+        Where they run, which may differ in everything but the ranks from where they were recorded.
+    recorded : sequence of Recorded
+        Of as many ranks each, ``dense`` among them, which all are compared with.
+    thorough : bool
+        Whether to work out as well what other libraries would make of each, which takes more replays.
+    """
+    executed = execute(scenario, recorded)
+    dense = executed[list(recorded).index(baseline_of(recorded))]
+    return [
+        Prediction(item, each, make_row(item, each, dense, thorough=thorough))
+        for item, each in zip(recorded, executed, strict=True)
+    ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from s2sim.profiles.opened import open_profile
-from s2sim.profiles.read import load_profile
+from s2sim.profiles.read import read_profile
 from s2sim.units import PS_PER_S, format_seconds, parse_option, parse_time_ps
 
 if TYPE_CHECKING:
@@ -30,10 +29,9 @@ def compute_time(spec: TrainSpec, gpu: Gpu, operations: int, tensors: int) -> Co
     if spec.compute is not None:
         return ComputeTime(parse_option("--compute", parse_time_ps, spec.compute), f"{spec.compute}, as asked for")
     if spec.profile is not None:
-        opened, _ = open_profile(spec.profile)
-        profile = load_profile(spec.profile, gpu=spec.gpu or gpu.name)
+        profile = read_profile(spec.profile).on(gpu)
         spent_ps = profile.forward_ps + profile.backward_ps + profile.optimizer_ps
-        said = f"{format_seconds(spent_ps / PS_PER_S)}, forward, backward and optimizer of the profile {opened.name}"
+        said = f"{format_seconds(spent_ps / PS_PER_S)}, forward, backward and optimizer of the profile {profile.name}"
         return ComputeTime(spent_ps, said)
     spent_ps = round(gpu.flops_s(operations) * PS_PER_S) + _LAUNCHES * tensors * gpu.kernel_launch_ps
     why = (

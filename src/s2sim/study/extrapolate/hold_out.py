@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.collectives.timing.timer import AUTO
 from s2sim.gradients.extrapolation.law import fit_law
 from s2sim.gradients.extrapolation.law_ranks import MoreRanks, SomeRanks
 from s2sim.gradients.extrapolation.scaling import keep_rows, scale_to
@@ -62,7 +61,7 @@ def hold_out(scenario: ReducerScenario, ranks: int) -> tuple[tuple[HoldOut, ...]
         source = SomeRanks(trace, ranks, change)
         what = []
     gradients = [source.gradient(0, rank) for rank in range(ranks)]
-    plain = replace(scenario, placement="linear", faults=(), algorithm=AUTO, compute_ps=None, groups=None)
+    plain = scenario.plain()
     fitted = _fitted(plain, gradients)
     predicted = run_quietly(fitted, gradients, seed=seed)
     if scaled:

@@ -12,12 +12,12 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import S2SimWarning
+from s2sim.gradients.extrapolation.law_ranks import MoreRanks
 from s2sim.gradients.extrapolation.models import LayerGroup, LayerTable, Model, Published
 from s2sim.gradients.extrapolation.scaling import scale_to_model
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.traces.read import open_trace
+from s2sim.gradients.traces.read import Trace, open_trace
 from s2sim.gradients.traces.shipped import shipped_directories
 from s2sim.study.extrapolate.scaled_scripts import record_scaled, relative_error
 from s2sim.study.measuring.executed import Executed
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from s2sim.gradients.load import AnyTrace
-    from s2sim.gradients.traces.read import Trace
     from s2sim.study.scenario.reducers import ReducerScenario
 
 # Statistics differ at any number of ranks; these take a second.
@@ -71,7 +70,10 @@ def measure_transfer(scenario: ReducerScenario, workers: int) -> dict[str, tuple
 def _others(trace: AnyTrace, kinds: Collection[bool]) -> list[Trace]:
     """Return the shipped traces of other models, one a model, that have row-sparse or dense layers as needed."""
     known: dict[object, Trace] = {}
-    for name in shipped_directories():
+    own = trace.source if isinstance(trace, MoreRanks) else trace
+    for name, directory in shipped_directories().items():
+        if isinstance(own, Trace) and own.directory == directory:
+            continue
         other = open_trace(name)
         shapes = _shapes(other)
         enough = {layer.sparse for layer in other.manifest.layers} >= set(kinds)
@@ -103,7 +105,7 @@ def _run(
 ) -> Mapping[str, _Found]:
     """Return what reducers do with gradients of a model that have the statistics of ``source``."""
     gradients = [_of_kinds(source.gradient(0, rank), kinds) for rank in range(ranks)]
-    plain = replace(scenario, placement="linear", faults=(), algorithm=AUTO, compute_ps=None, groups=None)
+    plain = scenario.plain()
     timer = plain.timer(ranks)
     with warnings.catch_warnings():
         # What there is to warn of, the run itself says of its own gradients.

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from s2sim.study.compare.found import Found
 from s2sim.study.compare.prepare import prepare
-from s2sim.study.compare.workers import run_workers
-from s2sim.study.measuring.executed import Executed
+from s2sim.study.compare.workers import execute, record
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from s2sim.study.measuring.record import Recorded
     from s2sim.study.progress import Progress
     from s2sim.study.scenario.reducers import ReducerScenario
     from s2sim.study.spec import RunSpec
@@ -48,15 +45,19 @@ def sweep(
     """
     count = spec.workers[0]
     scenario = _on(spec, tables_only=tables_only)
-    found = Found()
-    run_workers(spec, scenario, None, progress, found, thorough=False)
-    rows = {row.option_string: row for row in found.rows}
+    progress.start(count + len(scenario.reducers), "running reducers on real gradients")
+    recorded, _ = record(scenario, count, progress)
     timed: dict[str, dict[str, Timed]] = {}
     for name, overrides in clusters.items():
         where = _on(replace(spec, overrides=(*spec.overrides, *overrides)), tables_only=tables_only)
         timed[name] = {
-            item.option_string: _timed(_executed(where, item, count), rows[item.option_string].error.relative_l2)
-            for item in found.recorded[count]
+            item.option_string: Timed(
+                time_s=executed.replay.total_ps / PS_PER_S,
+                iteration_s=executed.judged_ps / PS_PER_S,
+                sent_bytes=executed.sent_real(),
+                error=item.errors.whole.relative_l2,
+            )
+            for item, executed in zip(recorded, execute(where, recorded), strict=True)
         }
     return timed
 
@@ -72,17 +73,3 @@ def _on(spec: RunSpec, *, tables_only: bool) -> ReducerScenario:
     published = replace(table.published, parameters=sum(group.size for group in layers), within=0.0, tied=())
     target = Model("tables", replace(table, layers=layers, published=published))
     return replace(scenario, target=target, training=None)
-
-
-def _executed(scenario: ReducerScenario, item: Recorded, count: int) -> Executed:
-    own = scenario.running(item.reducer.runs_by)
-    return Executed(item.recording, own, own.timer(count, scenario.ways(count)), item.exchange)
-
-
-def _timed(executed: Executed, error: float | None) -> Timed:
-    return Timed(
-        time_s=executed.replay.total_ps / PS_PER_S,
-        iteration_s=executed.judged_ps / PS_PER_S,
-        sent_bytes=executed.sent_real(),
-        error=error,
-    )

@@ -25,11 +25,26 @@ if TYPE_CHECKING:
     from s2sim.topology.shape import ClusterShape
 
 
-class _Built(dict[int, "tuple[Cluster, Cluster]"]):
-    """Clusters by number of workers, healthy and damaged; they are built again rather than sent to other processes."""
+class _Built:
+    """The clusters of one shape, each of which is built once; again rather than sent to other processes."""
 
-    def __reduce__(self) -> tuple[type[_Built], tuple[()]]:
-        return _Built, ()
+    def __init__(self, shape: ClusterShape) -> None:
+        self.shape = shape
+        self._clusters: dict[tuple[object, ...], Cluster] = {}
+
+    def __reduce__(self) -> tuple[type[_Built], tuple[ClusterShape]]:
+        return _Built, (self.shape,)
+
+    def cluster(self, workers: int, placement: str, seed: int, faults: tuple[Fault, ...]) -> Cluster:
+        """Return the cluster of so many workers, with those of the faults that last from the start on."""
+        key = workers, placement, seed, faults
+        if key not in self._clusters:
+            self._clusters[key] = (
+                damaged_cluster(self.cluster(workers, placement, seed, ()), faults)
+                if faults
+                else build_cluster(self.shape, workers, placement=placement, seed=seed)
+            )
+        return self._clusters[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +79,24 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     algorithm: Algorithm | str = AUTO
     groups: Groups | None = None
-    _built: _Built = field(default_factory=_Built, init=False, repr=False, compare=False)
+    _built: _Built | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Keep the clusters that were built where only something else than their shape was replaced."""
+        if self._built is None or self._built.shape is not self.shape:
+            object.__setattr__(self, "_built", _Built(self.shape))
 
     def healthy(self, workers: int) -> Cluster:
         """Return the cluster without its faults."""
-        return self._of_group(self._clusters(workers)[0], workers)
+        return self._of_group(self._everyone(workers, ()), workers)
 
     def cluster(self, workers: int) -> Cluster:
         """Return the cluster with those faults that last from the start on."""
-        return self._of_group(self._clusters(workers)[1], workers)
+        return self._of_group(self._everyone(workers, self.faults), workers)
+
+    def plain(self) -> Self:
+        """Return the same cluster filled in order, without faults or groups, each collective by its fastest way."""
+        return replace(self, placement="linear", faults=(), algorithm=AUTO, groups=None)
 
     def timer(self, workers: int, ways: Ways | None = None) -> Timer:
         """Return what times collectives on the cluster, faults included; ``ways`` are known from other rates."""
@@ -81,7 +105,7 @@ class Scenario:
 
     def ways(self, workers: int) -> Ways:
         """Return ways that serve timers at any rates."""
-        return Ways(self._clusters(workers)[1])
+        return Ways(self._everyone(workers, self.faults))
 
     def ranks_of(self, workers: int) -> int:
         """Return how many of all workers are in one data-parallel group."""
@@ -89,7 +113,7 @@ class Scenario:
 
     def all_groups(self, workers: int) -> tuple[Groups, Cluster]:
         """Return groups of which the data-parallel ones have so many workers, and the cluster of all of them."""
-        return self._groups_of(workers), self._clusters(workers)[1]
+        return self._groups_of(workers), self._everyone(workers, self.faults)
 
     def _groups_of(self, workers: int) -> Groups:
         return Groups(1, 1, workers) if self.groups is None else replace(self.groups, dp=workers)
@@ -115,7 +139,7 @@ class Scenario:
 
     def warn_of_idle_overrides(self, workers: int) -> None:
         """Warn of each ``field=value`` that cannot matter: nothing crosses the links that it describes."""
-        cluster = self._clusters(workers)[0]
+        cluster = self._everyone(workers, ())
         one_node = int(cluster.node_of_rank.max()) == 0
         for override in self.overrides:
             table = override.partition("=")[0].strip().partition(".")[0]
@@ -129,13 +153,11 @@ class Scenario:
                 continue
             warnings.warn(f"--set {override} changes nothing here: {reason}", S2SimWarning, stacklevel=3)
 
-    def _clusters(self, workers: int) -> tuple[Cluster, Cluster]:
-        """Return the healthy cluster of all groups and the damaged one, which are built once."""
-        if workers not in self._built:
-            count = 1 if self.groups is None else self.groups.count
-            healthy = build_cluster(self.shape, count * workers, placement=self.placement, seed=self.seed)
-            self._built[workers] = healthy, damaged_cluster(healthy, self.faults)
-        return self._built[workers]
+    def _everyone(self, workers: int, faults: tuple[Fault, ...]) -> Cluster:
+        """Return the cluster of all groups, of which the data-parallel ones have so many workers."""
+        assert self._built is not None
+        count = 1 if self.groups is None else self.groups.count
+        return self._built.cluster(count * workers, self.placement, self.seed, faults)
 
 
 def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:

@@ -139,6 +139,7 @@ def _training_content(scenario: ReducerScenario) -> dict[str, Any]:
         "training": {
             **content_of(training),
             "discipline": training.discipline.text,
+            "value_bytes": training.value_bytes,
             "multiprocessors": scenario.gpu.multiprocessors,
         }
     }

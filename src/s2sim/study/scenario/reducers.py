@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from s2sim.gradients.extrapolation.models import load_model
 from s2sim.gradients.extrapolation.scaling import parse_parameters
@@ -14,7 +14,7 @@ from s2sim.study.scenario.every import asked_or_all
 from s2sim.study.scenario.groups import same_groups
 from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.study.scenario.memory import check_ranks
-from s2sim.study.scenario.training import training_on
+from s2sim.study.scenario.training import resolve_training
 from s2sim.units import parse_option, parse_time_ps
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class ReducerScenario(Scenario):
     training: Training | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
 
+    def plain(self) -> Self:
+        """Return it with its cluster filled in order, without faults or groups, and with the phase alone compared."""
+        return replace(super(ReducerScenario, self).plain(), compute_ps=None)
+
     def reducers_on(self, workers: int) -> tuple[AskedReducer, ...]:
         """Return the reducers as so many workers run them, who know which of them share a node."""
         return placed_on(self.healthy(workers), self.reducers)
@@ -93,7 +97,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     if spec.groups is not None:
         where = replace(where, groups=same_groups(spec.groups, spec.workers))
     ranks = where.ranks_of(max(spec.workers))
-    trace = load_trace(spec.trace, workers=ranks, seed=spec.seed)
+    trace = load_trace(spec.trace, workers=ranks, seed=spec.seed, keep=True)
     check_ranks(ranks, trace)
     for item in reducers:
         # Its name is wrong now, not once gradients are there.
@@ -102,11 +106,11 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     # A library treats GPUs by their generation: it is told of those that run, not of those that the file has.
     shape = where.shape if spec.gpu is None else replace(where.shape, gpu=spec.gpu)
     machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
-    training = training_on(spec, where, machines.gpu, machines.library.profile, ranks)
+    training = resolve_training(spec, where, machines, ranks)
     if spec.model is not None:
         target = load_model(spec.model)
     if training is not None:
-        target = None if training.stands_on(trace.gradient(0, 0)) else training.model
+        target = None if training.stands_on(trace.manifest.layers) else training.model
     return ReducerScenario(
         shape=shape,
         overrides=where.overrides,

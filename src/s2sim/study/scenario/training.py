@@ -10,9 +10,9 @@ import numpy as np
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError
 from s2sim.gradients.extrapolation.models import LayerGroup, LayerTable, Model, Published
-from s2sim.profiles.opened import open_profile, profile_names
+from s2sim.profiles.opened import profile_names
 from s2sim.profiles.precision import VALUE_BYTES
-from s2sim.profiles.read import load_profile
+from s2sim.profiles.read import ProfileSource, read_profile
 from s2sim.replay.iteration.compute import Compute
 from s2sim.replay.iteration.conditions import Conditions
 from s2sim.replay.iteration.disciplines.discipline import ReadyTensors
@@ -22,15 +22,16 @@ from s2sim.study.scenario.unequal_compute import as_measured, drawn, read_comput
 from s2sim.units import parse_option, parse_time_ps
 
 if TYPE_CHECKING:
-    from s2sim.collectives.libraries.profile import Profile as LibraryProfile
+    from collections.abc import Iterable
+
     from s2sim.collectives.timing.timer import Timer
-    from s2sim.gradients.gradient import Gradient
+    from s2sim.gradients.traces.manifest import LayerEntry
     from s2sim.profiles.profile import Profile
     from s2sim.reducers.rank import Held
     from s2sim.replay.iteration.disciplines.discipline import Bucket, Discipline
     from s2sim.study.scenario.cluster import Scenario
+    from s2sim.study.scenario.machines import Machines
     from s2sim.study.spec import RunSpec
-    from s2sim.topology.files.hardware import Gpu
 
 DEFAULT_DISCIPLINE = "ddp"
 """What PyTorch does unless told otherwise."""
@@ -47,6 +48,8 @@ class Training:
 
     Attributes
     ----------
+    source : ProfileSource
+        What the profile is made from, for any mini-batch.
     profile : Profile
         What a GPU computes, for the mini-batch and on the GPU of the run.
     discipline : Discipline
@@ -63,14 +66,13 @@ class Training:
         Forward and backward times of the ranks in each iteration, as measured; empty where nobody gave them.
     iterations : int or None
         How many are simulated; None for as many as are needed.
-    value_bytes : int
-        Of a value that layers pass on.
     idle_ps : int
         What a rank waits in each iteration for stages of a pipeline.
     notes : tuple of str
         What is to be known of ranks that share the model.
     """
 
+    source: ProfileSource
     profile: Profile
     discipline: Discipline
     streams: int
@@ -79,9 +81,13 @@ class Training:
     compute_cv: float
     compute_times_ms: tuple[tuple[float, ...], ...]
     iterations: int | None
-    value_bytes: int = 4
     idle_ps: int = 0
     notes: tuple[str, ...] = ()
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value that layers pass on."""
+        return VALUE_BYTES[self.source.opened.precision]
 
     @property
     def compute(self) -> Compute:
@@ -132,10 +138,28 @@ class Training:
 
         return self.discipline.buckets(ready, exchange_ps)
 
-    def stands_on(self, gradient: Gradient) -> bool:
-        """Return whether gradients of the profile's own parameters are at hand."""
-        own = {each.name: each.size for each in self.profile.tensors}
-        return own == {name: layer.size for name, layer in gradient}
+    def stands_on(self, layers: Iterable[LayerEntry]) -> bool:
+        """Return whether layers of gradients are the profile's own parameters."""
+        return {each.name: each.size for each in self.profile.tensors} == {each.name: each.size for each in layers}
+
+    def with_batch(self, batch: int, where: Scenario, machines: Machines, ranks: int) -> Training:
+        """Return the same iterations with another mini-batch; as `resolve_training` returns them of a spec."""
+        return replace(self, profile=self.source.on(machines.gpu, batch)).shared_by(where, machines, ranks)
+
+    def shared_by(self, where: Scenario, machines: Machines, ranks: int) -> Training:
+        """Return how iterations of one of those ranks run that share the model, where there are such groups."""
+        if where.groups is None:
+            return self
+        groups, cluster = where.all_groups(ranks)
+        share = share_on(
+            self.profile,
+            groups,
+            cluster,
+            mini_batches=self.accumulate,
+            value_bytes=self.value_bytes,
+            library=machines.library.profile,
+        )
+        return replace(self, profile=share.profile, idle_ps=share.idle_ps, notes=share_notes(share, groups))
 
     @property
     def model(self) -> Model:
@@ -147,8 +171,8 @@ class Training:
         return Model(profile.model, table)
 
 
-def resolve_training(spec: RunSpec, gpu: Gpu) -> Training | None:
-    """Return how iterations run; None where nothing was said of what they compute."""
+def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: int) -> Training | None:
+    """Return how iterations run where ``ranks`` hold the same; None where nothing was said of what they compute."""
     name = spec.profile
     if name is None and spec.discipline is not None and spec.model in profile_names():
         name = spec.model
@@ -169,9 +193,10 @@ def resolve_training(spec: RunSpec, gpu: Gpu) -> Training | None:
                 f"{idle[0]} needs the times of a model's layers: add --profile NAME (s2sim list profiles tells which)"
             )
         return None
-    opened, options = open_profile(name)
-    return Training(
-        profile=load_profile(name, gpu=spec.gpu or gpu.name, batch=spec.batch),
+    source = read_profile(name)
+    training = Training(
+        source=source,
+        profile=source.on(machines.gpu, spec.batch),
         discipline=make_discipline(spec.discipline or DEFAULT_DISCIPLINE),
         streams=spec.streams,
         host_loop_ps=0 if spec.host_loop is None else parse_option("--host-loop", parse_time_ps, spec.host_loop),
@@ -179,22 +204,5 @@ def resolve_training(spec: RunSpec, gpu: Gpu) -> Training | None:
         compute_cv=spec.compute_cv,
         compute_times_ms=() if spec.compute_times is None else read_compute_times(spec.compute_times),
         iterations=spec.iterations,
-        value_bytes=VALUE_BYTES[options.precision or opened.file.precision],
     )
-
-
-def training_on(spec: RunSpec, where: Scenario, gpu: Gpu, library: LibraryProfile, ranks: int) -> Training | None:
-    """Return how iterations run where ``ranks`` hold the same; of those that share a model, how one's do."""
-    training = resolve_training(spec, gpu)
-    if training is None or where.groups is None:
-        return training
-    groups, cluster = where.all_groups(ranks)
-    share = share_on(
-        training.profile,
-        groups,
-        cluster,
-        mini_batches=training.accumulate,
-        value_bytes=training.value_bytes,
-        library=library,
-    )
-    return replace(training, profile=share.profile, idle_ps=share.idle_ps, notes=share_notes(share, groups))
+    return training.shared_by(where, machines, ranks)

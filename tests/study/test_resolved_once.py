@@ -1,0 +1,99 @@
+"""One run reads each file once, splits each option string once and builds each cluster once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import Counter
+
+import pytest
+
+import s2sim
+from s2sim.collectives.algorithms.registry import read_algorithm
+from s2sim.gradients.extrapolation.models import Model
+from s2sim.study.compare.found import Found
+from s2sim.study.compare.prepare import prepare
+from s2sim.study.compare.run import compare
+from s2sim.study.compare.workers import predict, record
+from s2sim.study.spec import RunSpec
+
+COUNTED = (
+    "s2sim.text_files.read_bytes",
+    "s2sim.options.split_option_string",
+    "s2sim.topology.files.hardware.load_gpu",
+    "s2sim.topology.cluster.build_cluster",
+    "s2sim.profiles.opened.open_profile",
+)
+FAULTS = ("slow-rank:rank=3,factor=2",)
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """Return the calls of functions that read or build something, by function and what they are called with."""
+    found = {path.rpartition(".")[2]: Counter() for path in COUNTED}
+    for path in COUNTED:
+        module, _, name = path.rpartition(".")
+        real = getattr(importlib.import_module(module), name)
+
+        def counted(*arguments, _real=real, _found=found[name], **options):
+            _found[(*map(str, arguments), *map(str, options.values()))[:4]] += 1
+            return _real(*arguments, **options)
+
+        for each in [each for key, each in sys.modules.items() if key.startswith("s2sim")]:
+            if getattr(each, name, None) is real:
+                monkeypatch.setattr(each, name, counted)
+    read_algorithm.cache_clear()
+    return found
+
+
+def run_iterations():
+    s2sim.run("leaf-spine", workers=8, profile="resnet-50", reducers=("fp16", "topk"), faults=FAULTS)
+
+
+def follow_steps_of_drawn_ranks():
+    s2sim.run("leaf-spine", workers=(4, 16), trace="lstm-lm-steps", reducers=("fp16", "topk"), steps=3)
+
+
+def scale_to_a_model():
+    s2sim.run("dgx-a100", workers=16, model="gnmt-8", reducers=("union", "fp16"), library="nccl")
+
+
+@pytest.mark.parametrize("run", [run_iterations, follow_steps_of_drawn_ranks, scale_to_a_model])
+def test_a_run_reads_each_file_once(counts, run):
+    run()
+    for name in ("read_bytes", "split_option_string", "build_cluster", "open_profile"):
+        assert {what: count for what, count in counts[name].items() if count > 1} == {}, name
+
+
+def test_a_run_looks_up_its_gpu_and_that_of_its_profile(counts):
+    run_iterations()
+    assert counts["load_gpu"].total() == 2
+    assert sum(count for (path, *_), count in counts["read_bytes"].items() if path.endswith(".toml")) <= 5
+    # One cluster at its own rate, and one at each rate that break-even was looked for at.
+    assert counts["build_cluster"].total() <= 25
+
+
+def test_what_is_recorded_is_predicted_on_other_clusters():
+    spec = RunSpec("leaf-spine", (4,), ("dense", "fp16", "topk"), "lstm-lm")
+    here = prepare(spec)
+    recorded, refused = record(here, 4)
+    assert refused == []
+    rows = [each.row for each in predict(here, recorded)]
+    assert rows == [each.row for each in predict(here, recorded)]
+    elsewhere = prepare(RunSpec("ring", (4,), spec.reducers, spec.trace, overrides=("nic.rate=1Gbps",)))
+    slower = [each.row for each in predict(elsewhere, recorded, thorough=False)]
+    for own, other in zip(rows, slower, strict=True):
+        assert other.total_s > own.total_s
+        assert (other.error, other.payload_bytes_per_rank) == (own.error, own.payload_bytes_per_rank)
+
+
+def test_record_predict_and_compare_are_a_run():
+    spec = RunSpec("leaf-spine", (4,), ("dense", "fp16", "topk"), "lstm-lm")
+    scenario = prepare(spec)
+    recorded, _ = record(scenario, 4)
+    result = compare(spec, scenario, Found({4: predict(scenario, recorded)}))
+    assert result.to_json() == s2sim.run(spec=spec, break_even=False).to_json()
+
+
+def test_a_scenario_keeps_its_target_as_a_value():
+    assert isinstance(prepare(RunSpec("leaf-spine", (2,), profile="resnet-50")).target, Model)
