@@ -214,6 +214,7 @@ def test_the_state_of_shards_is_saved_and_restored():
         np.testing.assert_array_equal(to_dense(one), to_dense(other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["linear", "random"])
 def test_topologies_say_which_ranks_share_a_node(placement):
     with warnings.catch_warnings():

@@ -148,6 +148,7 @@ def test_a_sketch_has_no_bound_for_several_steps():
     assert row.bound is None
 
 
+@pytest.mark.slow
 def test_too_few_steps_are_taken_in_turn_and_said_so():
     notes = " ".join(row_of("dense:h=30")[0].notes)
     assert "the gradients of 20 steps in turn, as there are no more" in notes
@@ -162,6 +163,7 @@ def test_a_run_says_that_it_is_past_the_first_steps():
         assert f"{text}: as after its first {steps} steps, which go otherwise" in notes
 
 
+@pytest.mark.slow
 def test_with_steps_the_mean_decides():
     _, row = row_of("topk:h=3", steps=7)
     assert [step.bytes_sent_per_rank > 0 for step in row.steps] == [False, False, True] * 2 + [False]

@@ -111,6 +111,7 @@ def test_nothing_is_posted_where_one_is_alone(places, rounds, ranks):
     assert {len(call.ranks) for call in recording.calls if call.ranks} == ranks
 
 
+@pytest.mark.slow
 def test_it_beats_the_best_flat_exact_one_between_nodes_of_several_gpus():
     """Where bytes between nodes rule; at 100 Gbit/s launches and peers leave little of that to small gradients."""
     rows = {

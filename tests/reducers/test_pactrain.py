@@ -39,6 +39,7 @@ def test_the_mask_is_drawn_once_by_the_seed():
     assert first.tolist() == again.tolist() != other.tolist()
 
 
+@pytest.mark.slow
 def test_ternary_values_are_unbiased_and_a_byte_each():
     exact = reduce_once("pactrain", arrays()).values[0]
     kept = np.flatnonzero(exact)
