@@ -28,6 +28,15 @@ def pytest_configure():
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark what runs only with an extra: all of three folders, and tests that are skipped for want of one."""
+    for item in items:
+        reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
+        if {"bridge", "compiled", "notebooks"} & set(item.path.parts) or any("the extra" in why for why in reasons):
+            item.add_marker("extra")
+
+
 @pytest.fixture
 def cluster_file(tmp_path):
     """Write a topology file from its fabric table; hosts have one GPU and one port of 50 GiB/s."""

@@ -66,6 +66,7 @@ def test_the_table_fits_in_a_terminal(facts):
     assert rows["topka2a"][2:] == ("2 all-to-all,", "3", "0", "needed", "(8k+4n)(P-1)/P")
 
 
+@pytest.mark.slow
 def test_the_list_of_reducers_has_table_and_sources(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     text = listed(capsys)

@@ -56,6 +56,7 @@ def against(s2sim, library):
     return json.loads(s2sim(*asked)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("other_machine")
 def test_five_points_of_another_machine_make_all_others_surer(s2sim, tmp_path):
     code, out, err = s2sim("calibrate", "five.log", *MACHINE, "--out", "mine.toml", "--json", "-")
@@ -244,6 +245,7 @@ def test_mutated_logs_are_read_or_refused(read, ran, log):
                 run_calibration(spec)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("other_machine")
 def test_logs_that_print_other_collectives_are_fitted_together(s2sim, tmp_path):
     asked = (*MACHINE, "--workers", "16", "--library", "nccl:timing=truth.toml", "--size", "64MiB")

@@ -101,6 +101,7 @@ def test_unequal_sizes_come_from_a_file(s2sim, tmp_path):
     assert "line 2" in s2sim(*asked)[2]
 
 
+@pytest.mark.slow
 def test_cross_check_says_how_far_packets_are(s2sim):
     asked = ("collective", "all_reduce", "--topology", "leaf-spine", "--workers", "8", "--size", "1MiB")
     value = json.loads(s2sim(*asked, "--cross-check", "--json", "-")[1])

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 TRACE = "synthetic:density=0.05,rows=300,width=8,dense=100"
 RUN = ("run", "--topology", "single-switch", "--reducer", "union")
 
@@ -20,12 +22,14 @@ def test_a_row_beyond_the_recorded_ranks_has_a_visible_mark(s2sim):
     assert "extrapolated" in scaling[2]
 
 
+@pytest.mark.slow
 def test_quiet_output_has_the_mark_too(s2sim):
     code, out, _ = s2sim(*RUN, "--workers", "4", "--trace", TRACE, "--scale-to", "5M", "--quiet")
     assert code == 0
     assert "4 workers, nccl, extrapolated.\n" in out
 
 
+@pytest.mark.slow
 def test_a_model_and_json(s2sim):
     code, out, _ = s2sim(*RUN, "--workers", "4", "--trace", TRACE, "--model", "lstm", "--json", "-")
     assert code == 0
@@ -39,6 +43,7 @@ def test_wrong_sizes_are_told_in_one_line(fails):
     assert "give one" in fails(*RUN, "--workers", "2", "--scale-to", "5M", "--model", "lstm")
 
 
+@pytest.mark.slow
 def test_show_tells_the_law(s2sim):
     code, out, _ = s2sim("trace", "show", "ncf")
     assert code == 0

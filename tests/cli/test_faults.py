@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 COLLECTIVE = ("collective", "all_reduce", "--topology", "fat-tree", "--workers", "32", "--size", "1MiB")
 
 
@@ -33,6 +35,7 @@ def test_json_holds_the_faults_and_what_they_did(s2sim, tmp_path):
     assert "fault slow-link:link=node0.nic0.out,factor=0.5  1 messages crossed" in s2sim(*arguments)[1]
 
 
+@pytest.mark.slow
 def test_an_idle_fault_is_a_warning(process):
     done = process(*COLLECTIVE, "--fault", "slow-link:link=leaf0.up3,factor=0.5,at=5s")
     assert done.returncode == 0

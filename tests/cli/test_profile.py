@@ -46,6 +46,7 @@ def test_a_picture_is_drawn(s2sim, tmp_path):
     assert target.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_profiles_are_listed_by_both_commands(s2sim):
     code, out, err = s2sim("profile", "list")
     assert (code, err) == (0, "")

@@ -185,6 +185,7 @@ def test_several_workers_give_a_verdict_each_and_the_scaling_table_alone(s2sim, 
     assert "scaling" not in out
 
 
+@pytest.mark.slow
 def test_rows_that_equal_dense_and_their_warnings_fold_into_one_line_each(process):
     reducers = ("union", "owner-reduce", "gather-rows", "s2-exact", "fp16")
     asked = [word for name in reducers for word in ("--reducer", name)]
@@ -198,6 +199,7 @@ def test_rows_that_equal_dense_and_their_warnings_fold_into_one_line_each(proces
     assert [line.strip("* ").partition(" ")[0] for line in table.splitlines()[3:]] == ["dense", "fp16"]
 
 
+@pytest.mark.slow
 def test_several_workers_fold_what_equals_dense_too(process):
     asked = ("--workers", "2,8", "--trace", "cnn", "--reducer", "union", "--reducer", "fp16")
     out = process("run", "--topology", "fat-tree", *asked, "--no-break-even").stdout
@@ -232,6 +234,7 @@ def test_long_names_go_on_in_another_line_so_that_the_table_fits(s2sim, tiny, mo
     assert [line.strip() for line in table[place + 1 : place + 3]] == ["layers=all,bitmap=byte,", "warm=true"]
 
 
+@pytest.mark.slow
 def test_the_longest_names_beside_tiny_and_huge_errors_fit_80_columns_of_a_pipe(s2sim):
     names = ("hierarchical-owner-reduce", "local-sgd", "signsgd-vote")
     asked = [word for name in names for word in ("--reducer", name)]
@@ -423,6 +426,7 @@ def test_a_missing_spec_is_told_in_one_line(fails, tmp_path):
     assert "none.json" in fails("run", "--spec", tmp_path / "none.json")
 
 
+@pytest.mark.slow
 def test_a_timeline_has_every_reducer_with_its_ranks_and_links(s2sim, tmp_path):
     path = tmp_path / "timeline.json"
     asked = ("run", "--topology", "leaf-spine", "--workers", "8", "--trace", "ncf", "--reducer", "union")

@@ -28,6 +28,7 @@ def folder(tmp_path, testbed_rows):
     return path
 
 
+@pytest.mark.slow
 def test_everything_of_a_folder_is_predicted(folder, s2sim):
     code, out, err = s2sim("testbed", "compare", str(folder), "--calibrate-on", "w2-200", "--json", "-")
     assert (code, err) == (0, "")
@@ -42,6 +43,7 @@ def test_everything_of_a_folder_is_predicted(folder, s2sim):
     assert "codecs are NumPy" in out
 
 
+@pytest.mark.slow
 def test_a_setting_is_written_as_a_topology_and_constants_as_a_library(
     folder, s2sim, tmp_path, monkeypatch, testbed_rows
 ):

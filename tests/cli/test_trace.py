@@ -122,6 +122,7 @@ def test_recording_without_torch_names_the_extra(tmp_path):
     assert "pip install 's2sim[torch]'" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "sklearn")), reason="needs the extra torch"
 )

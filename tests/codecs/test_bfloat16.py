@@ -14,6 +14,7 @@ LARGEST = float(np.float32((2 - 2.0**-7) * 2.0**127))
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-LARGEST, max_value=LARGEST)
 
 
+@pytest.mark.slow
 @given(arrays(np.float32, st.integers(0, 50), elements=FLOATS))
 def test_no_bfloat16_is_nearer_and_ties_are_even(values):
     found = from_bfloat16(to_bfloat16(values))

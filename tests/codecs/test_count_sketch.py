@@ -157,6 +157,7 @@ def test_median_is_numpys(count, seed):
     assert np.array_equal(median(list(estimates.copy())), np.median(estimates, axis=0))
 
 
+@pytest.mark.slow
 def test_memory_stays_within_output_and_eight_megabytes():
     n = 3_000_000
     for density in (0.01, 0.25, 1.0):

@@ -175,6 +175,7 @@ def test_leftover_keys_of_several_blocks_in_any_order(dtype, width):
     assert not decoded.clean
 
 
+@pytest.mark.slow
 def test_units_carried_over_serve_until_a_sum_may_not_fit():
     """All ranks learn the same flags from the sum; unmarked groups are right, and the marked one is that which grew."""
     keys = np.arange(100_000, dtype=np.uint32)
@@ -222,6 +223,7 @@ def test_round_trip(count, width, dtype, seed):
     assert np.array_equal(decoded.values, expected)
 
 
+@pytest.mark.slow
 def test_memory_stays_within_output_and_eight_megabytes():
     generator = np.random.default_rng(0)
     for count, width in ((500_000, 1), (70_000, 64)):
@@ -240,6 +242,7 @@ def test_memory_stays_within_output_and_eight_megabytes():
         assert decode_peak <= cells.nbytes + decoded.values.nbytes + 8e6
 
 
+@pytest.mark.slow
 def test_memory_of_decoding_does_not_grow_with_the_keys():
     keys = np.arange(0, 20 * 3_000_000, 20, dtype=np.uint32)
     sketch = ExactSketch.for_keys(len(keys))

@@ -78,6 +78,7 @@ def test_unequal_blocks_are_run_by_sixteen_partners_unless_told_otherwise(cluste
     assert make_algorithm("spread:partners=16", "all_to_all") == Spread(16)
 
 
+@pytest.mark.slow
 def test_throttled_partners_cost_little(clusters):
     """Groups of 16 are near everything at once, and never ahead of the ports."""
     demand = exchange(1000 + random_sizes(32, 2, most=500), 4)

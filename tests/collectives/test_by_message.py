@@ -85,6 +85,7 @@ def in_step(schedule, cluster):
     return True
 
 
+@pytest.mark.slow
 def test_ranks_in_step_take_what_rounds_take(clusters):
     equal = set()
     for ranks in (2, 3, 4, 7, 8, 16):

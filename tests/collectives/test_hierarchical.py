@@ -142,6 +142,7 @@ def test_a_shared_interface_has_no_closed_form():
         closed_form_s(timed.schedule, cluster)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_ranks():
     """131,072 GPUs, 1 GiB: four patterns, however many rounds."""
     shape = load_shape("fat-tree", ["fabric.levels=3", "node.gpus=8", "nic.count=8"])

@@ -156,6 +156,7 @@ def test_processes_of_a_host_pass_shared_memory(hosts):
     assert found.duration_ps / 1e12 == pytest.approx((1 << 20) / carrier.stream_Bps, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["mpi", "gloo"])
 @pytest.mark.parametrize("size_bytes", [64, 20000, 1 << 22])
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Laws 2, 3 and 4 for every registered algorithm: values, bytes, times, closed forms and bounds of any demand."""
+"""Laws 2, 3 and 4 for every registered algorithm: values, bytes, times, their terms, closed forms, bounds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.schedules.blocks import exchange, exchanged_bytes
 from s2sim.collectives.schedules.checker import check_schedule
 from s2sim.collectives.schedules.demand import ROOTED, Demand, barrier
+from s2sim.collectives.terms.of_schedule import terms_of
 from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.duration import at_least_ps, simulate_ps
@@ -126,7 +127,9 @@ def check_traffic(text, demand, sent, received):
             assert not sent.any()
 
 
-@pytest.mark.parametrize("text", [*ALGORITHMS.names(), *OPTIONS])
+@pytest.mark.parametrize(
+    "text", [*ALGORITHMS.names(), *(pytest.param(text, marks=pytest.mark.slow) for text in OPTIONS)]
+)
 @given(data=st.data())
 def test_values_bytes_times_and_bounds(text, data):
     demand = data.draw(demands(ALGORITHMS.get(text.partition(":")[0]).kinds))
@@ -155,6 +158,9 @@ def test_values_bytes_times_and_bounds(text, data):
     timed = Timer(cluster, text).time(demand)
     assert timed.schedule.algorithm == schedule.algorithm
     assert timed.duration_ps == simulate_ps(schedule, cluster)
+    terms = terms_of(timed, cluster)
+    assert all(term.ps >= 0 for term in terms)
+    assert sum(term.ps for term in terms) == timed.duration_ps
     times = RoundTimes(cluster, schedule.release)
     assert at_least_ps(schedule, times) <= timed.duration_ps + schedule.rounds
     assert timed.duration_ps / PS >= lower_bound([demand], cluster.cuts(), assisted=schedule.assisted).seconds

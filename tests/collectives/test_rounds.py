@@ -44,6 +44,7 @@ def at_rate(cluster, rate_Bps):
     )
 
 
+@pytest.mark.slow
 @given(drawn=rounds(), rate_Bps=st.sampled_from([1e6, 1e9, 3e10, 4e11]), release=st.sampled_from(["delivered", "sent"]))
 @settings(max_examples=200, deadline=None)
 def test_a_round_takes_what_all_its_messages_solved_afresh_take(drawn, rate_Bps, release):

@@ -64,6 +64,7 @@ def test_undisturbed_rounds_pass_without_a_message(cluster):
     assert none == 0
 
 
+@pytest.mark.slow
 @given(
     chosen=st.lists(st.sampled_from(ALGORITHMS), min_size=1, max_size=3),
     starts=st.lists(st.integers(0, 400_000_000), min_size=3, max_size=3),

@@ -31,11 +31,11 @@ def clusters():
     return {workers: build_cluster(shape, workers) for workers in [*range(1, 34), 65]}
 
 
-@pytest.mark.parametrize("exhaustive", [False, pytest.param(True, marks=pytest.mark.slow)])
+# By default the sweep in test_registered.py tries all algorithms.
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [*ALGORITHMS.names(), "ring:channels=2", "double-binary-tree:chunks=5"])
-def test_every_registered_algorithm_conforms(text, exhaustive):
-    name = text.partition(":")[0]
-    check_algorithm(make_algorithm(text, ALGORITHMS.get(name).kinds[0]), exhaustive=exhaustive)
+def test_every_registered_algorithm_conforms(text):
+    check_algorithm(make_algorithm(text, ALGORITHMS.get(text.partition(":")[0]).kinds[0]))
 
 
 @given(st.integers(2, 20), st.integers(0, 300), st.integers(1, 9))

@@ -76,10 +76,15 @@ def runs(topology, overrides, workers, names, profile, sizes):
 
 @pytest.mark.parametrize(
     ("profile", "topology", "overrides", "workers"),
+    # Without constants of a library the sweep in test_registered.py adds terms up too.
     [
-        *((PLAIN, *place) for place in PLACES),
-        *((NCCL, *place) for place in PLACES if place[0] != UNTOLD),
-        *((BY_NODE, *place) for place in PLACES if place[0] == "dgx-h100"),
+        *(pytest.param(PLAIN, *place, marks=pytest.mark.slow) for place in PLACES),
+        *(
+            pytest.param(NCCL, *place, marks=[pytest.mark.slow] if place != PLACES[4] else [])
+            for place in PLACES
+            if place[0] != UNTOLD
+        ),
+        *(pytest.param(BY_NODE, *place, marks=pytest.mark.slow) for place in PLACES if place[0] == "dgx-h100"),
     ],
 )
 def test_terms_of_every_algorithm_add_up_to_its_time(profile, topology, overrides, workers):
@@ -92,6 +97,7 @@ def test_terms_of_every_algorithm_add_up_to_its_time(profile, topology, override
     assert found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("topology", "overrides", "workers"), [PLACES[1], PLACES[3]])
 def test_terms_of_steps_that_overlap_follow_what_was_waited_for(topology, overrides, workers):
     """Some of these are timed by a simulation of all of their messages alone."""
@@ -104,7 +110,8 @@ def test_terms_of_steps_that_overlap_follow_what_was_waited_for(topology, overri
 
 
 @pytest.mark.parametrize(
-    "topology", ["polaris", *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(shipped_topologies()))]
+    "topology",
+    [pytest.param(name, marks=[] if name == "polaris" else pytest.mark.slow) for name in sorted(shipped_topologies())],
 )
 def test_terms_add_up_on_every_shipped_machine_with_every_library(topology):
     shape = load_shape(topology)

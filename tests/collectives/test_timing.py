@@ -128,6 +128,7 @@ def test_fast_paths_equal_the_plain_path_to_the_picosecond(workers, gpus, elemen
     assert at_least_ps(schedule, times) <= fast + schedule.rounds
 
 
+@pytest.mark.slow
 @given(
     workers=st.integers(2, 40),
     chunks=st.sampled_from([1, 2, 5, 40]),

@@ -18,6 +18,7 @@ def cluster():
     return build_cluster(load_shape("single-switch", ()), RANKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "kind", "refused"),
     [
@@ -39,6 +40,7 @@ def test_schedules_of_too_many_unlike_rounds_are_refused(algorithm, kind, refuse
         check_work(schedule, len(cluster.fabric))
 
 
+@pytest.mark.slow
 def test_what_is_fastest_is_looked_for_among_the_others(cluster):
     demand = Demand("broadcast", (1000,) * RANKS, 4)
     assert Timer(cluster).time(demand).schedule.algorithm == "binomial"

@@ -45,7 +45,7 @@ LEFT_OUT = frozenset(
 
 
 def case(number, command):
-    takes_seconds = command.startswith(("run ", "codec "))
+    takes_seconds = command.startswith(("run ", "codec ")) or "--workers 256" in command
     return pytest.param(number, command, marks=[pytest.mark.slow] if takes_seconds else [])
 
 

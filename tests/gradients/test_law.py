@@ -54,6 +54,7 @@ def test_the_union_at_four_times_the_ranks_is_that_of_the_distribution_drawn_fro
     assert law.union_density(1) == pytest.approx(probabilities.mean(), rel=0.03)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 1000), min_size=3, max_size=12).filter(any))
 def test_unions_grow_and_never_exceed_the_table(rows_by_count):
     counts = np.array(rows_by_count)
@@ -73,6 +74,7 @@ def test_known_probabilities_make_what_a_row_shows_count():
     assert 0.01 < drawn[:500].mean() < drawn[500:1000].mean() < 0.04
 
 
+@pytest.mark.slow
 def test_all_steps_count():
     one, many = (fit_law(Known(np.full(300, 0.1), 4, steps)).layers[0] for steps in (1, 50))
     expected = 1 - 0.9**16
@@ -97,6 +99,7 @@ def test_one_rank_tells_nothing():
         fit_law(Known(np.full(10, 0.5), 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "within"), [("lstm-lm", {32: 0.02, 16: 0.05}), ("ncf", {32: 0.02, 16: 0.05}), ("lstm-lm-steps", {2: 0.03})]
 )

@@ -109,6 +109,7 @@ def test_a_row_that_no_rank_holds_takes_the_values_of_a_rare_one(more):
     assert unseen > 0
 
 
+@pytest.mark.slow
 def test_the_union_of_drawn_ranks_grows_as_the_law_says(more):
     unions = trace_statistics(more)
     for index, (name, spread) in enumerate(unions.layers.items()):
@@ -118,6 +119,7 @@ def test_the_union_of_drawn_ranks_grows_as_the_law_says(more):
             assert unions.layers[name].density == pytest.approx(law.union_density(1), rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_rank_does_not_depend_on_how_many_there_are_or_on_the_order(more):
     few, other = load_trace("ncf", workers=66, seed=3), load_trace("ncf", workers=66, seed=4)
     a, b, c = more.gradient(0, 65), few.gradient(0, 65), other.gradient(0, 65)

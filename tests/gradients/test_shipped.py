@@ -88,6 +88,7 @@ def test_manifest_statistics_are_those_of_the_files(name):
     _check_tail(whole, [np.concatenate([layer[2] for layer in g.values()]) for g in loaded.values()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_trace_is_what_was_promised(name):
     trace = open_trace(name)

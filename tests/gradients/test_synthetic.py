@@ -44,6 +44,7 @@ def test_union_grows_as_independent_rows_do():
     assert set(full.statistics().layers["sparse0"].union_density) == {0.05}
 
 
+@pytest.mark.slow
 def test_own_rows_are_spread_evenly_over_those_that_are_not_common():
     trace = SyntheticTrace(SyntheticOptions(density=0.2, overlap=0.5, rows=100, width=1), 2000, 1)
     counts = np.zeros(100)

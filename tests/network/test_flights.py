@@ -133,6 +133,7 @@ def by_linear_programs(paths, weights, capacity):
     return fixed
 
 
+@pytest.mark.slow
 @given(networks())
 def test_equals_linear_programs(network):
     np.testing.assert_allclose(solve(*network), by_linear_programs(*network), rtol=1e-5)

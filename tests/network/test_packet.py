@@ -230,6 +230,7 @@ def contended(tmp_path, name, seed):
     return cluster, patterns(cluster, 12, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTENDED)
 def test_nearly_all_flows_are_within_two_per_cent_of_the_fluid(tmp_path, name):
     # A sprayed message has a window on each of the links side by side, and they are larger: it takes more packets.
@@ -243,6 +244,7 @@ def test_nearly_all_flows_are_within_two_per_cent_of_the_fluid(tmp_path, name):
     assert max(found) < 0.025
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTENDED)
 def test_law_2_the_gap_shrinks_as_packets_halve(tmp_path, name):
     worst = {128: [], 256: [], 512: []}

@@ -45,6 +45,7 @@ def test_each_delivery_is_that_of_the_network_to_the_picosecond(topology, routin
     np.testing.assert_allclose(found, naive, rtol=1e-9, atol=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moments", [2, 10**8])
 @pytest.mark.parametrize("routing", ["ecmp", "spray"])
 def test_compiled_and_plain_give_the_same_picoseconds(monkeypatch, routing, moments):

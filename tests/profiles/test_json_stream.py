@@ -41,6 +41,7 @@ def test_a_window_yields_what_stands_in_the_file(tmp_path_factory, events, heade
     assert found == {**header, "last": 12}
 
 
+@pytest.mark.slow
 def test_a_large_file_never_is_in_memory(tmp_path):
     path = tmp_path / "large.json"
     event = json.dumps({"ph": "X", "name": "n" * 900, "args": {"Input Dims": [[1, 2, 3]]}})

@@ -36,6 +36,7 @@ def ratio(model, workers, discipline):
     return IterationPredictor(load_links()).predict(row).iteration_s / (row.iteration_ms / 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["ResNet-50", "BERT-Base"])
 @pytest.mark.parametrize("workers", WORKERS)
 def test_disciplines_stand_in_the_order_in_which_they_were_measured(model, workers):

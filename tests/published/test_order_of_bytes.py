@@ -66,6 +66,7 @@ def test_the_longest_path_of_gtopk(gradients):
     assert path * GROWN / 1e6 == pytest.approx(GTOPK_PATH, rel=WITHIN)
 
 
+@pytest.mark.slow
 def test_the_order_is_the_published_one(gradients):
     order = ["random-block", "spardl", "ok-topk", "sbc", "deepreduce", "topk", "topka2a", "dense"]
     found = [megabytes(text, gradients) for text in order]

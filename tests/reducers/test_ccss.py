@@ -8,7 +8,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
-from s2sim.testing.reducers import check_reducer, example_gradients
+from s2sim.testing.reducers import example_gradients
 
 
 def top(vector, k):
@@ -59,7 +59,3 @@ def test_a_later_step_knows_the_unions_size():
 def test_sizes_are_checked_as_those_of_s2():
     with pytest.raises(OptionError, match="ccss: rows=17 is not between 1 and 16"):
         make_reducer("ccss:rows=17")
-
-
-def test_it_conforms_with_other_options():
-    check_reducer(lambda: make_reducer("ccss:density=0.2,rows=1,cells=1,ef=true"), exhaustive=False)

@@ -64,6 +64,7 @@ def test_the_average_of_all_models_is_that_of_plain_sgd():
     assert np.abs(total).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_models_come_together_when_gradients_end():
     steps = steps_of(1, 8) + [[np.zeros(40, np.float32)] * 8] * 300
     models = np.zeros((8, 40))

@@ -6,7 +6,6 @@ from s2sim.reducers.registry import make_reducer, reducer_names
 from s2sim.testing.reducers import check_reducer
 
 VARIANTS = [
-    *reducer_names(),
     "dense:dtype=bf16",
     "dense:dtype=fp16,ef=true",
     "fp16:ef=true",
@@ -64,15 +63,56 @@ VARIANTS = [
     "s2:bitmap=float32,margin=1.5",
     "s2:preset=authors-gnmt",
     "s2:preset=authors-lstm,ef=true,layers=all",
+    "s2-exact:dtype=int64",
+    "s2-exact:dtype=float32",
+    "s2-exact:ef=true",
+    "s2-exact:dtype=float32,ef=true",
+    "s2-exact:layers=all,dtype=int64,bitmap=byte",
+    "s2-exact:cells=1.5,margin=0.5,bitmap=float32",
+    "dense:h=3",
+    "union:h=2",
+    "topk:density=0.1,ef=true,h=2",
+    "s2-exact:h=2",
+    "s2:h=3",
+]
+# Tried on few ranks.
+FEW = [
+    "sketched-sgd:density=0.2,candidates=1,ef=true",
+    "fetchsgd:momentum=0.9,clear=zero,columns=40",
+    "topk:density=0.1,ef=ef21",
+    "topk:density=0.1,ef=filtered",
+    "topk:density=0.1,momentum=0.9",
+    "topk:density=0.1,gmc=0.9",
+    "topk:density=0.1,momentum=0.5,clip=1",
+    "embrace:shards=rows",
+    "ccss:density=0.2,rows=1,cells=1,ef=true",
+    "deepreduce:density=0.2,policy=p1,ef=true",
+    "deepreduce:density=0.2,policy=p2,fpr=0.1,ef=true",
+    "deepreduce:density=0.2,values=qsgd,ef=true",
+    "deepreduce:density=0.2,values=poly,pieces=3,ef=true",
+    "per-layer:embed*=s2-exact,*=fp16",
+    "per-layer:embed*=union:prefetch=true,*=topk:density=0.2;ef=true",
+    "per-layer:*=topk:density=0.2,embed*=union,ef=true",
+    "per-layer:embed*=owner-reduce,*=topk,hierarchical=true,node=2",
+    "dgc:density=0.1",
+    "dgc-select:density=0.1,coding=distance16,threshold=sampled",
+    "spardl:density=0.2,ef=true",
+    "ok-topk:density=0.2,recompute=2,ef=true",
+    "gtopk:density=0.2,ef=true",
+    "scalecom:density=0.2,ef=true",
+    "node-union:node=2",
+    "node-union:node=3,prefetch=true,layers=sparse",
+    "pactrain:pruned=0.5",
+    "pactrain:ternary=true",
 ]
 
 
-@pytest.mark.parametrize("text", VARIANTS)
+@pytest.mark.parametrize("text", [*reducer_names(), *(pytest.param(text, marks=pytest.mark.slow) for text in FEW)])
 def test_every_registered_reducer_conforms(text):
     check_reducer(lambda: make_reducer(text), exhaustive=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", VARIANTS)
+@pytest.mark.parametrize("text", [*reducer_names(), *VARIANTS])
 def test_every_registered_reducer_conforms_on_many_ranks(text):
     check_reducer(lambda: make_reducer(text))

@@ -13,7 +13,6 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.testing.reducers import check_reducer
 
 
 def top(vector, k):
@@ -96,8 +95,3 @@ def test_values_take_fewer_bytes_and_lose_little(values, loses, least, most):
 def test_idle_options_and_those_out_of_range_are_refused(text, complaint):
     with pytest.raises(OptionError, match=complaint):
         make_reducer(text)
-
-
-@pytest.mark.parametrize("options", ["policy=p1", "policy=p2,fpr=0.1", "values=qsgd", "values=poly,pieces=3"])
-def test_it_conforms_with_other_options(options):
-    check_reducer(lambda: make_reducer(f"deepreduce:density=0.2,{options},ef=true"), exhaustive=False)

@@ -53,6 +53,7 @@ def test_the_seed_tells_what_the_indices_tell():
     assert np.array_equal(by_index, by_seed)
 
 
+@pytest.mark.slow
 def test_a_block_is_a_run_that_goes_round_the_end():
     starts = set()
     for seed in range(400):
@@ -73,6 +74,7 @@ def test_own_blocks_do_not_overlap():
         assert chosen.tolist() == list(range(chosen[0], chosen[0] + 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random-k", "random-block"])
 def test_what_is_lost_on_average_is_a_share_of_the_squared_norm(name):
     """E ||x - C(x)||^2 = (1 - k/n) ||x||^2 (Stich et al. 2018, definition 2.1)."""
@@ -84,6 +86,7 @@ def test_what_is_lost_on_average_is_a_share_of_the_squared_norm(name):
     assert abs(np.mean(lost) - (1 - k / 20) * float(np.square(x).sum())) < 4 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["shared", "own"])
 def test_scaled_draws_are_unbiased_with_the_second_moment_of_theory(seed):
     """E C(x) = x and E ||C(x)||^2 = n/k ||x||^2."""

@@ -13,7 +13,6 @@ from s2sim.reducers.row_sparse.owners import Owners
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.scripts.rounds import count_rounds
 from s2sim.reducers.scripts.traffic import chunk_bounds, ring_bytes
-from s2sim.testing.reducers import check_reducer
 
 ROWS, WIDTH, RANKS, HELD = 500, 10, 4, 60
 
@@ -26,11 +25,6 @@ def tables():
 
 def gradients_of(layers):
     return [Gradient(("table", "bias"), (table, np.full(6, rank, np.float32))) for rank, table in enumerate(layers)]
-
-
-@pytest.mark.parametrize("text", ["embrace", "embrace:shards=rows"])
-def test_embrace_conforms(text):
-    check_reducer(lambda: make_reducer(text), exhaustive=False)
 
 
 @pytest.mark.parametrize("shards", ["columns", "rows"])

@@ -52,6 +52,7 @@ def test_what_goes_in_is_sent_or_held_back(text):
         assert gap <= 1e-5 * np.abs(given).max()
 
 
+@pytest.mark.slow
 def test_residuals_of_a_contraction_stay_bounded():
     """||e'||² <= (1 - k/n) ||g + e||² in every step, so that ||e|| never exceeds q/(1-q) times the largest gradient.
 

@@ -11,7 +11,6 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
-from s2sim.testing.reducers import check_reducer
 
 WIDE = 1 << 14
 """Columns for a hundred elements: that three of five estimates are wrong does not happen."""
@@ -113,8 +112,3 @@ def test_only_the_server_carries_sketches():
 def test_options_out_of_range_are_refused(text, complaint):
     with pytest.raises(OptionError, match=complaint):
         make_reducer(text)
-
-
-def test_they_conform_with_other_options():
-    check_reducer(lambda: make_reducer("sketched-sgd:density=0.2,candidates=1,ef=true"), exhaustive=False)
-    check_reducer(lambda: make_reducer("fetchsgd:momentum=0.9,clear=zero,columns=40"), exhaustive=False)

@@ -29,12 +29,14 @@ def hierarchical(text, node=None):
     return make_reducer(f"{text}{',' if ':' in text else ':'}hierarchical=true{given}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", [2, 4])
 @pytest.mark.parametrize("text", [*EXACT, "topk:density=0.2", "topk:density=0.2,ef=true", "fp16", "s2:rows=3,cells=2"])
 def test_hierarchical_reducers_conform(text, node):
     check_reducer(lambda: hierarchical(text, node), exhaustive=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -214,6 +216,7 @@ def test_the_state_of_shards_is_saved_and_restored():
         np.testing.assert_array_equal(to_dense(one), to_dense(other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["linear", "random"])
 def test_topologies_say_which_ranks_share_a_node(placement):
     with warnings.catch_warnings():

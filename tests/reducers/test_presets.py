@@ -44,6 +44,7 @@ def test_it_has_a_row_beside_what_it_stands_for():
         s2sim.run("ring", workers=2, trace=SMALL, reducers=["mem-sgd", "mem-sgd:ef=true"])
 
 
+@pytest.mark.slow
 def test_a_system_that_is_an_algorithm_runs_by_it():
     """What it sends and how long it takes is what dense does where all run by that algorithm."""
     for name, algorithm in (("firecaffe", "binary-tree"), ("parameter-server", "parameter-server")):

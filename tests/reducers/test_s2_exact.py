@@ -16,7 +16,7 @@ from s2sim.reducers.measure import mean_float64, worst_error
 from s2sim.reducers.once import reduce_once, reduce_steps
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.scripts.script import HostSync, Post, Wait, Work
-from s2sim.testing.reducers import check_reducer, example_gradients
+from s2sim.testing.reducers import example_gradients
 
 AGAIN = "rows sent again"
 MAGNITUDES = "largest magnitudes"
@@ -61,21 +61,6 @@ def run_steps(text, steps):
 
 def labels(recording):
     return [call.label for call in recording.calls]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "s2-exact:dtype=int64",
-        "s2-exact:dtype=float32",
-        "s2-exact:ef=true",
-        "s2-exact:dtype=float32,ef=true",
-        "s2-exact:layers=all,dtype=int64,bitmap=byte",
-        "s2-exact:cells=1.5,margin=0.5,bitmap=float32",
-    ],
-)
-def test_it_conforms(text):
-    check_reducer(lambda: make_reducer(text))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 7, 64])

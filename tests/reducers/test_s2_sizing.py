@@ -104,6 +104,7 @@ def test_one_row_follows_the_law():
     assert count_sketch_bound(1, [300], [1]).element == pytest.approx((0.1,))
 
 
+@pytest.mark.slow
 def test_heavy_tails_take_fewer_cells_by_more_rows():
     values = np.concatenate([np.abs(array[array != 0]) for array in drawn("heavy")])
     one, more = size_for_error([values], 0.2, rows=(1,)), size_for_error([values], 0.2)

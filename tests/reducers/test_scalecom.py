@@ -10,7 +10,6 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
-from s2sim.testing.reducers import check_reducer
 
 
 @given(st.integers(1, 5), st.integers(1, 60), st.floats(0.01, 1), st.integers(0, 9), st.integers(0, 2**32))
@@ -46,7 +45,3 @@ def test_a_leader_that_holds_little_fills_up():
     once = reduce_once("scalecom:density=0.75", vectors)
     assert once.values[0].tolist() == [0.5, 0, 4, 0]
     assert once.recording.calls[0].elements == (3, 3)
-
-
-def test_it_conforms_with_feedback():
-    check_reducer(lambda: make_reducer("scalecom:density=0.2,ef=true"), exhaustive=False)

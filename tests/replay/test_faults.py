@@ -113,6 +113,7 @@ def test_two_kinds_of_jitter_add(make_cluster):
     assert both.std() == pytest.approx(np.hypot(2e6, 6e6), rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("node", "extra", "ranks"), [("gpus = 1", "", 6), ("gpus = 4", '[nvlink]\nrate = "1TB/s"', 22)]
 )

@@ -86,6 +86,7 @@ def test_every_shipped_topology_is_readable(name, workers):
     check_readable(make_plan(graph(name, workers)))
 
 
+@pytest.mark.slow
 @given(
     name=st.sampled_from(FABRICS),
     gpus=st.integers(1, 16),

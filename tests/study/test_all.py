@@ -132,6 +132,7 @@ def test_all_takes_no_options_and_stands_once():
         s2sim.run_collective("all_reduce", "fat-tree", workers=2, size_bytes=8, algorithm="all")
 
 
+@pytest.mark.slow
 def test_every_registered_reducer_runs_or_is_refused(capsys):
     assert (
         main(f"run --topology fat-tree --workers 3 --reducer all --no-break-even --json - --trace {SMALL}".split()) == 0

@@ -122,14 +122,20 @@ def twice(layer):
     return RowSparse(rows, held, (2 * ROWS, 2 * WIDTH))
 
 
-@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
-@pytest.mark.parametrize("text", by_bucket(reducer_names()))
-def test_scaled_buckets_of_tables_have_the_sizes_of_those_that_are_as_large(text):
+@pytest.fixture(scope="module")
+def tables():
+    """Return gradients with a table, and as large ones."""
     tables = [table(rank) for rank in range(RANKS)]
     small = [Gradient(("t", "x"), (own, values((rank,), (3000,)))) for rank, own in enumerate(tables)]
-    large = [
+    return small, [
         Gradient(("table", "bias"), (twice(own), values((rank,), (3000,))[:1000])) for rank, own in enumerate(tables)
     ]
+
+
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+@pytest.mark.parametrize("text", by_bucket(reducer_names()))
+def test_scaled_buckets_of_tables_have_the_sizes_of_those_that_are_as_large(text, tables):
+    small, large = tables
     layers = [ModelLayer("table", (2 * ROWS, 2 * WIDTH), sparse=True), ModelLayer("bias", (1000,), sparse=False)]
     compare(text, layers, (Bucket((0,)), Bucket((1,))), small, large, NOISE)
 

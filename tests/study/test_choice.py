@@ -166,6 +166,7 @@ def test_each_way_of_being_undecided_has_its_reason():
     assert far.lines[2] == "Only a measurement decides."
 
 
+@pytest.mark.slow
 def test_what_gpus_compute_is_not_in_doubt():
     options = {"topology": "torus", "workers": 8, "trace": "ncf", "model": "gnmt-8", "reducers": ["union"]}
     communication = candidates_of(result_of(**options).rows, None)[1].doubt
@@ -218,6 +219,7 @@ def test_rows_are_judged_by_what_the_verdict_is_about(rows):
         assert row.judgement.speedup == pytest.approx(row.speedup_vs_dense)
 
 
+@pytest.mark.slow
 def test_with_steps_the_median_one_with_feedback_decides():
     """Top-k that keeps residuals is slower than dense here, though its first step without them is faster."""
     asked = {"workers": 4, "trace": "lstm-lm-steps", "reducers": ["topk:density=0.01"], "gpu": "h100"}
@@ -258,6 +260,7 @@ def test_rates_are_told_however_many_crossings_there_are(crossings, first, expec
     assert pays_text("y", Scan("nic.rate", found, {"x": (first, last)})) is None
 
 
+@pytest.mark.slow
 def test_an_estimate_that_decides_is_named():
     """Under the ideal library, faster launches let owners win over the union of rows known before."""
     result = s2sim.run("fat-tree", workers=16, library="ideal", overrides=LATENCIES, thorough=False)

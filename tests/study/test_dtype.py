@@ -31,6 +31,7 @@ def held(tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 def test_everything_that_is_not_compressed_halves():
     whole, half = run().rows, run(dtype="bf16").rows
     for text, before, after in zip(REDUCERS, whole, half, strict=True):
@@ -43,6 +44,7 @@ def test_everything_that_is_not_compressed_halves():
     assert 1e-4 < half[0].error.relative_l2 < 4e-3
 
 
+@pytest.mark.slow
 def test_a_trace_says_how_training_held_it_and_an_option_wins(held):
     by_default, asked, full = run(held), run(held, dtype="bf16"), run(held, dtype="fp32")
     assert by_default.rows == asked.rows != full.rows
@@ -53,6 +55,7 @@ def test_a_trace_says_how_training_held_it_and_an_option_wins(held):
     assert by_default.gradients.bytes * 2 == full.gradients.bytes
 
 
+@pytest.mark.slow
 def test_the_first_screen_says_so(capsys):
     command = f"run --topology fat-tree --workers 8 --trace {SMALL} --reducer union"
     assert main([*command.split(), "--dtype", "bf16"]) == 0

@@ -46,6 +46,7 @@ def at(result, **where):
     return next(cell for cell in result.cells if all(getattr(cell, key) == value for key, value in where.items()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["ideal", "nccl"])
 def test_a_cell_is_what_one_run_gives(library):
     spec = small(library=library, overrides=("nic.count=2",), seed=3)

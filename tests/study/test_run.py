@@ -161,6 +161,7 @@ def test_what_is_replayed_counts_whatever_other_rates_would_allow():
     assert _signs([1.0, 10.0], [160, 120], lambda place: own[place]) == [1, -1]
 
 
+@pytest.mark.slow
 def test_same_spec_same_answer(result):
     again = s2sim.run(spec=result.spec)
     assert again.to_json()["results"] == result.to_json()["results"]
@@ -345,6 +346,7 @@ def test_rows_hold_what_is_known_of_their_errors():
     assert rows[1].to_json()["error_bound"]["element"] == sketch.element
 
 
+@pytest.mark.slow
 def test_notes_say_what_is_carried_over_from_where_and_by_what_layers_are_sent():
     def notes(trace, **options):
         reducers = ("union", "owner-reduce", "s2:cells=2", "s2-exact:warm=true")

@@ -40,6 +40,7 @@ def test_groups_share_what_one_has_alone(reducer):
     assert any("all 8 data-parallel groups exchange at once" in each for each in found.caveats)
 
 
+@pytest.mark.slow
 def test_iterations_of_a_rank_of_the_first_stage():
     found = compared(workers=64, groups="tp=4,pp=2,dp=rest", accumulate=4, **ITERATIONS)
     dense = row(found).iteration
@@ -52,6 +53,7 @@ def test_iterations_of_a_rank_of_the_first_stage():
     assert any("waits" in each for each in found.caveats)
 
 
+@pytest.mark.slow
 def test_more_mini_batches_wait_for_a_smaller_share():
     shares = []
     for accumulate in (1, 4, 16):
@@ -67,6 +69,7 @@ def test_several_numbers_of_workers_differ_in_replicas():
     assert found.verdict.workers == 32
 
 
+@pytest.mark.slow
 def test_groups_decide_the_hash():
     hashes = {
         s2sim.run("dgx-h100", workers=32, groups=groups, **SMALL).provenance["spec_sha256"]
@@ -94,6 +97,7 @@ def test_groups_that_cannot_be(options, part):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_other_mini_batches_are_shared_out_too():
     """A reducer gains with the mini-batch that ran as with the same one among those that are tried."""
     asked = {**SMALL, "workers": 64, "profile": "gpt2", "groups": "tp=4,pp=2,dp=rest", "accumulate": 8, "batch": 4}

@@ -54,6 +54,7 @@ def test_s3_one_flow_leaves_each_leaf(workers, routing):
     assert time_s("s3-fat-tree", workers, overrides=overrides) == pytest.approx(ring_s(workers, 1e-6), rel=WITHIN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", COUNTS)
 @pytest.mark.parametrize("routing", ["d-mod-k", "spray"])
 @pytest.mark.parametrize("ratio", [1, 2, 4])

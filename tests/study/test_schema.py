@@ -203,6 +203,7 @@ def trained():
     return Trained(spec, "a line", "digits", target, "as asked for", (row,), (curve,), (), "1 ms", (), {})
 
 
+@pytest.mark.slow
 def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
     log = choose_tables(read_nccl_tests(Path("measured.log")), "measured.log")
     results = (

@@ -148,6 +148,7 @@ def check_runs(name):
     assert result.rows[-1].communication_s > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dgx-1-v100", "nvl72", "mi250x-8", "summit", "rtx-4090-8", "aws-p5"])
 def test_machines_of_every_build_run(name):
     check_runs(name)

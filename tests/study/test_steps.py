@@ -148,6 +148,7 @@ def test_ctrl_c_keeps_the_rows_that_are_finished(monkeypatch):
     assert INTERRUPTED_NOTE in result.notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["topk:density=1,momentum=0.9,masking=false", "topk:density=1,gmc=0.9"])
 def test_momentum_within_is_compared_with_momentum(text):
     """Where nothing is lost, what has been delivered is what plain training with momentum would have taken."""

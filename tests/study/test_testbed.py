@@ -39,6 +39,7 @@ def test_workers_of_a_node_share_its_uplink():
     assert quick == pytest.approx(slow / 2, rel=0.05)
 
 
+@pytest.mark.slow
 def test_constants_come_back_from_times_that_they_were_made_of():
     """Of what is told well within a few per cent; and other settings are predicted as if all were known."""
     seen = setting(4, 200)
@@ -55,6 +56,7 @@ def test_constants_come_back_from_times_that_they_were_made_of():
         fit_setting(setting(8, 200), simulated(seen))
 
 
+@pytest.mark.slow
 def test_a_file_of_constants_is_a_library(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = setting(4, 200)

@@ -50,6 +50,7 @@ def test_an_iteration_takes_no_less_than_its_compute_nor_than_what_is_left_to_ex
         assert row.iteration_s <= alone_s + row.total_s + row.iteration.backward
 
 
+@pytest.mark.slow
 def test_with_a_fast_network_dense_hides_and_nothing_beats_it_clearly():
     result = run("dgx-h100", 8)
     dense = next(row for row in result.rows if row.baseline)
@@ -57,6 +58,7 @@ def test_with_a_fast_network_dense_hides_and_nothing_beats_it_clearly():
     assert result.verdict.decision != "use"
 
 
+@pytest.mark.slow
 def test_what_is_exchanged_after_backward_takes_compute_and_the_phase():
     for row in run(discipline="after-backward").rows:
         iteration = row.iteration
@@ -70,6 +72,7 @@ def test_gradients_at_hand_are_those_of_a_profile_of_the_same_parameters():
     assert scaled.target.parameters == scaled.training.profile.parameters
 
 
+@pytest.mark.slow
 def test_compute_that_varies_is_waited_for_and_drawn_by_the_seed():
     small = {"workers": 4, "profile": "vgg-16", "iterations": 6}
     first, again, other = (run(compute_cv=0.1, seed=seed, reducers=("fp16",), **small).rows for seed in (1, 1, 2))
@@ -82,6 +85,7 @@ def test_compute_that_varies_is_waited_for_and_drawn_by_the_seed():
         assert row.iteration.iterations == 6
 
 
+@pytest.mark.slow
 def test_two_streams_and_a_host_loop_change_what_a_codec_costs():
     plain, streams, loop = (
         next(row for row in run(reducers=("fp16",), **more).rows if row.reducer == "fp16")
@@ -126,6 +130,7 @@ def test_a_model_names_its_profile_where_a_discipline_is_asked_for():
         resolve_run(RunSpec("leaf-spine", (2,), model="deeplight-2", discipline="ddp"))
 
 
+@pytest.mark.slow
 def test_odd_numbers_of_workers():
     for workers in (1, 3, 7):
         for row in run("fat-tree", workers, reducers=("fp16",), profile="vgg-16").rows:
@@ -133,6 +138,7 @@ def test_odd_numbers_of_workers():
             assert row.iteration_s > 0
 
 
+@pytest.mark.slow
 def test_an_iteration_is_never_under_its_bound():
     for discipline in ("ddp", "after-backward", "two-priorities"):
         spec = RunSpec("leaf-spine", (8,), reducers=REDUCERS, profile="resnet-50", discipline=discipline)
@@ -161,6 +167,7 @@ def test_every_row_shows_its_bound_and_how_long_ranks_wait():
                 assert waits or "compute_cv" not in options or rate == "10Gbps"
 
 
+@pytest.mark.slow
 def test_measured_compute_times_take_the_place_of_stated_ones(tmp_path):
     path = tmp_path / "times.csv"
     path.write_text("100,100\n100,300\n\n")
@@ -182,6 +189,7 @@ def test_measured_compute_times_take_the_place_of_stated_ones(tmp_path):
         run(compute_times=str(tmp_path / "missing.csv"))
 
 
+@pytest.mark.slow
 def test_what_a_fault_did_is_told_of_iterations_and_not_of_the_phase():
     late = run(reducers=("fp16",), faults=("slow-rank:rank=1,factor=2",))
     (note,) = (note for note in late.notes if note.startswith("slow-rank"))
@@ -189,6 +197,7 @@ def test_what_a_fault_did_is_told_of_iterations_and_not_of_the_phase():
     assert "dense: its work took 2 times as long" in note
 
 
+@pytest.mark.slow
 def test_one_worker_has_nobody_to_exchange_with():
     for row in run("dgx-a100", 1, reducers=("fp16",), profile="vgg-16").rows:
         assert row.iteration.exposed_communication == row.iteration.hidden_communication == 0

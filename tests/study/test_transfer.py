@@ -57,6 +57,7 @@ def test_what_depends_on_shapes_alone_is_predicted():
         assert item.error_time == pytest.approx(0, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_the_values_that_were_recorded():
     """The one per cent of largest elements that is kept has another share of the norm in another model."""
     found = measured("topk:density=0.01", trace="cnn", model="resnet-50")["topk:density=0.01"]

@@ -109,6 +109,7 @@ def test_slow_networks_without_a_transport_are_those_of_the_kernel(tmp_path):
     assert machine_of(only_row(tmp_path, transport="RDMA", nic_rate_gbps="100")).transport == "ib-verbs"
 
 
+@pytest.mark.slow
 def test_each_tensor_by_itself_hides_behind_backward(tmp_path):
     folder = write_iterations(
         tmp_path / "folder",
@@ -179,6 +180,7 @@ def test_rows_that_contradict_themselves_are_shown_and_not_scored(tmp_path):
     assert odd.reason == "its parts sum to 183 ms, the whole is 200 ms"
 
 
+@pytest.mark.slow
 def test_a_reducer_is_called_faster_or_slower_than_its_dense_row(tmp_path):
     slow = {"nic_rate_gbps": "1", "iteration_ms": "900"}
     few = {"reducer": "topk", "reducer_params": "ratio=0.1%", "dense_pair": "dense"}
@@ -296,6 +298,7 @@ def test_of_a_model_that_is_not_known_the_size_counts(tmp_path):
     assert other.communication_s == pytest.approx(known.communication_s, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_what_the_next_forward_needs_first_goes_first(tmp_path):
     slow = {"nic_rate_gbps": "5", "model": "VGG-16", "n_params": ""}
     folder = write_iterations(
@@ -331,6 +334,7 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path, capsys, text, message)
     assert written.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_codec_and_collectives_of_one_stream_do_not_hide_each_other(tmp_path):
     folder = write_iterations(
         tmp_path / "folder",
@@ -351,6 +355,7 @@ def test_the_public_ones_have_a_name_where_no_folder_has_it(tmp_path, monkeypatc
     assert folder_of_iterations("measured_iterations").resolve() == tmp_path / "measured_iterations"
 
 
+@pytest.mark.slow
 def test_mutated_files_never_end_in_a_traceback(tmp_path):
     text = (data_directory("measured_iterations") / "iterations.csv").read_text("utf-8").splitlines()
     draw = random.Random(7)

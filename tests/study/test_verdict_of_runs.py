@@ -125,6 +125,7 @@ def test_the_verdict_is_what_rows_alone_allow(name):
             assert told in verdict.lines[0]
 
 
+@pytest.mark.slow
 def test_the_runs_have_every_decision():
     decisions = {
         verdict.decision

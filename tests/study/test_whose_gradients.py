@@ -57,6 +57,7 @@ def test_drawn_ranks_are_told():
     assert "12 ranks more drawn by a law" in whose(20, trace="cnn").sentence()
 
 
+@pytest.mark.slow
 def test_the_result_says_so_on_screen_and_in_json():
     result = s2sim.run("fat-tree", workers=2, trace="cnn", reducers=["fp16"], model="resnet-50", break_even=False)
     assert result.gradients.sentence().startswith("Toy gradients: cnn (convolutional network on 8 x 8 digits")

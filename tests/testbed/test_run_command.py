@@ -53,7 +53,7 @@ def test_a_series_is_every_pair_of_counts_and_rates():
 
 @pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("tc") is None or find_spec("torch") is None,
-    reason="needs root, iproute2 and PyTorch",
+    reason="needs root, iproute2 and the extra torch",
 )
 def test_a_network_is_made_measured_and_removed(tmp_path, capsys):
     folder = tmp_path / "out"

@@ -18,7 +18,7 @@ from s2sim.testbed.measuring.session import measure, missing, setting_here
 from s2sim.testbed.measuring.task import COLLECTIVES, Effort, Plan, collective_task
 from s2sim.testbed.network.layout import Layout
 
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="workers talk by PyTorch")
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs the extra torch")
 HERE = Setting("lo", 2, 2, inf, inf, 2, "a CPU", "Linux", "2.6", "today", "s2sim")
 LOOPBACK = (Place(), Place())
 

@@ -128,6 +128,7 @@ def test_slow_links_and_dead_ones_compose(make):
     assert failures(healthy)[1] == ()
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(SHAPES)), st.sampled_from(["", "ecmp", "spray"]), st.data())
 def test_ways_around_failures_are_whole_and_shortest(name, routing, data):
     kind = "fat-tree" if name == "three levels" else name

@@ -170,6 +170,7 @@ def as_graph(cluster, inside):
     return graph, vertices[("source",)], vertices[("sink",)]
 
 
+@pytest.mark.slow
 def test_no_cut_is_below_the_maximum_flow(make, text):
     for cluster in sizes(make, text, placement="random", seed=3):
         for family in cluster.cuts().families:

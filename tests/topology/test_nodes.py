@@ -83,6 +83,7 @@ def test_every_node_conforms(make, name):
     check_topology(make.shape(text_of(make, name)).file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_cut_is_below_what_ways_carry(make, name):
     for workers in (3, 7, 13):

@@ -85,6 +85,7 @@ def test_routes_equal_the_walk(make, number, placement):
         assert np.all(weights == 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, _, _ in list_topologies()])
 def test_every_shipped_topology_conforms(name):
     check_topology(name)

@@ -46,6 +46,7 @@ def every_pair(workers):
     return np.nonzero(~np.eye(workers, dtype=bool))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_unequal_nodes_conform(make, fabric):
     for routing in KINDS[fabric].routings or [""]:

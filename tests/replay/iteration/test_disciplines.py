@@ -70,6 +70,7 @@ def test_the_first_limit_of_ddp_is_at_most_the_others():
         make_discipline("ddp:bucket=512KiB,first=2MiB")
 
 
+@pytest.mark.extra
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_size=30),
     st.integers(1, 25),

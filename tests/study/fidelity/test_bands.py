@@ -162,6 +162,7 @@ def test_a_collective_on_measured_hardware_has_a_band(capsys):
     assert " to " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_answer_says_how_much_of_the_band_it_survives():
     asked = {"workers": 16, "reducers": ["union", "fp16"]}
     found = s2sim.run("polaris", library="nccl:timing=measured", **asked)

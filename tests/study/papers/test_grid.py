@@ -59,6 +59,7 @@ def test_tables_and_maps_keep_the_order():
     assert middle.values[2] == (None, 10.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [8, 32])
 def test_gains_are_those_of_runs(batch):
     recorder = Recorder(REDUCERS, 4)

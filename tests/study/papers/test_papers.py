@@ -64,6 +64,7 @@ def made_up_papers(monkeypatch):
     PAPERS.__dict__.pop("_targets", None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made_up_papers")
 def test_a_paper_of_another_package_is_rebuilt(capsys, tmp_path):
     jsonschema = pytest.importorskip("jsonschema")
