@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, QuietOption, RootSeedOption, examples, help_without_command
+from s2sim.cli.options import JsonOption, QuietOption, RootSeedOption, check_targets, examples, group
+from s2sim.cli.output import show_grids, show_paragraph, watching, write_result
 from s2sim.errors import OptionError
 
 _CHECK = (
@@ -18,16 +19,10 @@ _CHECK = (
 # Of a reducer whose values or bytes are not as they should be.
 _DISAGREES = 1
 
-app = typer.Typer(
+app = group(
     help="Run reducers between real processes. Needs the extra torch.",
-    rich_markup_mode=None,
     epilog=examples(*_CHECK),
 )
-
-
-@app.callback(invoke_without_command=True)
-def _group(context: typer.Context) -> None:
-    help_without_command(context)
 
 
 @app.command("check", epilog=examples(*_CHECK), short_help="Compare reducers between processes with those in memory.")
@@ -48,8 +43,6 @@ def check_command(
     Values must be the same bits where nothing is summed in another order, else within 1e-6; what the kernel counts must
     be what the simulator says is sent, and the library's headers, to the byte. Exit code 1 if a reducer disagrees.
     """
-    from s2sim.cli.options import check_targets
-    from s2sim.cli.output import STDOUT, show_grids, show_paragraph, watching, write_json
     from s2sim.report.tables.bridge_check import check_grid, check_lines
     from s2sim.study.bridge_check.run import CheckSpec, run_check
 
@@ -59,9 +52,7 @@ def check_command(
     spec = CheckSpec(tuple(reducer or ["all"]), workers, trace, steps, seed)
     with watching(quiet=quiet) as progress:
         checked = run_check(spec, progress)
-    if json is not None:
-        write_json(checked.to_json(), json)
-    if json != STDOUT:
+    if write_result(checked, json):
         show_grids([check_grid(checked)])
         lines = check_lines(checked)
         for line in lines[-1:] if quiet else lines:

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, PngOption, QuietOption, examples
+from s2sim.cli.options import JsonOption, PngOption, QuietOption, check_targets, examples
+from s2sim.cli.output import (
+    STDOUT,
+    show_entry,
+    show_grids,
+    show_lines,
+    show_paragraph,
+    watching,
+    write_figure,
+    write_json,
+    write_result,
+    write_text,
+)
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -56,8 +68,6 @@ def paper_command(
     Every figure is computed when asked for. Claims that need training in the loop need the extra torch; what cannot be
     known is said.
     """
-    from s2sim.cli.options import check_targets
-    from s2sim.cli.output import STDOUT, watching, write_json, write_text
     from s2sim.study.papers.registry import PAPERS
 
     check_targets(json=json, html=html, png=png)
@@ -77,13 +87,12 @@ def paper_command(
 
     with watching(quiet=quiet) as progress:
         result = run_papers(PAPERS.names() if names == [_ALL] else names, Effort(quick=not full), progress)
-    if json is not None:
-        write_json(result.to_json(), json)
+    readable = write_result(result, json)
     if html is not None:
         from s2sim.report.html.papers import papers_page
 
         write_text(papers_page(result), html)
-    if json != STDOUT:
+    if readable:
         _show(result, quiet=quiet)
     if png is not None:
         _write_pictures(result, png)
@@ -95,7 +104,6 @@ def _write_pictures(result: Papers, target: str) -> None:
     """Write all pictures, to the file that was named or, of several, to files of that name with a number."""
     from pathlib import Path
 
-    from s2sim.cli.output import write_figure
     from s2sim.report.figures.charts import figure_of
 
     pictures = [picture for paper in result.papers for picture in paper.pictures]
@@ -108,7 +116,6 @@ def _write_pictures(result: Papers, target: str) -> None:
 
 
 def _list(json: str | None, page: str | None) -> None:
-    from s2sim.cli.output import STDOUT, show_entry, show_lines, write_json
     from s2sim.study.papers.registry import PAPERS
 
     if page is not None:
@@ -126,7 +133,6 @@ def _list(json: str | None, page: str | None) -> None:
 
 
 def _show(result: Papers, *, quiet: bool) -> None:
-    from s2sim.cli.output import show_entry, show_grids, show_paragraph
     from s2sim.report.tables.papers import claims_grid, numbers_grid, paper_head, papers_lines, setup_lines, why_lines
 
     for paper in result.papers:

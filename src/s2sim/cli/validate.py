@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, QuietOption, examples
-
-if TYPE_CHECKING:
-    from s2sim.report.tables.screens import Screen
-    from s2sim.study.validate.iterations.result import IterationsResult
-    from s2sim.study.validate.result import ValidationResult
+from s2sim.cli.options import JsonOption, QuietOption, check_targets, examples
+from s2sim.cli.output import (
+    show_lines,
+    show_screen,
+    watching,
+    write_result,
+    write_text,
+)
+from s2sim.errors import OptionError
 
 EXAMPLES = examples(
     "s2sim validate", "s2sim validate --iterations", "s2sim validate my-curves --html my-curves.html --json -"
@@ -63,9 +66,6 @@ def validate_command(
     What NCCL adds is partly fitted to the public curves; what is predicted of sources that were left out of the fit
     tells how right predictions are elsewhere.
     """
-    from s2sim.cli.options import check_targets
-    from s2sim.cli.output import STDOUT, watching, write_json, write_text
-
     check_targets(json=json, html=html)
     if html is not None:
         from s2sim.report.figures.curves import check_page
@@ -79,18 +79,20 @@ def validate_command(
         _of_iterations(folder, json=json, html=html, quiet=quiet)
         return
     from s2sim.report.tables.screens import validate_screen
+    from s2sim.report.tables.validate import answer_lines
     from s2sim.study.validate.run import run_validation
 
     with watching(quiet=quiet) as progress:
         result = run_validation(folder, progress, fit=fit)
-    if json is not None:
-        write_json(result.to_json(), json)
+    readable = write_result(result, json)
     if html is not None:
         from s2sim.report.figures.curves import curves_page
 
         write_text(curves_page(result, validate_screen(result)), html)
-    if json != STDOUT:
-        _print(result, quiet=quiet)
+    if readable and quiet:
+        show_lines(answer_lines(result))
+    elif readable:
+        show_screen(validate_screen(result))
     if not result.complete:
         raise typer.Exit(INTERRUPTED)
 
@@ -102,57 +104,26 @@ def _holds_iterations(folder: str | None) -> bool:
 
 
 def _of_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
-    from s2sim.cli.output import STDOUT, show_lines, watching, write_json
-    from s2sim.errors import OptionError
     from s2sim.report.tables.iterations import iterations_lines
+    from s2sim.report.tables.screens import iterations_screen
     from s2sim.study.validate.iterations.run import validate_iterations
 
     if html is not None:
         raise OptionError(f"--html {html} draws curves, and these are iterations: leave it out, or take --json")
     with watching(quiet=quiet) as progress:
         result = validate_iterations(folder, progress)
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json != STDOUT:
-        if quiet:
-            show_lines(iterations_lines(result))
-        else:
-            _show_iterations(result)
+    readable = write_result(result, json)
+    if readable and quiet:
+        show_lines(iterations_lines(result))
+    elif readable:
+        show_screen(iterations_screen(result))
     if not result.complete:
         raise typer.Exit(INTERRUPTED)
 
 
-def _show_iterations(result: IterationsResult) -> None:
-    from s2sim.report.tables.screens import iterations_screen
-
-    _show(iterations_screen(result))
-
-
 def _write(*, quiet: bool) -> None:
-    from s2sim.cli.output import show_lines, watching
     from s2sim.study.validate.write import write_fits
 
     with watching(quiet=quiet) as progress:
         lines = write_fits(progress)
     show_lines(lines)
-
-
-def _print(result: ValidationResult, *, quiet: bool) -> None:
-    from s2sim.cli.output import show_lines
-    from s2sim.report.tables.screens import validate_screen
-    from s2sim.report.tables.validate import answer_lines
-
-    if quiet:
-        show_lines(answer_lines(result))
-        return
-    _show(validate_screen(result))
-
-
-def _show(screen: Screen) -> None:
-    from s2sim.cli.output import show_grids, show_paragraph
-
-    for line in screen.before:
-        show_paragraph(line)
-    show_grids(screen.grids)
-    for line in screen.after:
-        show_paragraph(line)

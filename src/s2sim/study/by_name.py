@@ -22,8 +22,8 @@ R = TypeVar("R")
 def takes_fields_of(spec: type[ClusterSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator for functions whose other keywords are fields of ``spec``.
 
-    What comes of it has these in its signature and documentation, and raises `OptionError` for a keyword that is neither, naming the nearest, and for arguments that are
-    missing or too many.
+    What comes of it shows these in its signature and documentation, raises `OptionError` for a keyword that is neither,
+    naming the nearest, and for arguments that are missing or too many.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
