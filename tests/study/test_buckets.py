@@ -18,8 +18,7 @@ from s2sim.replay.iteration.disciplines.discipline import Bucket
 from s2sim.study.extrapolate.buckets import record_buckets
 from s2sim.study.extrapolate.scaled_scripts import record_scaled
 from s2sim.study.measuring.record import record
-from s2sim.study.scenario.asked import AskedReducer
-from s2sim.study.scenario.every import asked_or_all
+from s2sim.study.scenario.asked import AskedReducer, asked_or_all
 
 RANKS = 4
 SHAPES = {"embed": (60, 8), "hidden": (24, 20), "bias": (24,), "head": (40, 24), "scale": (7,)}

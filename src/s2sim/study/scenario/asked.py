@@ -1,4 +1,4 @@
-"""The reducers that an experiment asks for, and the steps beside the first that some of them need."""
+"""The reducers that an experiment asks for by option strings or ``all``, and the steps that some of them need."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from s2sim.errors import OptionError, S2SimWarning
-from s2sim.reducers.registry import make_reducer, option_string
+from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.reducers.registry import make_reducer, option_string, reducer_names
 from s2sim.reducers.systems.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from s2sim.reducers.rank import Reducer
     from s2sim.reducers.run import OtherSteps
     from s2sim.topology.cluster import Cluster
+
+ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,41 @@ def reducers_asked(texts: Sequence[str]) -> tuple[AskedReducer, ...]:
             raise OptionError(f"the same reducer was asked for twice: {written[canonical]} and {item.option_string}")
         written[canonical] = item.option_string
     return asked
+
+
+def asked_or_all(texts: Sequence[str]) -> tuple[tuple[AskedReducer, ...], dict[str, str]]:
+    """Return the reducers of option strings, and where ``all`` is among them every other one.
+
+    Beside them stand, by name, the reasons of those that need options.
+    """
+    wants_all = sum(map(_is_all, texts))
+    if wants_all > 1:
+        raise OptionError(f"{ALL} was asked for twice")
+    asked = reducers_asked([text for text in texts if not _is_all(text)])
+    if not wants_all:
+        return asked, {}
+    there = {option_string(item.reducer) for item in asked} | {item.option_string for item in asked}
+    others, refused = [], {}
+    for name in reducer_names():
+        if name in there:
+            continue
+        try:
+            reducer = make_reducer(name)
+        except S2SimError as error:
+            refused[name] = str(error)
+            continue
+        if reducer.takes_reducers:
+            refused[name] = f"{name} is as its parts are: name it with a reducer for each pattern of layer names"
+        else:
+            others.append(AskedReducer(name, reducer, optional=True))
+    return (*asked, *others), refused
+
+
+def _is_all(text: str) -> bool:
+    name, options, _ = text.strip().partition(":")
+    if name == ALL and options:
+        raise OptionError(f"{text}: {ALL} runs every reducer with its own defaults; name a reducer to set its options")
+    return name == ALL
 
 
 def placed_on(cluster: Cluster, reducers: Sequence[AskedReducer]) -> tuple[AskedReducer, ...]:

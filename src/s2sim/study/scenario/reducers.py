@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Self, cast
 
 from s2sim.gradients.extrapolation.models import load_model
 from s2sim.gradients.extrapolation.scaling import parse_parameters
 from s2sim.gradients.load import load_trace
-from s2sim.study.scenario.asked import placed_on
+from s2sim.study.scenario.asked import asked_or_all, placed_on
 from s2sim.study.scenario.cluster import Scenario, resolve_cluster
-from s2sim.study.scenario.every import asked_or_all
 from s2sim.study.scenario.groups import same_groups
 from s2sim.study.scenario.machines import Machines, resolve_machines
 from s2sim.study.scenario.memory import check_ranks
@@ -100,25 +99,20 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     trace = load_trace(spec.trace, workers=ranks, seed=spec.seed, keep=True)
     check_ranks(ranks, trace)
     for item in reducers:
-        # Its name is wrong now, not once gradients are there.
+        # A wrong name of an algorithm is refused now, not once gradients are there.
         where.running(item.reducer.runs_by)
     dtype = trace.manifest.dtype if spec.dtype is None else cast("Held", spec.dtype)
-    # A library treats GPUs by their generation: it is told of those that run, not of those that the file has.
-    shape = where.shape if spec.gpu is None else replace(where.shape, gpu=spec.gpu)
     machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
     training = resolve_training(spec, where, machines, ranks)
     if spec.model is not None:
         target = load_model(spec.model)
     if training is not None:
         target = None if training.stands_on(trace.manifest.layers) else training.model
+    if spec.gpu is not None:
+        # A library treats GPUs by their generation: it is told of those that run, not of those that the file has.
+        where = replace(where, shape=replace(where.shape, gpu=spec.gpu))
     return ReducerScenario(
-        shape=shape,
-        overrides=where.overrides,
-        placement=where.placement,
-        seed=where.seed,
-        faults=where.faults,
-        algorithm=where.algorithm,
-        groups=where.groups,
+        **{each.name: getattr(where, each.name) for each in fields(where)},
         reducers=tuple(_as_held(item, dtype, forgiving=spec.by_default) for item in reducers),
         refused=refused,
         machines=machines,
