@@ -81,6 +81,7 @@ def die(rank, _ranks, _arguments, _tell):
     reduce_here(make_reducer("dense"), Gradient(("x",), (np.ones(9, np.float32),)))
 
 
+@pytest.mark.slow
 def test_one_that_is_killed_is_named_and_none_is_left():
     before = children()
     with pytest.raises(S2SimError, match=r"^the process of rank 1 was ended by SIGKILL$"):
@@ -105,6 +106,7 @@ def test_without_rights_the_machines_loopback_is_taken(monkeypatch):
         assert place is None
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_writes_json(tmp_path, capsys):
     path = tmp_path / "check.json"
     assert main(["bridge", "check", "--reducer", "topk", "--workers", "1", "--trace", "cnn", "--json", str(path)]) == 0

@@ -12,6 +12,8 @@ pytest.importorskip("torch")
 import s2sim.bridge
 from s2sim.errors import S2SimError
 
+pytestmark = pytest.mark.slow
+
 KEPT = ["topk:density=0.1", "s2:rows=3,cells=4", "powersgd", "dgc:density=0.1"]
 
 
@@ -183,13 +185,11 @@ def test_one_rank_changes_nothing_and_takes_no_state_of_two(hook_job, folder):
     assert "of ranks 2, and this HookState has 1" in refused
 
 
-@pytest.mark.slow
 def test_groups_of_some_ranks_are_those_of_one_training(hook_job):
     for rank in hook_job("nodes_job", ranks=4):
         assert all(far < 1e-6 for far in rank), rank
 
 
-@pytest.mark.slow
 def test_a_rank_that_leaves_is_an_error_of_the_others(hook_job):
     with pytest.raises(
         S2SimError, match="rank 0 cannot reduce step 3 with union: the connection to another rank is gon"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +51,6 @@ def test_the_trainings_that_are_shown_learn_go_on_and_refuse_what_does_not_fit(r
         assert "the saved state is of reducer s2:rows=3,cells=4,ef=true" in rank[-1][1]
 
 
-@pytest.mark.slow
 def test_the_lines_of_the_readme_run_as_it_says(readme, tmp_path):
     (tmp_path / "train.py").write_text(readme)
     found = subprocess.run(

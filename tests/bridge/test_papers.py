@@ -11,6 +11,7 @@ from s2sim.study.papers.in_loop import Loop, accuracy_claim, loss_claim, run_loo
 from s2sim.study.progress import SILENT
 
 
+@pytest.mark.slow
 def test_a_training_is_judged_against_dense():
     reducers = {"halves": "fp16", "next to nothing": "random-block:density=0.0001,ef=false"}
     model = "cnn:images=16,channels=4,hidden=32,learning_rate=0.005"

@@ -34,6 +34,7 @@ def test_the_function_that_the_page_shows_is_recorded(capsys):
     assert {tensor.name: tensor.sparse for tensor in tensors} == {"0.weight": True, "2.weight": False, "2.bias": False}
 
 
+@pytest.mark.slow
 def test_the_trace_that_the_page_shows_is_imported(blocks, tmp_path, capsys):
     first = "from train import make\n_, loss, optimizer = make(32, 'cpu')\n"
     (tmp_path / "trace.py").write_text(first + blocks[1])

@@ -102,6 +102,7 @@ def post_wrongly(rank, ranks, _arguments, _tell):
     return [*said, pending.value.tolist()]
 
 
+@pytest.mark.slow
 def test_what_a_program_does_wrongly_is_said():
     *said, total = run_job(f"{__name__}:post_wrongly", {}, [Place()] * 2, timeout_s=60)[0]
     assert total == [2.0, 2.0]

@@ -57,6 +57,7 @@ def test_the_recorder_is_ten_lines():
     assert len(lines) <= 10
 
 
+@pytest.mark.slow
 def test_what_the_recorder_saves_is_imported(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     # A machine without a network still has itself.

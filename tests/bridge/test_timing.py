@@ -159,6 +159,7 @@ def test_known_networks_have_the_parameters_of_their_layer_tables(name):
     assert all(parameter.grad is not None for parameter in subject.module.parameters())
 
 
+@pytest.mark.slow
 def test_a_known_network_is_recorded_as_its_model(tmp_path):
     profile = record_profile(name="mine", model="resnet-18", batch=1, steps=1).profile
     assert (profile.model, profile.sample) == ("resnet-18", "image of 224 x 224")

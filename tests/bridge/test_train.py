@@ -131,6 +131,7 @@ def test_signs_take_steps_of_their_own_length():
     assert sign.eval_loss[-1] < sign.eval_loss[0]
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_writes_all_of_it(tmp_path, capsys):
     picture, answer = tmp_path / "it.png", tmp_path / "it.json"
     arguments = ["train", CNN, "--workers", "4", "--steps", "8", "--seeds", "2", "--evaluate-every", "2"]

@@ -79,6 +79,7 @@ def test_the_codec_conforms():
     check_codec(make_codec("count-sketch:backend=numba"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density", [0.01, 0.25, 1.0])
 def test_memory_stays_within_output_and_eight_megabytes(density):
     array = example_vector(3_000_000, density=density)
@@ -95,6 +96,7 @@ def test_memory_stays_within_output_and_eight_megabytes(density):
     assert decode_peak <= cells.nbytes + bitmap.nbytes + decoded.nbytes + 8e6
 
 
+@pytest.mark.slow
 def test_a_run_takes_what_pays_and_gets_the_same_bits(monkeypatch):
     assert compiled.backend_for(10**6) == "numpy"
     assert compiled.backend_for(10**9) == "numba"

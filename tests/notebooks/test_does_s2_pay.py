@@ -13,6 +13,8 @@ marimo = pytest.importorskip("marimo")
 
 from s2sim.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "does_s2_pay.py"
 ASKED = {"topology": "leaf-spine", "workers": "4,8", "trace": "ncf", "library": "nccl:or=owners", "nic": "10Gbps"}
 

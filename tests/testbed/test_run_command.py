@@ -51,6 +51,7 @@ def test_a_series_is_every_pair_of_counts_and_rates():
     assert (nodes.name, nodes.workers, nodes.nodes, nodes.uplink_Bps) == ("w8-n2-1000mbps-500mbps", 8, 2, 62.5e6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("tc") is None or find_spec("torch") is None,
     reason="needs root, iproute2 and the extra torch",

@@ -40,6 +40,7 @@ def children():
     return [process for process, command in found.items() if b"s2sim.bridge.processes.worker" in command]
 
 
+@pytest.mark.slow
 @needs_torch
 def test_rows_stay_and_what_is_missing_is_measured(tmp_path):
     plan = Plan(collectives, Effort(3, 0.01))

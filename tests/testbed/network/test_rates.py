@@ -95,6 +95,7 @@ FLAT = Layout("a", 4, 4, RATE_BPS)
 JOINED = Layout("a", 6, 3, math.inf, RATE_BPS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "pairs", "busiest"),
     [
@@ -117,6 +118,7 @@ def test_the_busiest_link_keeps_its_rate_and_nothing_is_lost(apart, moved, layou
     assert retransmitted(apart, layout) == 0
 
 
+@pytest.mark.slow
 def test_ways_do_not_share_a_rate(moved):
     seconds, queues = moved(FLAT, [(0, 1), (1, 0)])
     least = SIZE * FRAME_BYTES / SEGMENT_BYTES

@@ -20,6 +20,7 @@ def refused(done):
     return done.stderr
 
 
+@pytest.mark.slow
 def test_a_name_that_is_taken_or_unknown(apart):
     done = apart.s2sim(
         "testbed down",
@@ -40,6 +41,7 @@ def test_a_name_that_is_taken_or_unknown(apart):
     assert "name one of mine, testbed" in reasons[4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "lacking"),
     [
@@ -55,11 +57,13 @@ def test_who_is_not_root(apart, right, lacking):
     assert f"needs root: this process lacks {lacking}; call it with sudo" in refused(done)
 
 
+@pytest.mark.slow
 def test_tools_that_are_not_there(apart, tmp_path):
     done = apart.run(*UP, env={**os.environ, "PATH": str(tmp_path)})
     assert "needs ip and tc: install iproute2" in refused(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "says", "reason"),
     [
