@@ -242,7 +242,7 @@ def run_command(
     if timeline is not None:
         from s2sim.report.perfetto import to_perfetto
 
-        write_json(to_perfetto(timelines, result.headline), timeline)
+        write_json(to_perfetto(timelines, result.cluster), timeline)
     if json is not None:
         write_json(result.to_json(), json)
     if png is not None and drawn is not None:

@@ -69,7 +69,7 @@ def cell_text(cell: Cell | None, names: Mapping[str, str]) -> str:
     """Return the winner, what ties with it, and its speed-up."""
     if cell is None:
         return UNDEFINED
-    return f"{' ~ '.join(names[reducer] for reducer in (cell.winner.reducer, *cell.ties))} {factor_text(cell.speedup)}"
+    return f"{' ~ '.join(names[reducer] for reducer in (cell.winner, *cell.ties))} {factor_text(cell.speedup_vs_dense)}"
 
 
 def names_line(reducers: Sequence[str]) -> str | None:

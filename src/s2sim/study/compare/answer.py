@@ -32,13 +32,13 @@ def answer(
     notes += [f"{item.reducer} did not run with {item.workers} workers: {item.why}" for item in refused]
     return Result(
         spec=spec,
-        headline=first_line(scenario.cluster(scenario.ranks_of(found.largest))),
+        cluster=first_line(scenario.cluster(scenario.ranks_of(found.largest))),
         gradients=whose_gradients(scenario, scenario.ranks_of(found.largest)),
         library=scenario.library.option_string,
         gpu=scenario.gpu.name,
         machines=scenario.machines.text,
         provenance=origin(spec, scenario, beyond),
-        rows=rows,
+        results=rows,
         verdict=next(each for each in verdicts if each.workers == found.largest),
         verdicts=verdicts,
         refused=refused,

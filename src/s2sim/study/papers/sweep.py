@@ -62,7 +62,7 @@ def sweep(
     scenario = _on(spec, tables_only=tables_only)
     found = Found()
     run_workers(spec, scenario, None, progress, found, thorough=False)
-    rows = {row.option_string: row for row in found.rows}
+    rows = {row.reducer: row for row in found.rows}
     timed: dict[str, dict[str, Timed]] = {}
     for name, overrides in clusters.items():
         where = _on(replace(spec, overrides=(*spec.overrides, *overrides)), tables_only=tables_only)

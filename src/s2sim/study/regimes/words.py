@@ -38,7 +38,7 @@ def summarise(
         if idle
         else "Some reducer always pays."
     )
-    reducers = dict.fromkeys(each.reducer for cell in cells for each in cell.contenders)
+    reducers = dict.fromkeys(each.reducer for cell in cells for each in cell.reducers)
     sentences += [_where(reducer, cells) for reducer in reducers if reducer.partition(":")[0] in _ASKED_ABOUT]
     sentences += [text for reducer in reducers if (text := _rejected(reducer, cells))]
     return " ".join(sentences)
@@ -72,12 +72,12 @@ def _spans(cells: Sequence[Cell]) -> str:
 
 
 def _find(reducer: str, cell: Cell) -> Contender | None:
-    return next((each for each in cell.contenders if each.reducer == reducer), None)
+    return next((each for each in cell.reducers if each.reducer == reducer), None)
 
 
 def _where(reducer: str, cells: Sequence[Cell]) -> str:
     """Return where a reducer wins, or how close it comes."""
-    won = [cell for cell in cells if cell.winner.reducer == reducer]
+    won = [cell for cell in cells if cell.winner == reducer]
     if won:
         lead = max(cell.margin or 0.0 for cell in won)
         return f"{reducer} wins {_cells(len(won))}, where the next takes up to {lead:.0%} longer ({_spans(won)})."
@@ -89,7 +89,7 @@ def _where(reducer: str, cells: Sequence[Cell]) -> str:
         return f"{reducer} wins nowhere: {why} in every cell."
     factor, cell = min(found, key=lambda item: item[0])
     return (
-        f"{reducer} wins nowhere: at best it takes {factor:.3g} times as long as {cell.winner.reducer} "
+        f"{reducer} wins nowhere: at best it takes {factor:.3g} times as long as {cell.winner} "
         f"({place_text(cell)})."
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from s2sim.study.json_form import LEFT_OUT, key
+from s2sim.study.json_form import LEFT_OUT
 from s2sim.study.result_form import ResultForm
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class ValidationResult(ResultForm):
 
     Attributes
     ----------
-    headline : str
+    what : str
         Which curves, of how many sources.
     overall : Group
         Good curves without a doubt.
@@ -251,7 +251,7 @@ class ValidationResult(ResultForm):
         All, in the order of the index.
     parameters : tuple of Parameter
         Constants that are fitted to measured curves.
-    left_out : LeftOut or None
+    leave_one_source_out : LeftOut or None
         What is predicted of sources that were left out of a fit; None where nothing was fitted.
     notes : tuple of str
         What a reader must know.
@@ -263,19 +263,14 @@ class ValidationResult(ResultForm):
 
     answers: ClassVar[str] = "validate"
 
-    headline: str = field(metadata=key("what"))
+    what: str
     overall: Group
     apart: Apart
     by_source: tuple[Group, ...]
     by_class: tuple[Class, ...]
     curves: tuple[CurveErrors, ...]
     parameters: tuple[Parameter, ...]
-    left_out: LeftOut | None = field(metadata=key("leave_one_source_out"))
+    leave_one_source_out: LeftOut | None
     notes: tuple[str, ...]
     provenance: dict[str, Any]
     complete: bool
-
-    @property
-    def what(self) -> str:
-        """``headline``, as JSON calls it."""
-        return self.headline

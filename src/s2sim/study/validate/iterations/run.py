@@ -57,7 +57,7 @@ def validate_iterations(folder: str | None = None, progress: Progress = SILENT) 
     called = _with_reasons(rows, _with_calls(rows, found))
     sources = by_source(called)
     return IterationsResult(
-        headline=f"{len(called)} iterations of {len(sources)} sources in {path.resolve().name}",
+        what=f"{len(called)} iterations of {len(sources)} sources in {path.resolve().name}",
         overall=over_sources(called, sources),
         by_source=sources,
         iterations=tuple(called),
