@@ -125,7 +125,7 @@ def run_command(
     if timeline is not None:
         from s2sim.report.perfetto import to_perfetto
 
-        write_json(to_perfetto(timelines, result.headline), timeline)
+        write_json(to_perfetto(timelines, result.cluster), timeline)
     readable = write_result(result, json)
     if png is not None and drawn is not None:
         write_figure(figure_of(drawn, result, curves), png)

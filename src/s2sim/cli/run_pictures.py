@@ -40,7 +40,7 @@ def choose_plot(plot: str | None, spec: RunSpec) -> str:
 
 def rows_by_workers(result: Result) -> dict[int, list[Row]]:
     """Return the rows of each number of workers that is finished."""
-    held = {count: [row for row in result.rows if row.workers == count] for count in result.spec.workers}
+    held = {count: [row for row in result.results if row.workers == count] for count in result.spec.workers}
     return {count: rows for count, rows in held.items() if rows}
 
 
@@ -48,7 +48,7 @@ def _never_winning(result: Result) -> dict[str, str]:
     """Return why reducers are out of the choice on some number of workers, however fast."""
     from s2sim.report.tables.answer import in_a_word
 
-    judged = [(row.option_string, row.judgement) for row in result.rows]
+    judged = [(row.reducer, row.judgement) for row in result.results]
     return {name: in_a_word(of.rejected) for name, of in judged if of is not None and of.rejected is not None}
 
 
@@ -72,11 +72,11 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Fi
         from s2sim.report.figures.scaling import scaling_figure
 
         return scaling_figure(rows, subtitle, _never_winning(result))
-    if all(row.iteration is not None for row in result.rows):
+    if all(row.iteration is not None for row in result.results):
         from s2sim.report.figures.iterations import iterations_figure
 
         return iterations_figure(rows, subtitle)
     from s2sim.report.figures.breakdown import breakdown_figure
 
-    fastest_first = {count: sorted(own, key=lambda row: row.total_s) for count, own in rows.items()}
+    fastest_first = {count: sorted(own, key=lambda row: row.time_s.total) for count, own in rows.items()}
     return breakdown_figure(fastest_first, subtitle)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from s2sim.errors import S2SimError
 from s2sim.registry import Registry
 from s2sim.study.json_form import JsonForm
+from s2sim.text_files import read_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from s2sim.replay.faults.fault import Effect
 
 SCHEMA_VERSION = 1
@@ -34,16 +40,26 @@ class ResultForm(JsonForm):
     __slots__ = ()
     answers: ClassVar[str]
     schema_version: ClassVar[int] = SCHEMA_VERSION
-    headline: str
-
-    @property
-    def cluster(self) -> str:
-        """``headline``, as JSON calls it."""
-        return self.headline
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer with the keys that other programs rely on, and the version of these."""
         return {"schema_version": self.schema_version, **JsonForm.to_json(self)}
+
+    @classmethod
+    def load(cls, source: Path | str) -> Self:
+        """Return the result that `to_json`, or ``--json``, wrote: from a path, or a text that begins with a brace.
+
+        `S2SimError` says where that is no such result.
+        """
+        from s2sim.study.schema.results import load_result
+
+        is_text = str(source).lstrip().startswith("{")
+        text = str(source) if is_text else read_text(Path(source), noun="the result")
+        try:
+            return load_result(cls, json.loads(text))
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            origin = "the text" if is_text else source
+            raise S2SimError(f"{origin} is no result of s2sim {cls.answers}: {type(error).__name__} {error}") from None
 
     def __repr__(self) -> str:
         """Return the first screen as text of 80 columns."""
@@ -52,6 +68,13 @@ class ResultForm(JsonForm):
     def _repr_html_(self) -> str:
         """Return the first screen for notebooks."""
         return str(_VIEWS.get(f"{self.answers} as html")(self))
+
+
+def load_effects(result: Mapping[str, Any]) -> tuple[Effect, ...]:
+    """Return what faults did from the two keys of a result that say so."""
+    from s2sim.replay.faults.fault import Effect
+
+    return tuple(map(Effect, result.get("faults", ()), result.get("fault_effects", ())))
 
 
 class FaultedForm(ResultForm):

@@ -15,9 +15,9 @@ from s2sim.errors import S2SimError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from s2sim.collectives.kinds import Kind
     from s2sim.collectives.libraries.launches import Request
     from s2sim.collectives.libraries.library import Entry, Library
-    from s2sim.collectives.schedules.demand import Kind
 
 SIZE_BYTES = 8
 """A rank's size, as it is exchanged: an int64."""

@@ -5,7 +5,7 @@ A kind of fault overrides what it has to do with; all else it leaves as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from s2sim.options import Time, option_text
@@ -28,7 +28,7 @@ class Effect:
 
     fault: str
     did: str
-    nothing: bool
+    nothing: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

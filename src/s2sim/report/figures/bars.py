@@ -75,7 +75,7 @@ def bars_figure(
     every = [row for rows in rows_by_workers.values() for row in rows]
     with one_look():
         sample = blank_figure(1.0)
-        name_width = max(float(text_size(sample, row.option_string)[0]) for row in every) * TEXT_SIZE / SMALL_SIZE
+        name_width = max(float(text_size(sample, row.reducer)[0]) for row in every) * TEXT_SIZE / SMALL_SIZE
         width = max(WIDTH, name_width + _LEAST_INNER)
         figure, body = headed(bars.title, subtitle, sum(heights) + _LEGEND, width)
         parts = body.subfigures(len(heights) + 1, 1, height_ratios=[*heights, _LEGEND], squeeze=False)[:, 0]
@@ -102,7 +102,7 @@ def _frame(axes: Axes, rows: Sequence[Row], of_time: str) -> None:
     axes.set(ylim=(len(rows) - 0.5, -0.5))
     # Any will do for the layout: ticks are set once limits are known.
     axes.set_xticks([0.0], ["0 s"])
-    axes.set_yticks(range(len(rows)), [row.option_string for row in rows], fontsize=TEXT_SIZE)
+    axes.set_yticks(range(len(rows)), [row.reducer for row in rows], fontsize=TEXT_SIZE)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(of_time, fontsize=TEXT_SIZE)
 

@@ -31,7 +31,7 @@ _BAR_SHARE = 0.68
 
 def phase_s(row: Row) -> tuple[float, float, float]:
     """Return the seconds of each of `PHASES`."""
-    return row.communication_s, row.encode_s, row.decode_s
+    return row.time_s.communication, row.time_s.encode, row.time_s.decode
 
 
 def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:
@@ -46,7 +46,7 @@ def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str
         "time of the communication phase on the slowest rank",
         _BAR,
         _draw_bars,
-        lambda row: row.total_s,
+        lambda row: row.time_s.total,
         _summary,
     )
     return bars_figure(bars, rows_by_workers, subtitle, _legend)
@@ -73,7 +73,7 @@ def _draw_bars(axes: Axes, rows: Sequence[Row]) -> None:
             lengths,
             _BAR_SHARE,
             left=ends,
-            color=[_tint(look_of(row.reducer).colour, phase) for row in rows],
+            color=[_tint(look_of(row.name).colour, phase) for row in rows],
             edgecolor="white",
             linewidth=0.4,
             label=phase,
@@ -91,7 +91,7 @@ def _draw_bars(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _summary(row: Row) -> str:
-    return f"{format_seconds(row.total_s)}, {factor_text(row.speedup_vs_dense)}, {loss_text(row)}"
+    return f"{format_seconds(row.time_s.total)}, {factor_text(row.speedup_vs_dense)}, {loss_text(row)}"
 
 
 def loss_text(row: Row) -> str:

@@ -59,7 +59,7 @@ class _Quantity(NamedTuple):
 
 _SENT = _Quantity("bytes sent by the rank that sends most", lambda row: row.bytes_sent_per_rank, format_bytes)
 _PAYLOAD = _Quantity("bytes that it would hand to a network", lambda row: row.payload_bytes_per_rank, format_bytes)
-_TIME = _Quantity("time of the communication phase", lambda row: row.total_s, format_seconds)
+_TIME = _Quantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
 _ITERATION = _Quantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds)
 
 
@@ -139,11 +139,11 @@ def error_figure(
 
 def _group(rows: Sequence[Row]) -> _Group:
     hidden = _hidden(rows)
-    shown = [row for row in rows if row.option_string not in hidden]
+    shown = [row for row in rows if row.reducer not in hidden]
     drawn: Counter[str] = Counter()
     series = []
     for one in find_series([row for row in shown if not row.exact]):
-        family = one.rows[0].reducer
+        family = one.rows[0].name
         series.append((one, _FILLS[drawn[family] % len(_FILLS)]))
         drawn[family] += 1
     return _Group(shown, hidden, series)
@@ -160,11 +160,11 @@ def _hidden(rows: Sequence[Row]) -> dict[str, str]:
     reasons = {}
     for row in rows:
         if row.error.relative_l2 is None or not isfinite(row.error.relative_l2):
-            reasons[row.option_string] = "error undefined"
+            reasons[row.reducer] = "error undefined"
         elif row.estimates != "mean":
-            reasons[row.option_string] = ENDS_WITH[row.estimates]
+            reasons[row.reducer] = ENDS_WITH[row.estimates]
         elif any(quantity.of(row) == 0 for quantity in _quantities(rows)):
-            reasons[row.option_string] = "takes nothing"
+            reasons[row.reducer] = "takes nothing"
     return reasons
 
 
@@ -207,18 +207,18 @@ def _draw(panels: Sequence[_Panels], group: _Group) -> None:
         main.axhspan(1, limits[1], color=_NEVER_WINS, zorder=0)
         for series, fill in group.series:
             places = [(quantity.of(row), _error(row)) for row in series.rows]
-            main.plot(*zip(*places, strict=True), label=series.name, **_look(series.rows[0].reducer, fill))
+            main.plot(*zip(*places, strict=True), label=series.name, **_look(series.rows[0].name, fill))
         if band is not None:
             _draw_band(band, quantity, group.exact)
         steps = _steps(quantity, front, group)
         draw_steps(main, steps)
         ring(
             main,
-            [(quantity.of(row), _error(row)) for row in group.rows if row.option_string in front and not row.exact],
+            [(quantity.of(row), _error(row)) for row in group.rows if row.reducer in front and not row.exact],
         )
         if band is not None:
             exact = enumerate(group.exact)
-            ring(band, [(quantity.of(row), place) for place, row in exact if row.option_string in front])
+            ring(band, [(quantity.of(row), place) for place, row in exact if row.reducer in front])
         (band or main).set_xlabel(quantity.title, fontsize=TEXT_SIZE)
     left = panels[0]
     left.main.set_ylabel("relative L2 error of the mean gradient", fontsize=TEXT_SIZE)
@@ -228,9 +228,9 @@ def _draw_band(band: Axes, quantity: _Quantity, exact: Sequence[Row]) -> None:
     """Draw exact rows, a line each."""
     plain(band)
     for place, row in enumerate(exact):
-        look = {**_look(row.reducer, "full"), "linestyle": ""}
-        band.plot([quantity.of(row)], [place], label=row.option_string, clip_on=False, **look)
-    band.set_yticks(range(-1, len(exact)), [_BAND, *(row.option_string for row in exact)], fontsize=SMALL_SIZE)
+        look = {**_look(row.name, "full"), "linestyle": ""}
+        band.plot([quantity.of(row)], [place], label=row.reducer, clip_on=False, **look)
+    band.set_yticks(range(-1, len(exact)), [_BAND, *(row.reducer for row in exact)], fontsize=SMALL_SIZE)
     band.tick_params(axis="y", length=0)
     band.set_ylim(len(exact) - 0.4, -1.5)
     band.set_facecolor("#f8fbf8")
@@ -254,7 +254,7 @@ def _write_key(part: SubFigure, title: str, axes: Axes) -> None:
 
 
 def _steps(quantity: _Quantity, front: frozenset[str], group: _Group) -> Floats:
-    held = [row for row in group.rows if row.option_string in front]
+    held = [row for row in group.rows if row.reducer in front]
     return steps_of([(quantity.of(row), 0.0 if row.exact else _error(row)) for row in held])
 
 
@@ -265,7 +265,7 @@ def _label(panels: Sequence[_Panels], group: _Group) -> None:
         lines = [_steps(quantity, front, group)]
         for series, _ in group.series:
             places = [(quantity.of(row), _error(row)) for row in series.rows]
-            colour = look_of(series.rows[0].reducer).colour
+            colour = look_of(series.rows[0].name).colour
             labels += [Label(*place, text, colour) for place, text in zip(places, series.labels(), strict=True)]
             lines.append(np.array(places, np.float64))
         place_labels(main, labels, lines)

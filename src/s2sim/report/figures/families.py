@@ -30,7 +30,7 @@ class Series:
     @property
     def name(self) -> str:
         """What all rows have in common, and the option in which they differ."""
-        first = self.rows[0].option_string
+        first = self.rows[0].reducer
         if self.swept is None:
             return first
         name, _, options = first.partition(":")
@@ -51,8 +51,8 @@ def find_series(rows: Sequence[Row]) -> list[Series]:
     while sweeps := _sweeps(left):
         longest = max(sweeps, key=lambda series: len(series.rows))
         found.append(longest)
-        taken = {row.option_string for row in longest.rows}
-        left = [row for row in left if row.option_string not in taken]
+        taken = {row.reducer for row in longest.rows}
+        left = [row for row in left if row.reducer not in taken]
     return [*found, *(Series((row,), None) for row in left)]
 
 
@@ -62,7 +62,7 @@ def _sweeps(rows: Sequence[Row]) -> list[Series]:
         for key, value in row.options.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 others = repr(sorted((name, repr(other)) for name, other in row.options.items() if name != key))
-                groups[row.reducer, key, others].append(row)
+                groups[row.name, key, others].append(row)
 
     def ordered(group: list[Row], key: str) -> Series:
         return Series(tuple(sorted(group, key=lambda row: float(row.options[key]))), key)

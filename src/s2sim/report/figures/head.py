@@ -35,8 +35,8 @@ def about(result: Result) -> str:
         parts.append("first step")
     if spec.faults:
         parts.append(f"with {', '.join(spec.faults)}")
-    several = f"at {max(row.workers for row in result.rows)} workers, " if len(spec.workers) > 1 else ""
-    return f"{several}{result.headline}; {', '.join(parts)}"
+    several = f"at {max(row.workers for row in result.results)} workers, " if len(spec.workers) > 1 else ""
+    return f"{several}{result.cluster}; {', '.join(parts)}"
 
 
 def head_lines(subtitle: str, width: float) -> list[str]:

@@ -119,7 +119,7 @@ def check_picture_size(cells: int) -> None:
 
 def _fills(result: RegimeMap) -> dict[str, _Fill]:
     """Return how each reducer that wins or ties is filled, in the order in which they were asked for."""
-    drawn = {reducer for cell in result.cells for reducer in (cell.winner.reducer, *cell.ties)}
+    drawn = {reducer for cell in result.cells for reducer in (cell.winner, *cell.ties)}
     fills: dict[str, _Fill] = {}
     families: dict[str, int] = {}
     for reducer in result.spec.reducers:
@@ -136,7 +136,7 @@ def _head_lines(result: RegimeMap, width: float) -> list[tuple[str, float]]:
     text = f"Colour: fastest with a relative L2 error up to {spec.max_error:g}. Number: its speed-up over dense."
     if any(cell.ties for cell in result.cells):
         text += " Corner: what ties within 1 %."
-    lines = [(line, TITLE_SIZE) for line in wrap(result.headline, int(letters * TEXT_SIZE / TITLE_SIZE))]
+    lines = [(line, TITLE_SIZE) for line in wrap(result.cluster, int(letters * TEXT_SIZE / TITLE_SIZE))]
     return [*lines, *((line, TEXT_SIZE) for line in wrap(text, letters))]
 
 
@@ -152,7 +152,7 @@ def _draw_panel(axes: Axes, fields: Sequence[Sequence[Cell | None]], fills: dict
             if cell is None:
                 _draw_shape(axes, [(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)], _Fill(_EMPTY, ""))
                 continue
-            fill = fills[cell.winner.reducer]
+            fill = fills[cell.winner]
             _draw_shape(axes, [(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)], fill)
             if cell.ties:
                 _draw_shape(axes, [(x + 1, y + 0.3), (x + 1, y + 1), (x + 0.68, y + 1)], fills[cell.ties[0]])

@@ -81,7 +81,7 @@ def scaling_figure(
         raise OptionError(f"scaling needs several numbers of workers, but found {found}: --workers 8,16,32")
     every = [row for rows in rows_by_workers.values() for row in rows]
     rejected = rejected or {}
-    names = {row.option_string: named(row.option_string, rejected) for row in every}
+    names = {row.reducer: named(row.option_string, rejected) for row in every}
     quantities = _quantities(every)
     with one_look():
         right = names_width(blank_figure(1.0), names.values())
@@ -97,7 +97,7 @@ def scaling_figure(
             left = _LEFT + place * (inner_width + _BETWEEN)
             axes = figure.add_axes((left / width, _BOTTOM / height, inner_width / width, inner / height))
             _draw_panel(axes, quantity, every, rejected)
-        largest = {row.option_string: quantities[-1].of(row) for row in sorted(every, key=lambda row: row.workers)}
+        largest = {row.reducer: quantities[-1].of(row) for row in sorted(every, key=lambda row: row.workers)}
         write_names(axes, largest, names)
         return figure
 
@@ -105,7 +105,7 @@ def scaling_figure(
 def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
     if all(row.iteration is not None for row in rows):
         return _Quantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds), _scaling(rows)
-    time = _Quantity("time of the communication phase", lambda row: row.total_s, format_seconds)
+    time = _Quantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
     if rows[0].iteration_s is None:
         return time, _Quantity(
             "speed-up over dense", lambda row: row.speedup_vs_dense, lambda value: f"{value:g}x", mark=1.0
@@ -115,18 +115,18 @@ def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
 
 def _scaling(rows: Sequence[Row]) -> _Quantity:
     """Return the scaling efficiency of each of the rows, among those of its reducer."""
-    names = dict.fromkeys(row.option_string for row in rows)
-    shares = {name: scaling_efficiencies(row for row in rows if row.option_string == name) for name in names}
+    names = dict.fromkeys(row.reducer for row in rows)
+    shares = {name: scaling_efficiencies(row for row in rows if row.reducer == name) for name in names}
     fewest = min(row.workers for row in rows)
     title = f"throughput of a worker over that of {fewest}"
     return _Quantity(
-        title, lambda row: shares[row.option_string][row.workers], lambda value: f"{value:.0%}", mark=1.0, share=True
+        title, lambda row: shares[row.reducer][row.workers], lambda value: f"{value:.0%}", mark=1.0, share=True
     )
 
 
 def _efficiency(row: Row) -> float:
     assert row.iteration_s is not None
-    return 1 - row.total_s / row.iteration_s if row.iteration_s else 1.0
+    return 1 - row.time_s.total / row.iteration_s if row.iteration_s else 1.0
 
 
 def _round_ticks() -> Locator:
@@ -154,8 +154,8 @@ def _draw_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: 
     if quantity.mark is not None:
         axes.axhline(quantity.mark, color=GREY, linewidth=1.0, zorder=1)
     drawn: Counter[str] = Counter()
-    for name in dict.fromkeys(row.option_string for row in rows):
-        own = sorted((row for row in rows if row.option_string == name), key=lambda row: row.workers)
+    for name in dict.fromkeys(row.reducer for row in rows):
+        own = sorted((row for row in rows if row.reducer == name), key=lambda row: row.workers)
         family = family_of(name)
         look = look_of(family)
         alpha = PALE if name in rejected else 1.0

@@ -92,32 +92,30 @@ def in_a_word(rejected: str) -> str:
 def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused] = ()) -> tuple[Grid, list[str]]:
     """Return the table of one number of workers, the fastest first, and what stands below it."""
     named = {verdict.best, verdict.without_assumption}
-    folded = [row for row in rows if _judgement(row).as_dense and row.option_string not in named]
+    folded = [row for row in rows if _judgement(row).as_dense and row.reducer not in named]
     shown = sorted((row for row in rows if row not in folded), key=lambda row: _judgement(row).time_s)
     dense = next(row for row in rows if row.baseline)
-    why = {row.option_string: _why_not(row, dense) for row in shown}
+    why = {row.reducer: _why_not(row, dense) for row in shown}
     best = frozenset(
-        place
-        for place, row in enumerate(shown)
-        if row.option_string == verdict.best and verdict.decision != "undecided"
+        place for place, row in enumerate(shown) if row.reducer == verdict.best and verdict.decision != "undecided"
     )
     grid = tabulate(
         _title(rows),
         shown,
-        words("reducer", lambda row: f"{'*' if shown.index(row) in best else ' '} {row.option_string}"),
+        words("reducer", lambda row: f"{'*' if shown.index(row) in best else ' '} {row.reducer}"),
         *(_communication_columns(shown, why) if dense.iteration is None else _iteration_columns(why)),
     )
-    faint = frozenset(place for place, row in enumerate(shown) if why[row.option_string] is not None)
-    reasons = {row.option_string: _judgement(row).rejected or "" for row in shown}
+    faint = frozenset(place for place, row in enumerate(shown) if why[row.reducer] is not None)
+    reasons = {row.reducer: _judgement(row).rejected or "" for row in shown}
     told = {name: reason for name, reason in reasons.items() if reason.startswith((_BAD_LAYER, _SCHEDULE))}
-    means = {row.option_string: f"time and bytes are means over {row.period} steps" for row in shown if row.period > 1}
+    means = {row.reducer: f"time and bytes are means over {row.period} steps" for row in shown if row.period > 1}
     empty = [""] * (len(grid.columns) - 2)
     missing = tuple((f"  {each.reducer}", *empty, REFUSED) for each in refused)
     more = frozenset(range(len(shown), len(shown) + len(missing)))
     name = _NAME if dense.iteration is None else _SHORT_NAME
     return _in_lines(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best), name), [
         *reason_lines(means | told),
-        *as_dense_lines([row.option_string for row in folded]),
+        *as_dense_lines([row.reducer for row in folded]),
         *refused_lines(refused),
     ]
 
@@ -126,13 +124,13 @@ def _communication_columns(
     shown: Sequence[Row], why: Mapping[str, str | None]
 ) -> list[tuple[Column, Callable[[Row], str]]]:
     """Return the columns beside names, where nothing runs beside communication."""
-    longest_s = max(_judgement(row).time_s for row in shown if why[row.option_string] is None)
+    longest_s = max(_judgement(row).time_s for row in shown if why[row.reducer] is None)
     return [
         figures("time", lambda row: format_seconds(_judgement(row).time_s)),
         figures("speed-up", lambda row: factor_text(_judgement(row).speedup)),
         figures("sent", lambda row: format_bytes(row.bytes_sent_per_rank)),
         figures("error", lambda row: _in_seven(row_error_text(row))),
-        words("", lambda row: why[row.option_string] or _bar(_judgement(row).time_s / longest_s if longest_s else 0)),
+        words("", lambda row: why[row.reducer] or _bar(_judgement(row).time_s / longest_s if longest_s else 0)),
     ]
 
 
@@ -145,7 +143,7 @@ def _iteration_columns(why: Mapping[str, str | None]) -> list[tuple[Column, Call
         figures("exposed", lambda row: brief_seconds(iteration_of(row).exposed_communication)),
         figures("hidden", hidden_text),
         figures("error", lambda row: _in_seven(row_error_text(row))),
-        words("", lambda row: why[row.option_string] or ""),
+        words("", lambda row: why[row.reducer] or ""),
     ]
 
 
@@ -202,7 +200,7 @@ def break_even_grid(result: Result) -> Grid | None:
     if not found:
         return None
     return tabulate(
-        f"break-even with dense, {marked_workers(result.rows[-1])}",
+        f"break-even with dense, {marked_workers(result.results[-1])}",
         found,
         words("reducer", lambda item: item[0]),
         words("when", lambda item: item[1]),

@@ -18,16 +18,16 @@ def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozens
     """Return the table of one number of workers, with a star where nothing else has less error for as little."""
     alone, library = rows[0].workers == 1, rows[0].real_library
     # Stars stand where the time is that of the library asked for.
-    ideal = all(row.total_s == row.total_ideal_s for row in rows)
+    ideal = all(row.time_s.total == row.total_ideal_s for row in rows)
     by_ideal, by_real = (by_time, frozenset[str]()) if ideal else (frozenset[str](), by_time)
     return tabulate(
         f"{marked_workers(rows[0])}; *: none has a smaller error for as little; errors over L2 norms",
         rows,
-        words("reducer", lambda row: row.option_string),
+        words("reducer", lambda row: row.reducer),
         figures("relative\nL2 error", lambda row: error_text(row.error.relative_l2)),
         figures("error of\ncom-\npressed", lambda row: error_text(row.error_compressed.relative_l2)),
-        figures("its\nlargest\nelement", lambda row: error_text(row.error_compressed.largest)),
-        figures("bound on\nmost\nelements", lambda row: error_text(None if row.bound is None else row.bound.element)),
+        figures("its\nlargest\nelement", lambda row: error_text(row.error_compressed_largest)),
+        figures("bound on\nmost\nelements", lambda row: error_text(row.error_bound and row.error_bound.element)),
         figures(
             "payload\na rank" if alone else "sent\na rank",
             lambda row: _starred(
@@ -43,4 +43,4 @@ def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozens
 
 
 def _starred(text: str, row: Row, best: frozenset[str]) -> str:
-    return f"* {text}" if row.option_string in best else text
+    return f"* {text}" if row.reducer in best else text

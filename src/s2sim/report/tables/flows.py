@@ -19,13 +19,13 @@ def flows_lines(result: FlowsResult) -> list[str]:
     """Return the cluster, how far apart the networks are if that was asked, and the transfers in one line."""
     count = len(result.finish_s)
     if not count:
-        return [result.headline, "no transfer was asked for"]
+        return [result.cluster, "no transfer was asked for"]
     last = format_seconds(float(result.finish_s.max()))
     median, worst = (format(float(value), ".3g") for value in (np.median(result.slowdown), result.slowdown.max()))
     sent = format_bytes(float(result.transfers.sizes_bytes.sum()))
     slowdown = f"slowdown against an idle network: median {median}x, worst {worst}x"
     lines = [f"{count} transfers of {sent} together: the last is delivered at {last}; {slowdown}"]
-    return [result.headline, *_cross_check_lines(result), *lines]
+    return [result.cluster, *_cross_check_lines(result), *lines]
 
 
 def _cross_check_lines(result: FlowsResult) -> list[str]:

@@ -32,7 +32,7 @@ def exchange_text(rows: Sequence[Row]) -> str:
 def iteration_grids(result: Result) -> list[Grid]:
     """Return, for each number of workers, where the time of an iteration of each reducer went."""
     by_workers: dict[int, list[Row]] = {}
-    for row in result.rows:
+    for row in result.results:
         if row.iteration is not None:
             by_workers.setdefault(row.workers, []).append(row)
     return [_parts_grid(rows) for rows in by_workers.values()]
@@ -44,7 +44,7 @@ def _parts_grid(rows: Sequence[Row]) -> Grid:
     return tabulate(
         f"{marked_workers(rows[0])}: where {of} goes on the slowest rank, {exchange_text(rows)}",
         rows,
-        words("reducer", lambda row: row.option_string),
+        words("reducer", lambda row: row.reducer),
         figures("iteration", lambda row: format_seconds(iteration_of(row).total_s)),
         figures("forward", lambda row: brief_seconds(iteration_of(row).forward)),
         figures("backward", lambda row: brief_seconds(iteration_of(row).backward)),

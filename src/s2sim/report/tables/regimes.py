@@ -69,7 +69,7 @@ def cell_text(cell: Cell | None, names: Mapping[str, str]) -> str:
     """Return the winner, what ties with it, and its speed-up."""
     if cell is None:
         return UNDEFINED
-    winners = " ~ ".join(names[reducer] for reducer in (cell.winner.reducer, *cell.ties))
+    winners = " ~ ".join(names[reducer] for reducer in (cell.winner, *cell.ties))
     return f"{winners} {factor_text(cell.speedup_vs_dense)}"
 
 

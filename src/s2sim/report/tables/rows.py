@@ -30,13 +30,13 @@ _NAMED_FLOWS = 3
 
 def _by_workers(result: Result) -> dict[int, list[Row]]:
     groups: dict[int, list[Row]] = {}
-    for row in result.rows:
+    for row in result.results:
         groups.setdefault(row.workers, []).append(row)
     return groups
 
 
 def _name(row: Row) -> str:
-    return row.option_string
+    return row.reducer
 
 
 def _exposed_text(exposed_s: float, work_s: float) -> str:
@@ -52,16 +52,16 @@ def _comparison_grid(rows: Sequence[Row]) -> Grid:
         f"{marked_workers(rows[0])}: phases of the slowest rank, and bound{first}",
         rows,
         words("reducer", _name),
-        figures("encode", lambda row: _exposed_text(row.encode_s, row.encode_work_s)),
-        figures("communi-\ncation", lambda row: format_seconds(row.communication_s)),
-        figures("decode", lambda row: _exposed_text(row.decode_s, row.decode_work_s)),
-        figures("total", lambda row: format_seconds(row.total_s)),
+        figures("encode", lambda row: _exposed_text(row.time_s.encode, row.encode_work_s)),
+        figures("communi-\ncation", lambda row: format_seconds(row.time_s.communication)),
+        figures("decode", lambda row: _exposed_text(row.time_s.decode, row.decode_work_s)),
+        figures("total", lambda row: format_seconds(row.time_s.total)),
         figures("lower\nbound", lambda row: format_seconds(row.lower_bound_s)),
     )
 
 
 def _worst_layer_text(row: Row) -> str:
-    layer, error = row.worst_layer
+    layer, error = row.error_worst_layer
     return UNDEFINED if row.exact or layer is None else f"{layer} {error_text(error)}"
 
 
@@ -79,7 +79,7 @@ def errors_grids(result: Result) -> list[Grid]:
             words("reducer", _name),
             figures("cosine", lambda row: cosine_text(row.error.cosine)),
             figures("of com-\npressed", lambda row: error_text(row.error_compressed.relative_l2)),
-            figures("largest,\nelement", lambda row: error_text(row.error_compressed.largest)),
+            figures("largest,\nelement", lambda row: error_text(row.error_compressed_largest)),
             words("worst layer,\nits error", _worst_layer_text),
         )
         for rows in _by_workers(result).values()
@@ -94,13 +94,13 @@ def bounds_grids(result: Result) -> list[Grid]:
             f"{marked_workers(rows[0])}: bounds on the error of an element, by theorem",
             bounded,
             words("reducer", _name),
-            figures("largest,\nelement", lambda row: error_text(row.error_compressed.largest)),
-            figures("bound\non it", lambda row: error_text(None if row.bound is None else row.bound.element)),
+            figures("largest,\nelement", lambda row: error_text(row.error_compressed_largest)),
+            figures("bound\non it", lambda row: error_text(row.error_bound and row.error_bound.element)),
             figures("which holds for\nat least, found", _shares_text),
-            figures("L2 error\nby law", lambda row: error_text(None if row.bound is None else row.bound.relative_l2)),
+            figures("L2 error\nby law", lambda row: error_text(row.error_bound and row.error_bound.relative_l2)),
         )
         for rows in _by_workers(result).values()
-        if (bounded := [row for row in rows if row.bound is not None])
+        if (bounded := [row for row in rows if row.error_bound is not None])
     ]
 
 
@@ -125,7 +125,8 @@ def mechanics_grids(result: Result) -> list[Grid]:
 
 def _shares_text(row: Row) -> str:
     """Return for how many elements a bound holds at least, and for how many it was found to."""
-    return UNDEFINED if row.bound is None else f"{share_text(row.bound.share)}, {share_text(row.bound.share_found)}"
+    bound = row.error_bound
+    return UNDEFINED if bound is None else f"{share_text(bound.share)}, {share_text(bound.share_found)}"
 
 
 def _some_steps(count: int) -> list[int]:
@@ -183,7 +184,7 @@ def collectives_grids(result: Result) -> list[Grid]:
     return [
         tabulate(
             f"collectives, {marked_workers(rows[0])}",
-            [(row.option_string, item) for row in rows for item in row.collectives],
+            [(row.reducer, item) for row in rows for item in row.collectives],
             words("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].label or UNDEFINED}"),
             words("collective", lambda ran: ran[1].kind),
             figures("bytes\na rank", lambda ran: format_bytes(ran[1].bytes)),
@@ -202,7 +203,7 @@ def lowering_grids(result: Result) -> list[Grid]:
         tabulate(
             f"lowering by {result.library}, {marked_workers(rows[0])}; costs: by how much the phase would be "
             "shorter if this alone ran as asked",
-            [(row.option_string, item) for row in rows for item in row.lowering],
+            [(row.reducer, item) for row in rows for item in row.lowering],
             words("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].call or UNDEFINED}"),
             words("asks for", lambda ran: ran[1].asked),
             words("executed", lambda ran: "as asked" if ran[1].executes == ran[1].asked else ran[1].executes),
@@ -226,7 +227,7 @@ def layers_grids(result: Result) -> list[Grid]:
     return [
         Grid(
             f"relative L2 error (cosine) by layer, {marked_workers(rows[0])}",
-            (Column("layer", numeric=False), *(Column(row.option_string) for row in rows)),
+            (Column("layer", numeric=False), *(Column(row.reducer) for row in rows)),
             tuple((layer, *(_layer_text(row, layer) for row in rows)) for layer in rows[0].error_per_layer),
         )
         for rows in _by_workers(result).values()

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
     """Return how time and speed-up change with the number of workers; what can win with none of them; what refuses."""
-    counts = list(dict.fromkeys(row.workers for row in result.rows))
-    found: dict[str, dict[int, Row]] = {row.option_string: {} for row in result.rows}
+    counts = list(dict.fromkeys(row.workers for row in result.results))
+    found: dict[str, dict[int, Row]] = {row.reducer: {} for row in result.results}
     found |= {each.reducer: {} for each in result.refused if each.reducer not in found}
-    for row in result.rows:
-        found[row.option_string][row.workers] = row
+    for row in result.results:
+        found[row.reducer][row.workers] = row
     complete = {name: rows for name, rows in found.items() if len(rows) == len(counts)}
     as_dense = [name for name, rows in complete.items() if all(map(_is_as_dense, rows.values()))]
     # As with one number of workers, the fastest first; with most of them, where they differ.
@@ -31,12 +31,12 @@ def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
     shown = {name: found[name] for name in order if name not in as_dense}
     verdicts = {verdict.workers: verdict for verdict in result.verdicts}
     never = {name: why for name, rows in shown.items() if (why := _why_never(list(rows.values())))}
-    titles = {row.workers: marked_workers(row).replace(", ", ",\n") for row in result.rows}
-    simulated = all(row.iteration is not None for row in result.rows)
+    titles = {row.workers: marked_workers(row).replace(", ", ",\n") for row in result.results}
+    simulated = all(row.iteration is not None for row in result.results)
     shares = {name: scaling_efficiencies(rows.values()) if simulated else {} for name, rows in shown.items()}
     efficiency = f", throughput of a worker over that of {min(counts)}" if simulated else ""
     grid = Grid(
-        f"scaling: time of {unit_of(result.rows)}, speed-up over dense{efficiency}",
+        f"scaling: time of {unit_of(result.results)}, speed-up over dense{efficiency}",
         (Column("reducer", numeric=False), *(Column(titles[count]) for count in counts)),
         tuple(
             (name, *(_cell(rows.get(count), verdicts[count], shares[name].get(count)) for count in counts))
@@ -71,7 +71,7 @@ def _cell(row: Row | None, verdict: Verdict, efficiency: float | None) -> str:
         return REFUSED
     judgement = row.judgement
     assert judgement is not None
-    best = verdict.decision != "undecided" and row.option_string == verdict.best
+    best = verdict.decision != "undecided" and row.reducer == verdict.best
     scaling = "" if efficiency is None else f", {round(100 * efficiency)}%"
     return f"{'*' if best else ''}{format_seconds(judgement.time_s)}, {factor_text(judgement.speedup)}{scaling}"
 

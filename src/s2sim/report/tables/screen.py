@@ -42,13 +42,13 @@ def result_table(result: Result) -> tuple[Grid, list[str]]:
     """Return the reducers of the only number of workers, or times over several; and what stands below the table."""
     if len(result.verdicts) > 1:
         return scaling_grid(result)
-    return answer_grid(result.rows, result.verdict, result.refused)
+    return answer_grid(result.results, result.verdict, result.refused)
 
 
 def about_lines(result: Result) -> list[str]:
     """Return on what cluster, with what, and of whose gradients."""
     machines = f"{result.machines[0].upper()}{result.machines[1:]}."
-    return [result.headline, machines, result.gradients.sentence()]
+    return [result.cluster, machines, result.gradients.sentence()]
 
 
 def result_text(result: Result) -> str:

@@ -56,7 +56,7 @@ def collective_screen(result: CollectiveResult) -> Screen:
     links = [links_grid(result.bottlenecks)] if result.bottlenecks else []
     notes = [f"Note: {note}." for note in result.notes]
     return Screen(
-        [result.headline, *collective_lines(result), *fault_lines(result.effects), *notes], [*terms, *links], []
+        [result.cluster, *collective_lines(result), *fault_lines(result.effects), *notes], [*terms, *links], []
     )
 
 
@@ -65,7 +65,7 @@ def against_screen(result: AgainstResult) -> Screen:
     terms = [difference_grid(result), scales_grid(result)] if result.terms else []
     notes = [f"Note: {note}." for note in result.notes]
     return Screen(
-        [result.headline, *against_lines(result)], [against_grid(result), *terms], ["", *notes] if notes else []
+        [result.cluster, *against_lines(result)], [against_grid(result), *terms], ["", *notes] if notes else []
     )
 
 
@@ -80,7 +80,7 @@ def regimes_screen(result: RegimeMap) -> Screen:
     names = names_line(result.spec.reducers)
     notes = [f"Note: {note}." for note in result.notes]
     return Screen(
-        [result.headline],
+        [result.cluster],
         regime_grids(result),
         ["", *([] if names is None else [names]), *notes, "", result.summary],
     )
@@ -90,7 +90,7 @@ def validate_screen(result: ValidationResult) -> Screen:
     """Return how far off predictions are: over curves and sources, by class, a line a curve, and the worst."""
     notes = [f"Note: {note}." for note in result.notes]
     return Screen(
-        [result.headline, *answer_lines(result)],
+        [result.what, *answer_lines(result)],
         validate_grids(result),
         ["", LEGEND, "", *worst_lines(result), *not_predicted_lines(result), "", *notes],
     )
@@ -101,7 +101,7 @@ def iterations_screen(result: IterationsResult) -> Screen:
     notes = [f"Note: {note}." for note in result.notes]
     more = [*worst_iteration_lines(result), *unpredicted_iteration_lines(result)]
     return Screen(
-        [result.headline, *iterations_lines(result)],
+        [result.what, *iterations_lines(result)],
         iterations_grids(result),
         ["", ITERATIONS_LEGEND, "", *more, "", *notes],
     )
@@ -112,7 +112,7 @@ def calibrate_screen(result: CalibrationResult) -> Screen:
     notes = [f"Note: {note}." for note in result.notes]
     grids = [constants_grid(result), points_grid(result)] if result.points else []
     after = [*suggestion_lines(result.suggestion), *notes]
-    return Screen([result.headline, *calibration_lines(result)], grids, ["", *after] if grids and after else after)
+    return Screen([result.cluster, *calibration_lines(result)], grids, ["", *after] if grids and after else after)
 
 
 def paper_screen(paper: Rebuilt) -> Screen:

@@ -34,21 +34,21 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
 
 def bottleneck_lines(result: Result) -> list[str]:
     """Return what each reducer waits for, a line each."""
-    return aligned([(row.option_string, workers_text(row.workers), row.bottleneck) for row in result.rows])
+    return aligned([(row.reducer, workers_text(row.workers), row.bottleneck) for row in result.results])
 
 
 def _against_ideal(row: Row) -> str:
-    factor = row.total_s / row.total_ideal_s if row.total_ideal_s else 1.0
+    factor = row.time_s.total / row.total_ideal_s if row.total_ideal_s else 1.0
     return (
-        f"total {format_seconds(row.total_s)} against {seconds_text(row.total_ideal_s)} if all ran as asked "
+        f"total {format_seconds(row.time_s.total)} against {seconds_text(row.total_ideal_s)} if all ran as asked "
         f"({factor_text(factor)}); grouping and order of launches cost {seconds_text(row.order_gap_s)}"
     )
 
 
 def lowering_lines(result: Result) -> list[str]:
     """Return, for each reducer, its total as executed against that of the ideal library, then why things are so."""
-    totals = [(row.option_string, workers_text(row.workers), _against_ideal(row)) for row in result.rows]
-    reasons = dict.fromkeys((item.asked, item.executes, item.why) for row in result.rows for item in row.lowering)
+    totals = [(row.reducer, workers_text(row.workers), _against_ideal(row)) for row in result.results]
+    reasons = dict.fromkeys((item.asked, item.executes, item.why) for row in result.results for item in row.lowering)
     return [
         *aligned(totals),
         "",
@@ -60,7 +60,7 @@ def lowering_lines(result: Result) -> list[str]:
 
 
 def _asked(result: CollectiveResult) -> str:
-    what, beside = f"{result.kind} of {format_bytes(result.size_bytes)} over", result.beside
+    what, beside = f"{result.kind} of {format_bytes(result.size_bytes)} over", result.groups
     if beside is None:
         return f"{what} {workers_text(result.workers)}"
     return f"{what} {workers_text(beside.dp)} in each of {beside.groups} groups (tp={beside.tp}, pp={beside.pp})"
@@ -105,7 +105,7 @@ def _cross_check(result: CollectiveResult) -> list[tuple[str, str]]:
 
 
 def _beside(result: CollectiveResult) -> list[tuple[str, str]]:
-    beside = result.beside
+    beside = result.groups
     if beside is None:
         return []
     factor = "no time" if beside.contention is None else factor_text(beside.contention)

@@ -48,7 +48,9 @@ def answer_lines(result: ValidationResult) -> list[str]:
         f"{overall.predicted} of {overall.curves} good curves without a doubt are predicted",
         *_off_by("", overall),
     ]
-    return [*lines, *(_off_by("source left out of the fit, ", result.left_out.overall) if result.left_out else [])]
+    if result.leave_one_source_out is not None:
+        lines += _off_by("source left out of the fit, ", result.leave_one_source_out.overall)
+    return lines
 
 
 def _off_by(what: str, group: Group) -> list[str]:
@@ -73,9 +75,9 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
         found = [item.group for item in result.by_class if item.kind == kind]
         grids.append(groups_grid(f"good curves by {kind}", kind, found))
     grids.append(groups_grid("good curves by source", "source", result.by_source))
-    if result.left_out is not None:
-        found = [replace(item.group, name=f"{item.kind} {item.group.name}") for item in result.left_out.by_class]
-        groups = [replace(result.left_out.overall, name="all good curves"), *found]
+    if (left_out := result.leave_one_source_out) is not None:
+        found = [replace(item.group, name=f"{item.kind} {item.group.name}") for item in left_out.by_class]
+        groups = [replace(left_out.overall, name="all good curves"), *found]
         grids.append(groups_grid("sources left out of the fit, classes of three or more", "class", groups))
     grids += [parameters_grid(result.parameters)] if result.parameters else []
     counted = [curve for curve in result.curves if curve.counts]

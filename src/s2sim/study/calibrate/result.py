@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from s2sim.study.json_form import key
 from s2sim.study.result_form import ResultForm
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class CalibrationResult(ResultForm):
     answers: ClassVar[str] = "calibrate"
 
     spec: CalibrateSpec
-    headline: str = field(metadata=key("cluster"))
+    cluster: str
     constants: tuple[FittedConstant, ...]
     points: tuple[CalibratedPoint, ...]
     before: MedianError

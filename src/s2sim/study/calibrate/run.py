@@ -53,7 +53,7 @@ def run_calibration(spec: CalibrateSpec, progress: Progress = SILENT) -> Calibra
         profile = profile_text(machine.library, written, within, f"s2sim calibrate, s2sim {__version__}")
     return CalibrationResult(
         spec=spec,
-        headline=first_line(cluster),
+        cluster=first_line(cluster),
         constants=constants,
         points=points,
         before=before,

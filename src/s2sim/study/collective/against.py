@@ -113,7 +113,7 @@ def compare(spec: CollectiveSpec, chosen: ChosenTables, progress: Progress = SIL
     small = [row.log_error for row in rows if row.size_bytes < LARGE_BYTES]
     return AgainstResult(
         spec=spec,
-        headline=first_line(cluster),
+        cluster=first_line(cluster),
         kind=spec.kind,
         workers=spec.workers,
         log=chosen.log,

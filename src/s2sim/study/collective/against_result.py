@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from s2sim.study.json_form import key
 from s2sim.study.result_form import ResultForm
 
 if TYPE_CHECKING:
@@ -167,7 +166,7 @@ class AgainstResult(ResultForm):
     answers: ClassVar[str] = "against"
 
     spec: CollectiveSpec
-    headline: str = field(metadata=key("cluster"))
+    cluster: str
     kind: str
     workers: int
     log: str

@@ -45,7 +45,7 @@ def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> Collec
         kind=demand.kind,
         algorithm=timed.schedule.algorithm,
         why=timed.why,
-        headline=first_line(cluster),
+        cluster=first_line(cluster),
         workers=demand.ranks,
         size_bytes=size_bytes,
         network=spec.network,
@@ -66,6 +66,6 @@ def result_of(planned: PlannedCollective, progress: Progress = SILENT) -> Collec
         band=None
         if planned.by_message or beside is not None
         else band_around(time_s, cluster, planned.profile, demand.kind, size_bytes),
-        beside=None if beside is None else beside.row(demand, time_s),
+        groups=None if beside is None else beside.row(demand, time_s),
         notes=tuple(outside_notes(planned.library, planned.scenario, demand.ranks, [(demand.kind, size_bytes)])),
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict
+from typing import TYPE_CHECKING, ClassVar
 
-from s2sim.study.json_form import LEFT_OUT, key
-from s2sim.study.result_form import FaultedForm
+from s2sim.study.json_form import left_out
+from s2sim.study.result_form import FaultedForm, load_effects
 
 if TYPE_CHECKING:
     from s2sim.replay.faults.fault import Effect
@@ -18,24 +18,13 @@ if TYPE_CHECKING:
     from s2sim.study.fidelity.band import Band
 
 
-class _More(TypedDict):
-    faults: NotRequired[list[str]]
-    fault_effects: NotRequired[list[str]]
-    clocked_s: NotRequired[float]
-    cross_check: NotRequired[CollectiveCheck]
-    terms: NotRequired[tuple[TermRow, ...]]
-    band: NotRequired[Band]
-    notes: NotRequired[tuple[str, ...]]
-    groups: NotRequired[BesideRow]
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class CollectiveResult(FaultedForm):
     """What `s2sim.run_collective` returns.
 
     Attributes
     ----------
-    kind, algorithm, why, headline : str
+    kind, algorithm, why, cluster : str
         What ran, why that algorithm, and where.
     workers, size_bytes : int
         Ranks, with groups beside each other those of one, and the size as nccl-tests counts it.
@@ -67,18 +56,28 @@ class CollectiveResult(FaultedForm):
         Where nine of ten measured times lie that are predicted so; None where no library's measured constants made it.
     notes : tuple of str
         Where constants are used outside of what they were fitted to.
-    beside : BesideRow or None
-        The groups that did the same at once, ``groups`` in JSON; None for one group of all ranks.
+    groups : BesideRow or None
+        The groups that did the same at once; None for one group of all ranks.
     """
 
     answers: ClassVar[str] = "collective"
+    more_json: ClassVar[tuple[str, ...]] = (
+        "faults?",
+        "fault_effects?",
+        "clocked_s?",
+        "cross_check?",
+        "terms?",
+        "band?",
+        "notes?",
+        "groups?",
+    )
 
     spec: CollectiveSpec
     spec_sha256: str
     kind: str
     algorithm: str
     why: str
-    headline: str = field(metadata=key("cluster"))
+    cluster: str
     workers: int
     size_bytes: int
     network: str
@@ -91,29 +90,10 @@ class CollectiveResult(FaultedForm):
     bytes_per_rank: int
     bottlenecks: tuple[LinkLoad, ...]
     rank_finish_s: tuple[float, ...]
-    clocked_s: float | None = field(default=None, metadata=LEFT_OUT)
-    cross_check: CollectiveCheck | None = field(default=None, metadata=LEFT_OUT)
-    effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
-    terms: tuple[TermRow, ...] = field(default=(), metadata=LEFT_OUT)
-    band: Band | None = field(default=None, metadata=LEFT_OUT)
-    notes: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
-    beside: BesideRow | None = field(default=None, metadata=LEFT_OUT)
-
-    def more_json(self) -> _More:
-        """Return what is not always there: clocked rounds, the other network, terms, the band, notes and faults."""
-        more: _More = {}
-        if self.clocked_s is not None:
-            more["clocked_s"] = self.clocked_s
-        if self.cross_check is not None:
-            more["cross_check"] = self.cross_check
-        if self.terms:
-            more["terms"] = self.terms
-        if self.band is not None:
-            more["band"] = self.band
-        if self.notes:
-            more["notes"] = self.notes
-        if self.beside is not None:
-            more["groups"] = self.beside
-        if self.effects:
-            more["faults"], more["fault_effects"] = self.faults, self.fault_effects
-        return more
+    clocked_s: float | None = None
+    cross_check: CollectiveCheck | None = None
+    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))
+    terms: tuple[TermRow, ...] = ()
+    band: Band | None = None
+    notes: tuple[str, ...] = ()
+    groups: BesideRow | None = None

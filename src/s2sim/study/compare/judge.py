@@ -36,15 +36,15 @@ def judged_time_s(row: Row) -> float:
     """
     if row.iteration_s is None:
         return _phase_s(row)
-    return row.iteration_s if row.iteration is not None else row.iteration_s - row.total_s + _phase_s(row)
+    return row.iteration_s if row.iteration is not None else row.iteration_s - row.time_s.total + _phase_s(row)
 
 
 def _phase_s(row: Row) -> float:
     if row.period == 1:
-        return median_low(step.total_s for step in row.steps) if row.steps else row.total_s
+        return median_low(step.total_s for step in row.steps) if row.steps else row.time_s.total
     # In the median step nothing is exchanged: the mean over the last whole periods.
     whole = len(row.steps) // row.period * row.period
-    return fmean(step.total_s for step in row.steps[-whole:]) if whole else row.total_s
+    return fmean(step.total_s for step in row.steps[-whole:]) if whole else row.time_s.total
 
 
 def _doubt(row: Row) -> float:
@@ -74,7 +74,7 @@ def rejected(row: Row, max_error: float | None) -> str | None:
     largest = max(error, compressed or 0)
     if largest >= 1:
         return "worse than zeros"
-    layer, worst = row.worst_layer
+    layer, worst = row.error_worst_layer
     if worst is not None and worst > _ZEROS:
         return f"worse than zeros on {layer}"
     if row.residual_trend is None and largest >= _AS_BAD_AS_ZEROS:
@@ -104,7 +104,7 @@ def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidat
 
 def _candidate(row: Row, why_not: str | None, *, baseline: bool) -> Candidate:
     return Candidate(
-        name=row.option_string,
+        name=row.reducer,
         time_s=judged_time_s(row),
         error=row.error.relative_l2,
         exact=row.exact,

@@ -56,9 +56,9 @@ def over_batches(dense: Executed, others: dict[str, Executed]) -> tuple[CountPay
 
 def over_workers(rows: Sequence[Row]) -> tuple[CountPays, ...]:
     """Return for each reducer beside dense with which of the numbers of workers that ran it gains that."""
-    times = {(row.option_string, row.workers): row.iteration_s for row in rows if row.iteration is not None}
+    times = {(row.reducer, row.workers): row.iteration_s for row in rows if row.iteration is not None}
     counts = sorted({workers for _, workers in times})
-    dense = next((row.option_string for row in rows if row.baseline), None)
+    dense = next((row.reducer for row in rows if row.baseline), None)
     if dense is None or len(counts) == 1:
         return ()
     found = []

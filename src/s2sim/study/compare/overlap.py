@@ -32,7 +32,7 @@ def overlap_text(dense: Row, compute: str | None) -> str | None:
         return f"{iteration.discipline} in {number_of(iteration.buckets, 'bucket')}{streams}{whose}"
     if dense.iteration_s is None:
         return None
-    return f"{format_seconds(dense.iteration_s - dense.total_s)} of compute without overlap"
+    return f"{format_seconds(dense.iteration_s - dense.time_s.total)} of compute without overlap"
 
 
 def hidden_text(dense: Row, behind: str) -> str | None:

@@ -25,7 +25,7 @@ def front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
     for row in held:
         error = _error(row)
         if error < best or (error == best < inf and cost(row) == best_cost):
-            chosen.add(row.option_string)
+            chosen.add(row.reducer)
             best, best_cost = error, cost(row)
     return frozenset(chosen)
 
@@ -35,7 +35,7 @@ def fronts(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
     # One rank alone sends nothing: what it would hand to a network stands for that.
     alone = rows[0].workers == 1
     by_bytes = front(rows, lambda row: row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank)
-    return by_bytes, front(rows, lambda row: row.total_s if row.iteration is None else row.iteration.total_s)
+    return by_bytes, front(rows, lambda row: row.time_s.total if row.iteration is None else row.iteration.total_s)
 
 
 def _error(row: Row) -> float:

@@ -174,13 +174,13 @@ def compare(spec: RunSpec, scenario: ReducerScenario, found: Found, *, interrupt
     ranks = scenario.ranks_of(found.largest)
     return Result(
         spec=spec,
-        headline=first_line(scenario.cluster(ranks)),
+        cluster=first_line(scenario.cluster(ranks)),
         gradients=whose_gradients(scenario, ranks),
         library=scenario.library.option_string,
         gpu=scenario.gpu.name,
         machines=scenario.machines.text,
         provenance=origin(spec, scenario, beyond),
-        rows=rows,
+        results=rows,
         verdict=next(each for each in verdicts if each.workers == found.largest),
         verdicts=verdicts,
         refused=refused,

@@ -53,7 +53,7 @@ class WithinBand:
 
 def within_band(rows: Sequence[Row], candidates: Sequence[Candidate], max_error: float | None) -> WithinBand | None:
     """Return who would be named with each draw; None where some row's time was not made of measured constants."""
-    drawn = {row.option_string: row.in_band.drawn_s for row in rows if row.in_band is not None}
+    drawn = {row.reducer: row.band_draws_s for row in rows if row.band is not None}
     if not drawn or any(candidate.name not in drawn for candidate in candidates):
         return None
     draws = min(map(len, drawn.values()))
@@ -68,10 +68,10 @@ def band_texts(rows: Sequence[Row]) -> dict[str, str]:
     """Return the ends of the band around each time that a verdict is about, in parentheses; of those that have one."""
     texts = {}
     for row in rows:
-        if row.in_band is not None:
-            beside_s = judged_time_s(row) - row.total_s
-            ends = (max(end + beside_s, 0.0) for end in (row.in_band.band.low_s, row.in_band.band.high_s))
-            texts[row.option_string] = f" ({band_text(*ends)})"
+        if row.band is not None:
+            beside_s = judged_time_s(row) - row.time_s.total
+            ends = (max(end + beside_s, 0.0) for end in (row.band.low_s, row.band.high_s))
+            texts[row.reducer] = f" ({band_text(*ends)})"
     return texts
 
 

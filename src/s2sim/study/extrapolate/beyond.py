@@ -116,7 +116,7 @@ class Beyond:
         more = ranks > self.recorded_ranks
         if not more and not self.scaled:
             return None
-        check = next(check for check in self.checks if check.reducer == row.option_string)
+        check = next(check for check in self.checks if check.reducer == row.reducer)
         return Extrapolation(
             law="; ".join([*([LAW] if more else []), *([SIZE_LAW] if self.scaled else [])]),
             from_workers=min(ranks, self.recorded_ranks),
@@ -127,7 +127,7 @@ class Beyond:
             hold_out=check.what,
             hold_out_error_bytes=check.error_bytes,
             hold_out_error_time=check.error_time,
-            transfer=self.transfers.get(row.option_string, ()),
+            transfer=self.transfers.get(row.reducer, ()),
         )
 
     def sentence(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
 
 from s2sim.units import format_seconds
 
@@ -15,18 +14,6 @@ class Band:
     low_s: float
     high_s: float
     of: str
-
-
-class Banded(TypedDict):
-    """The band around a time."""
-
-    band: NotRequired[Band]
-
-
-class BandShare(TypedDict):
-    """The share of the draws of constants in which an answer stays."""
-
-    band_share: NotRequired[float]
 
 
 def band_text(low_s: float, high_s: float) -> str:

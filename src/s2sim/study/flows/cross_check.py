@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,12 +12,6 @@ from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from s2sim.arrays import Floats, Ints
-
-
-class _More(TypedDict):
-    largest_difference: float
-    median_difference: float
-    note: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +30,8 @@ class CrossCheck(JsonForm):
         The time of each as packets, less its fill, over its time as a fluid, less 1.
     """
 
+    more_json: ClassVar[tuple[str, ...]] = ("largest_difference", "median_difference", "note")
+
     other: str
     packet_bytes: int
     finish_s: Floats
@@ -52,14 +48,13 @@ class CrossCheck(JsonForm):
         """Median of the differences, without their signs."""
         return float(np.median(np.abs(self.difference))) if len(self.difference) else 0.0
 
-    def more_json(self) -> _More:
-        """Return the differences in short, and what they are."""
-        return {
-            "largest_difference": self.largest_difference,
-            "median_difference": self.median_difference,
-            "note": "difference = (time as packets - fill) / time as a fluid - 1; finish_s holds the fill where the "
-            "other network is packet",
-        }
+    @property
+    def note(self) -> str:
+        """What the differences are."""
+        return (
+            "difference = (time as packets - fill) / time as a fluid - 1; finish_s holds the fill where the "
+            "other network is packet"
+        )
 
 
 def compare_networks(

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from s2sim.study.flows.transfers import COLUMNS
-from s2sim.study.json_form import LEFT_OUT, key
-from s2sim.study.result_form import FaultedForm
+import numpy as np
+
+from s2sim.study.flows.transfers import Transfers
+from s2sim.study.json_form import left_out
+from s2sim.study.result_form import FaultedForm, load_effects
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from s2sim.arrays import Floats
     from s2sim.replay.faults.fault import Effect
     from s2sim.study.collective.link_loads import LinkLoad
     from s2sim.study.flows.cross_check import CrossCheck
     from s2sim.study.flows.spec import FlowsSpec
-    from s2sim.study.flows.transfers import Transfers
-
-_RESULT_COLUMNS = (*COLUMNS, "finish_s", "slowdown")
 
 
-class _Flow(TypedDict):
+class Flow(NamedTuple):
+    """A transfer, when it was delivered, and its time over what it takes with nothing else in flight."""
+
     start_s: float
     src: int
     dst: int
@@ -30,11 +33,14 @@ class _Flow(TypedDict):
     slowdown: float
 
 
-class _More(TypedDict):
-    flows: list[_Flow]
-    faults: NotRequired[list[str]]
-    fault_effects: NotRequired[list[str]]
-    cross_check: NotRequired[CrossCheck]
+def _column(result: Mapping[str, Any], name: str) -> Floats:
+    return np.array([flow[name] for flow in result["flows"]], np.float64)
+
+
+def _load_transfers(result: Mapping[str, Any]) -> Transfers:
+    start_ps = np.rint(_column(result, "start_s") * PS_PER_S).astype(np.int64)
+    src, dst = (_column(result, name).astype(np.int64) for name in ("src", "dst"))
+    return Transfers(start_ps, src, dst, _column(result, "bytes"))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -45,7 +51,7 @@ class FlowsResult(FaultedForm):
     ----------
     spec_sha256 : str
         The hash of the spec's content, transfers included.
-    headline : str
+    cluster : str
         The cluster in one line.
     finish_s, slowdown : float64 array, shape (n,)
         When each was delivered, in seconds from time 0, and its time over what it would take with nothing else in
@@ -59,40 +65,27 @@ class FlowsResult(FaultedForm):
     """
 
     answers: ClassVar[str] = "flows"
+    more_json: ClassVar[tuple[str, ...]] = ("flows", "faults?", "fault_effects?", "cross_check?")
 
     spec: FlowsSpec
     spec_sha256: str
-    transfers: Transfers = field(metadata=LEFT_OUT)
-    headline: str = field(metadata=key("cluster"))
-    finish_s: Floats = field(metadata=LEFT_OUT)
-    slowdown: Floats = field(metadata=LEFT_OUT)
+    transfers: Transfers = field(metadata=left_out(_load_transfers))
+    cluster: str
+    finish_s: Floats = field(metadata=left_out(lambda result: _column(result, "finish_s")))
+    slowdown: Floats = field(metadata=left_out(lambda result: _column(result, "slowdown")))
     bottlenecks: tuple[LinkLoad, ...]
     network: str
-    cross_check: CrossCheck | None = field(metadata=LEFT_OUT)
-    effects: tuple[Effect, ...] = field(default=(), metadata=LEFT_OUT)
+    cross_check: CrossCheck | None = None
+    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))
 
     @property
-    def flows(self) -> list[_Flow]:
-        """The transfers one by one, as in JSON: what was asked for, and what became of it."""
-        asked = self.transfers
-        columns = (asked.start_ps / PS_PER_S, asked.src, asked.dst, asked.sizes_bytes, self.finish_s, self.slowdown)
-        return [
-            {"start_s": start_s, "src": src, "dst": dst, "bytes": size, "finish_s": finish_s, "slowdown": slowdown}
-            for start_s, src, dst, size, finish_s, slowdown in zip(
-                *(column.tolist() for column in columns), strict=True
-            )
-        ]
+    def flows(self) -> list[Flow]:
+        """The transfers one by one."""
+        sent = self.transfers
+        columns = (sent.start_ps / PS_PER_S, sent.src, sent.dst, sent.sizes_bytes, self.finish_s, self.slowdown)
+        return list(map(Flow, *(column.tolist() for column in columns)))
 
     def to_csv(self) -> str:
         """Return the transfers as they were read, with two columns more."""
-        lines = [",".join(_RESULT_COLUMNS), *(",".join(map(repr, flow.values())) for flow in self.flows)]
+        lines = [",".join(Flow._fields), *(",".join(map(repr, flow)) for flow in self.flows)]
         return "\n".join(lines) + "\n"
-
-    def more_json(self) -> _More:
-        """Return the transfers one by one, and what was not always asked for."""
-        more: _More = {"flows": self.flows}
-        if self.cross_check is not None:
-            more["cross_check"] = self.cross_check
-        if self.effects:
-            more["faults"], more["fault_effects"] = self.faults, self.fault_effects
-        return more

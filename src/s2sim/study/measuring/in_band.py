@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,24 +22,11 @@ if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
 
 
-@dataclass(frozen=True, slots=True)
-class InBand:
-    """How sure the time of a row is.
+def band_of(executed: Executed) -> tuple[Band | None, tuple[float, ...]]:
+    """Return the band around the total of a replay, and by how many seconds it were longer with each draw.
 
-    Attributes
-    ----------
-    band : Band
-        Around its total.
-    drawn_s : tuple of float
-        By how many seconds it were longer with each draw of the constants; the same draws for all rows.
-    """
-
-    band: Band
-    drawn_s: tuple[float, ...]
-
-
-def in_band(executed: Executed) -> InBand | None:
-    """Return how sure the time of a replay is; None where no library's measured constants made it.
+    The draws of the constants are the same for all replays. None and nothing where no library's measured constants made
+    the time.
 
     Communication takes longer as its launches do: all that waits for them waits so much longer. With the constants of a
     draw a launch takes its terms at these.
@@ -48,7 +34,7 @@ def in_band(executed: Executed) -> InBand | None:
     profile, replay = executed.scenario.library.profile, executed.replay
     launches = [launch for launch in replay.launches if launch.end_ps > max(launch.start_ps, 0)]
     if not isinstance(profile, Software) or executed.scenario.faults or not launches:
-        return None
+        return None, ()
     drawn: dict[int, Floats] = {}
     lengths, bands, draws = [], [], []
     for launch in launches:
@@ -56,7 +42,7 @@ def in_band(executed: Executed) -> InBand | None:
         length_s = (launch.end_ps - launch.start_ps) / PS_PER_S
         around = band_around(length_s, cluster, profile, *_asked(launch))
         if around is None:
-            return None
+            return None, ()
         if id(launch.timed) not in drawn:
             drawn[id(launch.timed)] = _drawn(launch.timed, cluster, profile.library)
         lengths.append(length_s)
@@ -67,7 +53,7 @@ def in_band(executed: Executed) -> InBand | None:
     rest_s = total_s - communication_s
     low_s, high_s = rest_s + longer * sum(b.low_s for b in bands), rest_s + longer * sum(b.high_s for b in bands)
     more_s = longer * np.sum(draws, axis=0) - communication_s
-    return InBand(Band(low_s, high_s, bands[0].of), tuple(more_s.tolist()))
+    return Band(low_s, high_s, bands[0].of), tuple(more_s.tolist())
 
 
 def _asked(launch: Launch) -> tuple[str, int]:

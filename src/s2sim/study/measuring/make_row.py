@@ -11,16 +11,17 @@ from s2sim.reducers.scripts.rounds import count_rounds
 from s2sim.reducers.scripts.traffic import payload_bytes
 from s2sim.study.measuring.alike import alike
 from s2sim.study.measuring.communication_bound import communication_bound
-from s2sim.study.measuring.in_band import in_band
+from s2sim.study.measuring.in_band import band_of
 from s2sim.study.measuring.iteration_row import iteration_row
 from s2sim.study.measuring.result import Row
-from s2sim.study.measuring.row_parts import CollectiveRow
+from s2sim.study.measuring.row_parts import CollectiveRow, Distance, Times
 from s2sim.study.measuring.wire import mean_bytes, ring_traffic, schedule_traffic
 from s2sim.units import PS_PER_S, format_rate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from s2sim.reducers.measure import Error
     from s2sim.reducers.scripts.script import Recording
     from s2sim.replay.run import Replay
     from s2sim.study.measuring.executed import Executed
@@ -76,10 +77,11 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
     bound = communication_bound(recorded.recording, executed.plan, executed.timer, assisted=assisted, work_s=work_s)
     dense_sent, most_sent = int(traffic(dense)[0].max()), int(sent.max())
     compared = scenario.compute_ps is not None or scenario.training is not None
-    rounds = count_rounds(recorded.recording)
+    rounds, errors = count_rounds(recorded.recording), recorded.errors
+    band, draws_s = (None, ()) if scenario.training or scenario.groups else band_of(executed)
     return Row(
-        reducer=recorded.reducer.traits.name,
-        option_string=recorded.option_string,
+        name=recorded.reducer.traits.name,
+        reducer=recorded.option_string,
         options=recorded.reducer.options(),
         workers=cluster.workers,
         baseline=executed is dense,
@@ -87,23 +89,27 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         agrees=recorded.reducer.traits.agrees,
         consensus_distance=recorded.consensus,
         estimates=recorded.reducer.traits.estimates,
-        encode_s=replay.encode_ps / PS_PER_S,
-        communication_s=replay.communication_ps / PS_PER_S,
-        decode_s=replay.decode_ps / PS_PER_S,
-        total_s=replay.total_ps / PS_PER_S,
+        time_s=Times(
+            encode=replay.encode_ps / PS_PER_S,
+            communication=replay.communication_ps / PS_PER_S,
+            decode=replay.decode_ps / PS_PER_S,
+            total=replay.total_ps / PS_PER_S,
+            iteration=executed.judged_ps / PS_PER_S if compared else None,
+        ),
         encode_work_s=replay.encode_work_ps / PS_PER_S,
         decode_work_s=replay.decode_work_ps / PS_PER_S,
-        iteration_s=executed.judged_ps / PS_PER_S if compared else None,
         iteration=_iteration(executed),
         period=recorded.recording.steps,
         bytes_sent_per_rank=mean_bytes(most_sent, recorded.recording),
         bytes_received_per_rank=mean_bytes(int(received.max()), recorded.recording),
         payload_bytes_per_rank=mean_bytes(int(payload_bytes(recorded.recording).max()), recorded.recording),
         ratio=dense_sent * recorded.recording.steps / most_sent if most_sent else None,
-        error=recorded.errors.whole,
-        error_compressed=recorded.errors.compressed,
-        error_per_layer=recorded.errors.layers,
-        bound=recorded.bound,
+        error=_distance(errors.whole),
+        error_compressed=_distance(errors.compressed),
+        error_largest=errors.whole.largest,
+        error_compressed_largest=errors.compressed.largest,
+        error_per_layer={name: _distance(error) for name, error in errors.layers.items()},
+        error_bound=recorded.bound,
         rounds=rounds.after_gradient,
         rounds_before_gradient=rounds.before_gradient,
         host_syncs=rounds.host_syncs + executed.plan.host_syncs,
@@ -121,8 +127,13 @@ def make_row(recorded: Recorded, executed: Executed, dense: Executed, *, thoroug
         total_real_s=executed.real.total_ps / PS_PER_S if thorough else None,
         bytes_sent_real_per_rank=mean_bytes(executed.sent_real(), recorded.recording),
         assumes=recorded.assumes,
-        in_band=None if scenario.training or scenario.groups else in_band(executed),
+        band=band,
+        band_draws_s=draws_s,
     )
+
+
+def _distance(error: Error) -> Distance:
+    return Distance(error.relative_l2, error.cosine)
 
 
 def _iteration(executed: Executed) -> IterationRow | None:

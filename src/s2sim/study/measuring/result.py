@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from s2sim.study.fidelity.band import Band, Banded
-from s2sim.study.json_form import LEFT_OUT, JsonForm, MayBeInfinite, key
+from s2sim.study.json_form import INLINE, LEFT_OUT, JsonForm, MayBeInfinite
+from s2sim.study.measuring.row_parts import Times, WorstLayer
 from s2sim.study.progress import INTERRUPTED_NOTE
 from s2sim.study.result_form import ResultForm
 
 if TYPE_CHECKING:
-    from s2sim.reducers.measure import Error
+    from s2sim.study.fidelity.band import Band
     from s2sim.study.measuring.gradients import Gradients
-    from s2sim.study.measuring.in_band import InBand
     from s2sim.study.measuring.iteration_row import IterationRow
     from s2sim.study.measuring.row_parts import (
         BoundRow,
         CollectiveRow,
+        Distance,
         Extrapolation,
         Judgement,
         LoweringRow,
@@ -31,45 +31,14 @@ ROUNDING_ERROR = 1e-6
 """A relative L2 error up to this is what float32 rounds, whatever the reducer."""
 
 
-class Times(NamedTuple):
-    """Seconds of the slowest rank, as JSON has them together."""
-
-    encode: float
-    communication: float
-    decode: float
-    total: float
-    iteration: float | None
-
-
-class _Distance(TypedDict):
-    relative_l2: float | None
-    cosine: float | None
-
-
-class _WorstLayer(TypedDict):
-    layer: str | None
-    relative_l2: float | None
-
-
-class _RowMore(Banded):
-    option_string: str
-    iteration_s: float | None
-    error: _Distance
-    error_compressed: _Distance
-    error_largest: float | None
-    error_compressed_largest: float | None
-    error_worst_layer: _WorstLayer
-    error_per_layer: dict[str, _Distance]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row(JsonForm):
     """One reducer on one number of workers.
 
     Attributes
     ----------
-    reducer, option_string : str
-        Name, and the option string as it was asked for.
+    name, reducer : str
+        Name of the system that runs, and the option string of the reducer.
     options : dict
         Every option with its value.
     workers : int
@@ -87,8 +56,8 @@ class Row(JsonForm):
     period : int
         Steps over which times and bytes are means; most reducers do the same in every one. Rounds, host
         synchronisations, ``collectives`` and ``lowering`` are those of all these steps together.
-    encode_s, communication_s, decode_s, total_s : float
-        Of the slowest rank; communication is the rest of the total, waiting included.
+    time_s : Times
+        Seconds of the slowest rank.
     encode_work_s, decode_work_s : float
         All of its GPU work, what hides behind communication or compute included.
     iteration_s : float or None
@@ -100,11 +69,13 @@ class Row(JsonForm):
         What a rank hands to its collectives, whatever these make of it; largest over ranks.
     ratio : float or None
         Dense bytes sent over bytes sent.
-    error, error_compressed : Error
+    error, error_compressed : Distance
         Of all layers, and of those that do not travel as plain float32.
-    error_per_layer : dict of str to Error
+    error_largest, error_compressed_largest : float or None
+        Largest error of an element, as a share of the exact mean's L2 norm; None where undefined.
+    error_per_layer : dict of str to Distance
         By layer name.
-    bound : BoundRow or None
+    error_bound : BoundRow or None
         What theory says of the error of an element, where something is known.
     rounds, rounds_before_gradient : int
         Messages that wait for one another: once the gradient is there, and before.
@@ -141,16 +112,30 @@ class Row(JsonForm):
         Where residuals go over these steps; None without residuals.
     assumes : str or None
         What its time rests on beside what is simulated.
-    in_band : InBand or None
-        How sure its total is, where a library's measured constants made it.
+    band : Band or None
+        Where nine of ten measured totals lie that were predicted as this one, where measured constants made it.
+    band_draws_s : tuple of float
+        By how many seconds the total were longer with each draw of these constants; not in JSON.
     iteration : IterationRow or None
         Where the time of an iteration went, where one was simulated.
     judgement : Judgement or None
         What is thought of it beside the others; None as long as there are no others.
     """
 
-    reducer: str = field(metadata=key("name"))
-    option_string: str = field(metadata=key("reducer"))
+    more_json: ClassVar[tuple[str, ...]] = (
+        "band?",
+        "option_string",
+        "iteration_s",
+        "error",
+        "error_compressed",
+        "error_largest",
+        "error_compressed_largest",
+        "error_worst_layer",
+        "error_per_layer",
+    )
+
+    name: str
+    reducer: str
     options: dict[str, Any]
     workers: int
     baseline: bool
@@ -159,21 +144,19 @@ class Row(JsonForm):
     consensus_distance: float | None
     estimates: str
     period: int
-    encode_s: float = field(metadata=key("time_s", "encode"))
-    communication_s: float = field(metadata=key("time_s", "communication"))
-    decode_s: float = field(metadata=key("time_s", "decode"))
-    total_s: float = field(metadata=key("time_s", "total"))
+    time_s: Times = field(metadata=INLINE)
     encode_work_s: float
     decode_work_s: float
-    iteration_s: float | None = field(metadata=key("time_s", "iteration"))
     bytes_sent_per_rank: int
     bytes_received_per_rank: int
     payload_bytes_per_rank: int
     ratio: float | None
-    error: Error = field(metadata=LEFT_OUT)
-    error_compressed: Error = field(metadata=LEFT_OUT)
-    error_per_layer: dict[str, Error] = field(metadata=LEFT_OUT)
-    bound: BoundRow | None = field(metadata=key("error_bound"))
+    error: Distance
+    error_compressed: Distance
+    error_largest: float | None
+    error_compressed_largest: float | None
+    error_per_layer: dict[str, Distance]
+    error_bound: BoundRow | None
     rounds: int
     rounds_before_gradient: int
     host_syncs: int
@@ -194,72 +177,33 @@ class Row(JsonForm):
     steps: tuple[StepRow, ...] = ()
     residual_trend: str | None = None
     assumes: str | None = None
-    in_band: InBand | None = field(default=None, metadata=LEFT_OUT)
+    band: Band | None = None
+    band_draws_s: tuple[float, ...] = field(default=(), compare=False, metadata=LEFT_OUT)
     iteration: IterationRow | None = None
     judgement: Judgement | None = None
 
     @property
-    def name(self) -> str:
-        """Name of the reducer, as JSON calls it; ``reducer`` there is the option string."""
+    def option_string(self) -> str:
+        """``reducer``, under its name in earlier versions."""
         return self.reducer
 
     @property
-    def time_s(self) -> Times:
-        """The times together, as in JSON."""
-        return Times(self.encode_s, self.communication_s, self.decode_s, self.total_s, self.iteration_s)
+    def iteration_s(self) -> float | None:
+        """``time_s.iteration``, under its name in earlier versions."""
+        return self.time_s.iteration
 
     @property
-    def error_bound(self) -> BoundRow | None:
-        """``bound``, as JSON calls it."""
-        return self.bound
-
-    @property
-    def error_largest(self) -> float | None:
-        """``error.largest``, as JSON calls it."""
-        return self.error.largest
-
-    @property
-    def error_compressed_largest(self) -> float | None:
-        """``error_compressed.largest``, as JSON calls it."""
-        return self.error_compressed.largest
-
-    @property
-    def worst_layer(self) -> tuple[str | None, float | None]:
+    def error_worst_layer(self) -> WorstLayer:
         """Name of the layer whose aggregate is furthest off, of those where that is defined, and its relative error."""
         defined = {name: error.relative_l2 for name, error in self.error_per_layer.items()}
         known = {name: error for name, error in defined.items() if error is not None}
-        return max(known.items(), key=lambda item: item[1], default=(None, None))
+        return WorstLayer(*max(known.items(), key=lambda item: item[1], default=(None, None)))
 
     @property
     def exact(self) -> bool:
         """Whether ranks end with the mean but for rounding: an error that float32 sums have too."""
         small = self.error.relative_l2 is not None and self.error.relative_l2 <= ROUNDING_ERROR
         return self.lossless or (small and self.estimates == "mean")
-
-    @property
-    def band(self) -> Band | None:
-        """Where nine of ten measured totals lie that were predicted as this one; None where that is not known."""
-        return None if self.in_band is None else self.in_band.band
-
-    def more_json(self) -> _RowMore:
-        """Return two fields by their names in Python, and errors, whose largest elements stand beside them."""
-        layer, relative_l2 = self.worst_layer
-        band: Banded = {} if self.band is None else {"band": self.band}
-        return {
-            **band,
-            "option_string": self.option_string,
-            "iteration_s": self.iteration_s,
-            "error": _distance(self.error),
-            "error_compressed": _distance(self.error_compressed),
-            "error_largest": self.error.largest,
-            "error_compressed_largest": self.error_compressed.largest,
-            "error_worst_layer": {"layer": layer, "relative_l2": relative_l2},
-            "error_per_layer": {name: _distance(error) for name, error in self.error_per_layer.items()},
-        }
-
-
-def _distance(error: Error) -> _Distance:
-    return {"relative_l2": error.relative_l2, "cosine": error.cosine}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -270,7 +214,7 @@ class Result(ResultForm):
     ----------
     spec : RunSpec
         What was computed.
-    headline : str
+    cluster : str
         The cluster in one line.
     gradients : Gradients
         Whose gradients were reduced, how large and how sparse.
@@ -280,7 +224,7 @@ class Result(ResultForm):
         Both in words, and who chose them.
     provenance : dict
         The run record.
-    rows : tuple of Row
+    results : tuple of Row
         One a reducer and number of workers.
     verdict : Verdict
         For the largest number of workers.
@@ -297,13 +241,13 @@ class Result(ResultForm):
     answers: ClassVar[str] = "run"
 
     spec: RunSpec
-    headline: str = field(metadata=key("cluster"))
+    cluster: str
     gradients: Gradients
     library: str
     gpu: str
     machines: str
     provenance: dict[str, Any]
-    rows: tuple[Row, ...] = field(metadata=key("results"))
+    results: tuple[Row, ...]
     verdict: Verdict
     verdicts: tuple[Verdict, ...] = ()
     refused: tuple[Refused, ...] = ()
@@ -311,11 +255,11 @@ class Result(ResultForm):
     caveats: tuple[str, ...] = ()
 
     @property
+    def rows(self) -> tuple[Row, ...]:
+        """``results``, under its name in earlier versions."""
+        return self.results
+
+    @property
     def interrupted(self) -> bool:
         """Whether somebody did not want to wait for all of it."""
         return INTERRUPTED_NOTE in self.notes
-
-    @property
-    def results(self) -> tuple[Row, ...]:
-        """``rows``, as JSON calls them."""
-        return self.rows

@@ -4,10 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from s2sim.study.json_form import MayBeInfinite
+
+
+class Times(NamedTuple):
+    """Seconds of the slowest rank.
+
+    Attributes
+    ----------
+    encode, communication, decode, total : float
+        Communication is the rest of the total, waiting included.
+    iteration : float or None
+        From the beginning of forward until the next may begin, where compute was given: compute plus total, unless
+        parts of it overlapped; of several iterations, the median.
+    """
+
+    encode: float
+    communication: float
+    decode: float
+    total: float
+    iteration: float | None
+
+
+class Distance(NamedTuple):
+    """Relative L2 distance to the exact mean, and cosine of the angle between them; None where undefined."""
+
+    relative_l2: float | None
+    cosine: float | None
+
+
+class WorstLayer(NamedTuple):
+    """The layer with the largest relative L2 error."""
+
+    layer: str | None
+    relative_l2: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NotRequired
+from dataclasses import dataclass
+from typing import ClassVar
 
-from s2sim.study.fidelity.band import BandShare
-from s2sim.study.json_form import LEFT_OUT, JsonForm
+from s2sim.study.json_form import JsonForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +60,6 @@ class CountPays:
         if first == self.lowest:
             return f"up to {self._many(last)}"
         return f"from {self._many(first)} on" if last == self.highest else f"from {self._many(first)} to {last}"
-
-
-class _VerdictMore(BandShare):
-    pays_over: NotRequired[tuple[CountPays, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +120,8 @@ class Verdict(JsonForm):
         With which numbers of workers and which mini-batches reducers pay, where whole iterations were compared.
     """
 
+    more_json: ClassVar[tuple[str, ...]] = ("band_share?", "pays_over?")
+
     workers: int
     decision: str
     lines: tuple[str, ...]
@@ -138,10 +135,5 @@ class Verdict(JsonForm):
     pays: dict[str, str]
     break_even: tuple[Crossing, ...]
     bottleneck: str
-    band_share: float | None = field(default=None, metadata=LEFT_OUT)
-    pays_over: tuple[CountPays, ...] = field(default=(), metadata=LEFT_OUT)
-
-    def more_json(self) -> _VerdictMore:
-        """Return how sure it is, and over what it was looked at, where that is known."""
-        share: BandShare = {} if self.band_share is None else {"band_share": self.band_share}
-        return {**share, **({"pays_over": self.pays_over} if self.pays_over else {})}
+    band_share: float | None = None
+    pays_over: tuple[CountPays, ...] = ()

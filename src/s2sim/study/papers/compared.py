@@ -17,7 +17,7 @@ def rows_of(spec: RunSpec, progress: Progress) -> dict[str, Row]:
     result = run(spec=spec, progress=progress, break_even=False, thorough=False)
     if result.interrupted:
         raise KeyboardInterrupt
-    return {row.option_string: row for row in result.rows}
+    return {row.reducer: row for row in result.results}
 
 
 def milliseconds(seconds: float) -> str:

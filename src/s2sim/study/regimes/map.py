@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from s2sim.study.json_form import LEFT_OUT, JsonForm, key
+from s2sim.study.json_form import JsonForm, left_out
 from s2sim.study.regimes.spec import DENSE
 from s2sim.study.result_form import ResultForm
 from s2sim.units import PS_PER_S
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 
 # Models of this kind cannot tell times apart that differ by less.
 _TIE = 1.01
-
-
-class _ContenderMore(TypedDict):
-    total_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +33,10 @@ class Contender(JsonForm):
         Whether the error allows it to win.
     """
 
+    more_json: ClassVar[tuple[str, ...]] = ("total_s",)
+
     reducer: str
-    total_ps: int = field(metadata=LEFT_OUT)
+    total_ps: int = field(metadata=left_out(lambda row: round(row["total_s"] * PS_PER_S)))
     error_relative_l2: float | None
     bytes_sent_per_rank: int
     acceptable: bool
@@ -48,18 +46,6 @@ class Contender(JsonForm):
         """The same time in seconds."""
         return self.total_ps / PS_PER_S
 
-    def more_json(self) -> _ContenderMore:
-        """Return the time in seconds."""
-        return {"total_s": self.total_s}
-
-
-class _CellMore(TypedDict):
-    winner: str
-    ties: tuple[str, ...]
-    runner_up: str | None
-    margin: float | None
-    speedup_vs_dense: float
-
 
 @dataclass(frozen=True, slots=True)
 class Cell(JsonForm):
@@ -68,6 +54,8 @@ class Cell(JsonForm):
     ``reducers`` stand in the order of those that were asked for, ``dense`` among them; those that refuse these
     gradients are missing.
     """
+
+    more_json: ClassVar[tuple[str, ...]] = ("winner", "ties", "runner_up", "margin", "speedup_vs_dense")
 
     density: float
     overlap: float
@@ -87,9 +75,19 @@ class Cell(JsonForm):
         return next(each for each in self.reducers if each.reducer == DENSE)
 
     @property
-    def winner(self) -> Contender:
+    def fastest(self) -> Contender:
         """The fastest with an acceptable error."""
         return self.ranking[0]
+
+    @property
+    def winner(self) -> str:
+        """Option string of the fastest."""
+        return self.fastest.reducer
+
+    @property
+    def runner_up(self) -> str | None:
+        """Option string of the second."""
+        return None if self.second is None else self.second.reducer
 
     @property
     def ties(self) -> tuple[str, ...]:
@@ -100,17 +98,17 @@ class Cell(JsonForm):
     @property
     def compress(self) -> bool:
         """Whether anything gains 1 % or more over dense."""
-        return DENSE not in (self.winner.reducer, *self.ties)
+        return DENSE not in (self.winner, *self.ties)
 
     @property
-    def runner_up(self) -> Contender | None:
+    def second(self) -> Contender | None:
         """The second, None where nothing else is acceptable."""
         return self.ranking[1] if len(self.ranking) > 1 else None
 
     @property
     def margin(self) -> float | None:
         """By which share the runner-up takes longer than the winner."""
-        return None if self.runner_up is None else self.slower(self.runner_up) - 1
+        return None if self.second is None else self.slower(self.second) - 1
 
     @property
     def speedup_vs_dense(self) -> float:
@@ -119,17 +117,7 @@ class Cell(JsonForm):
 
     def slower(self, contender: Contender) -> float:
         """Return how many times as long as the winner a contender takes."""
-        return contender.total_ps / self.winner.total_ps
-
-    def more_json(self) -> _CellMore:
-        """Return who wins, and by how much."""
-        return {
-            "winner": self.winner.reducer,
-            "ties": self.ties,
-            "runner_up": None if self.runner_up is None else self.runner_up.reducer,
-            "margin": self.margin,
-            "speedup_vs_dense": self.speedup_vs_dense,
-        }
+        return contender.total_ps / self.fastest.total_ps
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +130,13 @@ class Wins:
     most: int
 
 
-class _MapMore(TypedDict):
-    complete: bool
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class RegimeMap(ResultForm):
     """What `s2sim.study.regimes.run.run_regimes` returns.
 
     Attributes
     ----------
-    headline : str
+    cluster : str
         The cluster and the gradient in one line.
     cells : tuple of Cell
         By density, overlap, rate and latency, the last changing fastest; fewer than asked for after an interruption.
@@ -167,9 +151,10 @@ class RegimeMap(ResultForm):
     """
 
     answers: ClassVar[str] = "regimes"
+    more_json: ClassVar[tuple[str, ...]] = ("complete",)
 
     spec: RegimeSpec
-    headline: str = field(metadata=key("cluster"))
+    cluster: str
     cells: tuple[Cell, ...]
     wins: dict[str, Wins]
     summary: str
@@ -180,7 +165,3 @@ class RegimeMap(ResultForm):
     def complete(self) -> bool:
         """Whether no cell is missing."""
         return len(self.cells) == self.spec.cells
-
-    def more_json(self) -> _MapMore:
-        """Return whether all of it is there."""
-        return {"complete": self.complete}

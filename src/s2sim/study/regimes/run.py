@@ -47,7 +47,7 @@ def run_regimes(spec: RegimeSpec, progress: Progress = SILENT) -> RegimeMap:
                 found = [Cell(*where, _replayed(scripts, timer, each)) for each in gpus]
                 cells.append(found[0])
                 for counter, cell in zip(won, found, strict=True):
-                    counter[cell.winner.reducer] += 1
+                    counter[cell.winner] += 1
                 progress.advance()
         warn_of_idle_library_options(spec.library, scenario.machines.library, recorder.recorded)
     except KeyboardInterrupt:
@@ -62,7 +62,7 @@ def run_regimes(spec: RegimeSpec, progress: Progress = SILENT) -> RegimeMap:
     notes = map_notes(spec, scenario, recorder.recorded, recorder.refusals)
     return RegimeMap(
         spec=spec,
-        headline=headline(spec, scenario),
+        cluster=headline(spec, scenario),
         cells=tuple(cells),
         wins=wins,
         summary=summarise(cells, spec.max_error, wins, estimates_of(gpu)),

@@ -77,7 +77,7 @@ def _find(reducer: str, cell: Cell) -> Contender | None:
 
 def _where(reducer: str, cells: Sequence[Cell]) -> str:
     """Return where a reducer wins, or how close it comes."""
-    won = [cell for cell in cells if cell.winner.reducer == reducer]
+    won = [cell for cell in cells if cell.winner == reducer]
     if won:
         lead = max(cell.margin or 0.0 for cell in won)
         return f"{reducer} wins {_cells(len(won))}, where the next takes up to {lead:.0%} longer ({_spans(won)})."
@@ -88,10 +88,7 @@ def _where(reducer: str, cells: Sequence[Cell]) -> str:
         why = f"its error is at least {min(known):.3g}" if known else "it refuses these gradients"
         return f"{reducer} wins nowhere: {why} in every cell."
     factor, cell = min(found, key=lambda item: item[0])
-    return (
-        f"{reducer} wins nowhere: at best it takes {factor:.3g} times as long as {cell.winner.reducer} "
-        f"({place_text(cell)})."
-    )
+    return f"{reducer} wins nowhere: at best it takes {factor:.3g} times as long as {cell.winner} ({place_text(cell)})."
 
 
 def _rejected(reducer: str, cells: Sequence[Cell]) -> str:
@@ -99,7 +96,7 @@ def _rejected(reducer: str, cells: Sequence[Cell]) -> str:
     tempting = [
         each
         for cell in cells
-        if (each := _find(reducer, cell)) and not each.acceptable and each.total_ps < cell.winner.total_ps
+        if (each := _find(reducer, cell)) and not each.acceptable and each.total_ps < cell.fastest.total_ps
     ]
     if not tempting:
         return ""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from s2sim.registry import Registry
 from s2sim.study.result_form import SCHEMA_VERSION
 from s2sim.study.schema.walk import Walk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+R = TypeVar("R")
 
 RESULTS = Registry(
     "result",
@@ -46,7 +51,6 @@ _NAMING = (
     "s2sim.study.flows.transfers",
     "s2sim.study.json_form",
     "s2sim.study.measuring.gradients",
-    "s2sim.study.measuring.in_band",
     "s2sim.study.measuring.iteration_row",
     "s2sim.study.measuring.row_parts",
     "s2sim.study.measuring.verdict_row",
@@ -67,7 +71,7 @@ def schema_of(name: str) -> dict[str, Any]:
         Where there is no result of that name.
     """
     kind = RESULTS.get(name)
-    walk = Walk({known: value for module in _NAMING for known, value in vars(import_module(module)).items()})
+    walk = _walk()
     walk.schema(kind)
     top = walk.definitions.pop(kind.__name__)
     return {
@@ -78,3 +82,13 @@ def schema_of(name: str) -> dict[str, Any]:
         "required": ["schema_version", *top["required"]],
         "$defs": walk.definitions,
     }
+
+
+def load_result(kind: type[R], value: Mapping[str, Any]) -> R:
+    """Return the result of type ``kind`` that was written as the JSON object ``value``."""
+    found: R = _walk().load(kind, value)
+    return found
+
+
+def _walk() -> Walk:
+    return Walk({known: value for module in _NAMING for known, value in vars(import_module(module)).items()})

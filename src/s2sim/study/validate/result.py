@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from s2sim.study.fidelity.constants import MeasuredConstant
-from s2sim.study.json_form import LEFT_OUT, key
+from s2sim.study.json_form import LEFT_OUT
 from s2sim.study.result_form import ResultForm
 
 if TYPE_CHECKING:
@@ -170,24 +170,19 @@ class ValidationResult(ResultForm):
     """What `s2sim.study.validate.run.run_validation` returns: all curves, in the order of the index.
 
     ``overall``, ``by_source`` and ``by_class`` are of good curves without a doubt, ``apart`` of the others.
-    ``left_out`` is None where nothing was fitted; ``complete`` is false after an interrupt.
+    ``leave_one_source_out`` is None where nothing was fitted; ``complete`` is false after an interrupt.
     """
 
     answers: ClassVar[str] = "validate"
 
-    headline: str = field(metadata=key("what"))
+    what: str
     overall: Group
     apart: Apart
     by_source: tuple[Group, ...]
     by_class: tuple[Class, ...]
     curves: tuple[CurveErrors, ...]
     parameters: tuple[Parameter, ...]
-    left_out: LeftOut | None = field(metadata=key("leave_one_source_out"))
+    leave_one_source_out: LeftOut | None
     notes: tuple[str, ...]
     provenance: dict[str, Any]
     complete: bool
-
-    @property
-    def what(self) -> str:
-        """``headline``, as JSON calls it."""
-        return self.headline

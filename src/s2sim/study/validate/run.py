@@ -49,14 +49,14 @@ def run_validation(folder: str | None = None, progress: Progress = SILENT, *, fi
     left_out = None if fits is None else left_out_of(fits, counted)
     sources = len({curve.source for curve in found})
     return ValidationResult(
-        headline=f"{len(found)} curves of {sources} sources in {path.resolve().name}",
+        what=f"{len(found)} curves of {sources} sources in {path.resolve().name}",
         overall=group_of("good", counted),
         apart=apart(found),
         by_source=by_source(counted),
         by_class=by_class(counted),
         curves=tuple(with_band(curve, left_out) for curve in found),
         parameters=() if fits is None else parameters_of(fits),
-        left_out=left_out,
+        leave_one_source_out=left_out,
         notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
         provenance=_origin(path, curves),
         complete=complete,

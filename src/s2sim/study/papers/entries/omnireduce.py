@@ -51,9 +51,9 @@ def _micro_benchmark(effort: Effort, progress: Progress) -> Part:
     """Return the time of one all-reduce over the share of blocks that are not zero."""
     densities = _QUICK if effort.quick else tuple(PUBLISHED_MS)
     found = {density: _blocks(density, "switch", progress) for density in densities}
-    staged = {density: _blocks(density, "staged", progress)[_OURS].total_s for density in _RDMA_MS}
-    nccl = 1e3 * next(iter(found.values()))["dense"].total_s
-    ours = {density: 1e3 * rows[_OURS].total_s for density, rows in found.items()}
+    staged = {density: _blocks(density, "staged", progress)[_OURS].time_s.total for density in _RDMA_MS}
+    nccl = 1e3 * next(iter(found.values()))["dense"].time_s.total
+    ours = {density: 1e3 * rows[_OURS].time_s.total for density, rows in found.items()}
     least = min(densities)
     published, own = _NCCL_MS / PUBLISHED_MS[least], nccl / ours[least]
     claims = (

@@ -98,7 +98,7 @@ def _time(effort: Effort, progress: Progress) -> Part:
                 reducers=reducers,
                 model="vgg-16-cifar10",
             )
-            found = [row.total_s for row in rows_of(spec, progress).values()]
+            found = [row.time_s.total for row in rows_of(spec, progress).values()]
             rows.append((f"{ranks} nodes, {rate}", *map(milliseconds, found)))
             faster.append(min(found[1:-2]) / found[-2])
             teams.append(found[-2] / found[-1])

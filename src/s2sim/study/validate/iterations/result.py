@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar
 
-from s2sim.study.json_form import JsonForm, key
+from s2sim.study.json_form import JsonForm
 from s2sim.study.result_form import ResultForm
-
-
-class RowErrors(TypedDict):
-    """What stands beside the fields of a row: ln(predicted/measured) of its iteration and of its communication."""
-
-    log_error: float | None
-    communication_log_error: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +18,8 @@ class IterationError(JsonForm):
     is. ``wins`` says whether it is faster than dense of the same source and set-up; None for dense and where there is
     none.
     """
+
+    more_json: ClassVar[tuple[str, ...]] = ("log_error", "communication_log_error")
 
     id: str
     source: str
@@ -60,10 +55,6 @@ class IterationError(JsonForm):
     def right_call(self) -> bool | None:
         """Whether it was rightly called faster or slower than dense."""
         return None if self.wins is None or self.measured_wins is None else self.wins == self.measured_wins
-
-    def more_json(self) -> RowErrors:
-        """Return the errors."""
-        return {"log_error": self.log_error, "communication_log_error": self.communication_log_error}
 
 
 def _log_ratio(predicted_s: float | None, measured_s: float | None) -> float | None:
@@ -132,15 +123,10 @@ class IterationsResult(ResultForm):
 
     answers: ClassVar[str] = "iterations"
 
-    headline: str = field(metadata=key("what"))
+    what: str
     overall: OverSources
     by_source: tuple[SourceErrors, ...]
     iterations: tuple[IterationError, ...]
     notes: tuple[str, ...]
     provenance: dict[str, Any]
     complete: bool
-
-    @property
-    def what(self) -> str:
-        """``headline``, as JSON calls it."""
-        return self.headline

@@ -46,7 +46,7 @@ def validate_iterations(folder: str | None = None, progress: Progress = SILENT) 
     called = tuple(_compared(rows, found))
     sources = by_source(called)
     return IterationsResult(
-        headline=f"{len(called)} iterations of {len(sources)} sources in {path.resolve().name}",
+        what=f"{len(called)} iterations of {len(sources)} sources in {path.resolve().name}",
         overall=over_sources(called, sources),
         by_source=sources,
         iterations=called,
