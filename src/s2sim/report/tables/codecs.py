@@ -27,7 +27,9 @@ def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozens
         figures("relative\nL2 error", lambda row: error_text(row.error.relative_l2)),
         figures("error of\ncom-\npressed", lambda row: error_text(row.error_compressed.relative_l2)),
         figures("its\nlargest\nelement", lambda row: error_text(row.error_compressed_largest)),
-        figures("bound on\nmost\nelements", lambda row: error_text(row.error_bound and row.error_bound.element)),
+        figures(
+            "bound on\nmost\nelements", lambda row: error_text(row.error_bound.element if row.error_bound else None)
+        ),
         figures(
             "payload\na rank" if alone else "sent\na rank",
             lambda row: _starred(

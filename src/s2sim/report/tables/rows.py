@@ -95,9 +95,11 @@ def bounds_grids(result: Result) -> list[Grid]:
             bounded,
             words("reducer", _name),
             figures("largest,\nelement", lambda row: error_text(row.error_compressed_largest)),
-            figures("bound\non it", lambda row: error_text(row.error_bound and row.error_bound.element)),
+            figures("bound\non it", lambda row: error_text(row.error_bound.element if row.error_bound else None)),
             figures("which holds for\nat least, found", _shares_text),
-            figures("L2 error\nby law", lambda row: error_text(row.error_bound and row.error_bound.relative_l2)),
+            figures(
+                "L2 error\nby law", lambda row: error_text(row.error_bound.relative_l2 if row.error_bound else None)
+            ),
         )
         for rows in _by_workers(result).values()
         if (bounded := [row for row in rows if row.error_bound is not None])
