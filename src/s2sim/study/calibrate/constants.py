@@ -62,7 +62,7 @@ class Tellable:
 
     def interval(self, log: float, deviation: float) -> tuple[float, ...]:
         """Return a fitted logarithm, and between which two it lies in 90 % of cases."""
-        return tuple(min(log + side * WITHIN_90 * deviation, self.highest) for side in (0, -1, 1))
+        return log, *(min(log + side * WITHIN_90 * deviation, self.highest) for side in (-1, 1))
 
     def fitted(self, times: Iterable[float]) -> FittedConstant:
         """Return it as many times as large as shipped: as fitted, at least and at most."""

@@ -9,7 +9,10 @@ from s2sim.units import format_seconds
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Where nine of ten measured times lie that were predicted as one; ``of`` says which errors it is made of."""
+    """Where nine of ten measured times lie that were predicted as one.
+
+    ``of`` says which errors it is made of.
+    """
 
     low_s: float
     high_s: float

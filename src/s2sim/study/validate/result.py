@@ -24,7 +24,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class CurveErrors:
-    """One curve with its errors.
+    """One curve.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Parameter(MeasuredConstant):
-    """A measured constant as it is ``refitted`` to these curves and the public ones.
+    """A fitted constant of a library.
 
     ``fitted_on`` are the sources that it depends on, ``curves`` how many of their curves do; ``drift`` is where it
     goes without one of them, None where nothing depends on it.
@@ -154,7 +154,7 @@ class Parameter(MeasuredConstant):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Errors of good curves without a doubt, predicted with constants fitted to all other sources.
+    """Errors of curves whose source was left out of the fit: predictions of the constants that all others tell.
 
     ``by_class`` has what three sources or more have in common.
     """
@@ -167,7 +167,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ValidationResult(ResultForm):
-    """What `s2sim.study.validate.run.run_validation` returns: all curves, in the order of the index.
+    """What `s2sim.study.validate.run.run_validation` returns.
 
     ``overall``, ``by_source`` and ``by_class`` are of good curves without a doubt, ``apart`` of the others.
     ``leave_one_source_out`` is None where nothing was fitted; ``complete`` is false after an interrupt.
